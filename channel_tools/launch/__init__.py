@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Starts a user's script as the ranks of a stack, with the launcher, the environment and the programs that it needs."""
+"""Runs a user's script as the ranks of a stack, with the launcher, the variables and the programs that it needs."""
 
 from channel_tools.launch.jobs import JobOptions, job_script
 from channel_tools.launch.plan import LaunchPlan, LaunchRequest, plan_launch

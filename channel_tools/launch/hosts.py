@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The hosts of a launch: read from a file or from the scheduler's job, given their ranks, and looked for.
+"""The hosts of a launch: reads them from a file or the scheduler's job, assigns ranks, and checks that they answer.
 
-Ranks go to hosts in blocks, as Slurm and Hydra do by default: the first host has the lowest numbers.
+Ranks are assigned to hosts in blocks, as Slurm and Hydra do by default: the first host has the lowest numbers.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SLURM_NODE = re.compile(r"\bNodeName=(?P<name>\S+).*?\bNodeAddr=(?P<address>\S+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A machine and how many ranks it runs; ``is_local``: it is this one.
+    """A machine and how many ranks it runs; ``is_local`` if it is this one.
 
-    ``given_address`` is what a scheduler says of where to reach it, "" if nothing says so: by its name.
+    ``given_address`` is its address from the scheduler, "" if not known: then its name is used.
     """
 
     name: str
@@ -40,15 +40,15 @@ class Host:
 
     @property
     def address(self) -> str:
-        """Where other hosts reach it: a name or a number."""
+        """The address at which other hosts reach it: a name or a number."""
         return self.given_address or self.name
 
 
 def read_hosts(path: Path) -> dict[str, int]:
-    """How many ranks a hosts file wants on each host, in its order; 0 if it does not say.
+    """The number of ranks for each host in a hosts file, in its order; 0 if not stated.
 
-    A line is ``NAME``, ``NAME:RANKS``, ``NAME slots=RANKS`` or ``[IPv6]:RANKS``, ``#`` begins a comment; a host on
-    several lines counts once for each (PBS_NODEFILE). Raises ConfigError with the line, and for a file without hosts.
+    A line is ``NAME``, ``NAME:RANKS``, ``NAME slots=RANKS`` or ``[IPv6]:RANKS``, ``#`` starts a comment; a host on
+    several lines gets a rank for each (PBS_NODEFILE). Raises ConfigError with the line, and for a file without hosts.
     """
     found: dict[str, int] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
@@ -58,7 +58,7 @@ def read_hosts(path: Path) -> dict[str, int]:
         name, wanted = _read_line(text, path, number)
         found[name] = (found[name] or 1) + (wanted or 1) if name in found else wanted
     if not found:
-        raise ConfigError("names no host", path=path, hint="write one host a line: NAME, or NAME:RANKS")
+        raise ConfigError("names no host", path=path, hint="write one host per line: NAME or NAME:RANKS")
     return found
 
 
@@ -66,7 +66,7 @@ def _read_line(text: str, path: Path, number: int) -> tuple[str, int]:
     match = _BRACKETS.fullmatch(text) or _LINE.fullmatch(text)
     if match is None:
         message = f"found {text!r}, expected NAME, NAME:RANKS or NAME slots=RANKS"
-        raise ConfigError(message, path=path, line=number, hint="an IPv6 address stands in brackets: [fd00::5]:2")
+        raise ConfigError(message, path=path, line=number, hint="write an IPv6 address in brackets: [fd00::5]:2")
     groups = match.groupdict()
     count = groups["count"] or groups.get("slots")
     if count is not None and int(count) == 0:
@@ -75,7 +75,7 @@ def _read_line(text: str, path: Path, number: int) -> tuple[str, int]:
 
 
 def spread_ranks(wanted: Mapping[str, int], ranks: int, *, own_names: frozenset[str]) -> tuple[Host, ...]:
-    """``ranks`` over the hosts: as many as each wants, where none says so the same on each.
+    """Assign ``ranks`` to the hosts: the stated number on each, or the same number on each if none is stated.
 
     Hosts that get none are left out. Raises UsageError if they do not have room for all.
     """
@@ -88,7 +88,7 @@ def spread_ranks(wanted: Mapping[str, int], ranks: int, *, own_names: frozenset[
             counts[name] = min(left, room or 1)
             left -= counts[name]
         if left:
-            message = f"the hosts have room for {ranks - left} ranks, {ranks} are asked for"
+            message = f"the hosts have room for {ranks - left} ranks, but {ranks} are requested"
             raise UsageError(message, hint="give the hosts more ranks (NAME:RANKS), or a smaller --ranks")
     return tuple(
         Host(name=name, ranks=count, is_local=name in _LOCAL | own_names) for name, count in counts.items() if count
@@ -96,9 +96,9 @@ def spread_ranks(wanted: Mapping[str, int], ranks: int, *, own_names: frozenset[
 
 
 def hosts_of_the_job(ranks: int, *, environ: Mapping[str, str]) -> tuple[Host, ...]:
-    """The hosts of the Slurm or PBS job that this runs in, with their share of the ranks; none outside of a job.
+    """The hosts of the Slurm or PBS job that this runs in, with their share of the ranks; none outside a job.
 
-    Raises UsageError as spread_ranks, CommandError if Slurm does not name the job's nodes.
+    Raises UsageError as spread_ranks does, CommandError if Slurm does not report the job's nodes.
     """
     own = own_host_names()
     if environ.get("SLURM_JOB_ID"):
@@ -115,28 +115,28 @@ def hosts_of_the_job(ranks: int, *, environ: Mapping[str, str]) -> tuple[Host, .
 
 
 def own_host_names() -> frozenset[str]:
-    """The names of this machine, without asking a name server."""
+    """The names of this machine, without using a name server."""
     name = socket.gethostname()
     return frozenset({name, name.partition(".")[0]})
 
 
 def check_reachable(hosts: Sequence[Host], *, env: Mapping[str, str]) -> None:
-    """Raise NetworkError naming each host on which ssh starts nothing, with ssh's own words."""
+    """Raise NetworkError naming each host on which ssh cannot start a command, with ssh's message."""
     remote = [host.name for host in hosts if not host.is_local]
     answers = run_on_hosts({name: [*ssh_command(name), "true"] for name in remote}, env=env)
     failures = [f"{name}: {answer.error}" for name, answer in answers.items() if answer.error]
     if failures:
         message = "cannot start ranks on " + "; ".join(failures)
-        raise NetworkError(message, hint="`ssh HOST true` has to work without a password; or correct the hosts file")
+        raise NetworkError(message, hint="make `ssh HOST true` work without a password, or correct the hosts file")
 
 
 def address_towards(host: str) -> str:
-    """This machine's address for packets to ``host``; nothing is sent. Raises NetworkError for an unknown host."""
+    """This machine's address for packets to ``host``; sends nothing. Raises NetworkError for an unknown host."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
     except OSError as err:
-        message = f"{host}: no route to it from here: {err.strerror}"
+        message = f"{host}: no route to it from this machine: {err.strerror}"
         raise NetworkError(message, hint="correct the hosts file, or set SWITCHML_CONTROLLER to a switch") from None

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Job scripts for Slurm and PBS, and one run to its end: submitted, followed, cancelled where this process is ended.
+"""Job scripts for Slurm and PBS, and running one: submitting it, following it, cancelling it if this process ends.
 
-A script asks the scheduler for room and runs the same command there, which finds the job's hosts by itself: so there is
-one way of starting ranks, whoever starts it, and the job's output shows its commands and variables.
+A script requests resources from the scheduler and runs the same command in the job, which finds the job's hosts by
+itself. So there is only one way of starting ranks, and the job's output shows its commands and variables.
 
-What the job prints goes to files of a folder that both sides see, and is handed on here as it comes; the exit status of
-its command is in the last of them. The scheduler is asked only for what no file can say: that the job waits, and that
-it ended in another way than by its script.
+The job's output is written to files in a folder that both sides can access, and is passed on here as it appears; the
+last file has the exit status of its command. The scheduler is asked only for what is in no file: that the job waits, or
+that it did not end by its script.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 
 OUTPUT, LOG, EXIT_CODE, SCHEDULER_LOG = "output", "log", "exit-code", "scheduler.log"
 ASK_EVERY_S = 2.0
-"""How often the scheduler is asked; sites ask for no more than one question a second or two."""
+"""How often the scheduler is polled; sites want at most one query in a second or two."""
 _SILENCE_LIMIT_S = 300.0
 _FILES_LIMIT_S = 60.0
 _CANCEL_LIMIT_S = 60.0
 _ADVICE = {
-    "fewer jobs": "; run it again when other jobs of yours have ended",
+    "fewer jobs": "; run it again when your other jobs have ended",
     "less": (
         "; give fewer --nodes or --ranks-per-node, less --time, or another partition or queue"
         " (--submit-option=--partition=NAME, --submit-option=-q --submit-option=NAME)"
     ),
     "": "",
 }
-"""By what lets a job begin (remedy_for)."""
+"""Advice by what lets a job start (remedy_for)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobFolder:
-    """Where a job's script and its files are."""
+    """The folder with a job's script and files."""
 
     path: Path
 
     @property
     def log(self) -> Path:
-        """What the job's command writes to stderr."""
+        """The file with the job's stderr."""
         return self.path / LOG
 
     def redirected(self, command: Sequence[str]) -> str:
-        """A shell's lines that run the command into the files; ``exit-code`` is there, whole, when it has ended."""
+        """Shell lines that run the command with output to the files; ``exit-code`` appears atomically at its end."""
         output, log, code = (shlex.quote(str(self.path / name)) for name in (OUTPUT, LOG, EXIT_CODE))
         return (
             f"{shlex.join(command)} > {output} 2> {log}\n"
@@ -65,7 +65,7 @@ class JobFolder:
         )
 
     def exit_code(self) -> int | None:
-        """The command's, None while it runs."""
+        """The command's exit code, None while it runs."""
         with contextlib.suppress(FileNotFoundError):
             return int((self.path / EXIT_CODE).read_text(encoding="utf-8"))
         return None
@@ -73,7 +73,7 @@ class JobFolder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listener:
-    """Who hears of a job: one line about it, and what its command writes to stdout and to stderr."""
+    """Receives the output of a job: lines about it, and its command's stdout and stderr."""
 
     note: Callable[[str], None]
     output: Callable[[bytes], None]
@@ -81,13 +81,13 @@ class Listener:
 
 
 class _Relay:
-    """Hands on what has come into a file since the last look."""
+    """Passes on what was added to a file since the last call."""
 
     def __init__(self, path: Path, write: Callable[[bytes], None]) -> None:
         self._path, self._write, self._done = path, write, 0
 
     def look(self) -> None:
-        """Hand it on."""
+        """Pass on what is new."""
         with contextlib.suppress(FileNotFoundError), self._path.open("rb") as stream:
             stream.seek(self._done)
             while chunk := stream.read(1 << 16):
@@ -106,15 +106,15 @@ def run_job_script(
     listener: Listener,
     ask_every_s: float = ASK_EVERY_S,
 ) -> int:
-    """Submit the script and wait for its end; returns its command's exit code, its output handed on.
+    """Submit the script, wait for its end and pass on its output; returns its command's exit code.
 
-    ``asks`` is what the script asks for, in words, for whoever has to ask for less.
-    What ends this process before, but for kill -9, cancels the job. Raises JobError for a job that ended in another
-    way than by its command, and CommandError for a scheduler that does not answer for five minutes.
+    ``asks`` describes the requested resources, for messages. If this process ends early, other than by kill -9, the job
+    is cancelled. Raises JobError for a job that did not end by its command, and CommandError if the scheduler does not
+    answer for five minutes.
     """
     cancel: list[str] = []
     try:
-        with signals_raised_afterwards():  # a job whose id is not known yet could not be cancelled
+        with signals_raised_afterwards():  # a job whose ID is not known yet could not be cancelled
             job = _submit(scheduler, script, options, asks)
             cancel = scheduler.cancel_command(job)
         words = f"job {job} of {scheduler.name} submitted, its log: {folder.log}; to cancel it: {shlex.join(cancel)}"
@@ -130,7 +130,7 @@ def run_job_script(
     if code is None or state.failure:
         how = state.failure or f"it left no result ({state.words})"
         hint = f"its log is {folder.log}, the scheduler's own {folder.path / SCHEDULER_LOG}"
-        raise JobError(f"job {job} of {scheduler.name} did not end by itself: {how}", hint=hint)
+        raise JobError(f"job {job} of {scheduler.name} did not complete: {how}", hint=hint)
     return code
 
 
@@ -139,11 +139,11 @@ def _submit(scheduler: Scheduler, script: Path, options: Sequence[str], asks: st
         return scheduler.submit(script, options)
     except CommandError as err:
         advice = _ADVICE[remedy_for(err.message)]
-        raise CommandError(err.message, hint=f"it asks for {asks}{advice}" if advice else err.hint) from None
+        raise CommandError(err.message, hint=f"it requests {asks}{advice}" if advice else err.hint) from None
 
 
 class _Follower:
-    """Waits for a job's end; what it prints is handed on meanwhile. ``asks`` is as in run_job_script."""
+    """Waits for a job's end and passes on its output. ``asks`` is as in run_job_script."""
 
     def __init__(self, scheduler: Scheduler, job: str, folder: JobFolder, listener: Listener, asks: str) -> None:
         self._scheduler, self._job, self._folder, self._listener = scheduler, job, folder, listener
@@ -152,14 +152,14 @@ class _Follower:
         self._said = ""
 
     def follow(self, ask_every_s: float) -> JobState:
-        """The state in which it ended. Raises CommandError if the scheduler has long been silent."""
+        """The final state of the job. Raises CommandError if the scheduler does not answer for too long."""
         ended: Deadline | None = None
         while True:
             state = self._ask(ask_every_s)
             for relay in self._relays:
                 relay.look()
             if state.phase == "ended":
-                # another machine's files may be seen late
+                # another machine's files may become visible late
                 ended = ended or Deadline.after(_FILES_LIMIT_S)
                 if state.failure or self._folder.exit_code() is not None or not ended.left_s():
                     break
@@ -175,7 +175,7 @@ class _Follower:
         if not state.stuck:
             return f"job {self._job}: {state.words}"
         advice = _ADVICE[remedy_for(state.stuck)]
-        return f"job {self._job} does not begin: {state.stuck}; it asks for {self._asks}{advice}; to cancel it: Ctrl-C"
+        return f"job {self._job} cannot start: {state.stuck}; it requests {self._asks}{advice}; to cancel it: Ctrl-C"
 
     def _ask(self, ask_every_s: float) -> JobState:
         patience = Deadline.after(_SILENCE_LIMIT_S)
@@ -193,7 +193,7 @@ LONGEST_TIME = "999:59:59"
 
 
 def seconds_of(time: str) -> int:
-    """A job's time limit of the form HH:MM:SS. Raises UsageError for another form."""
+    """Check a job's time limit, HH:MM:SS. Raises UsageError if it is not valid."""
     if (found := _TIME.fullmatch(time)) is None:
         raise UsageError(f"--time: found {time!r}, expected HH:MM:SS", hint="for example --time 02:00:00")
     hours, minutes, seconds = map(int, found.groups())
@@ -202,9 +202,9 @@ def seconds_of(time: str) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobOptions:
-    """What to ask the scheduler for: ``time`` is HH:MM:SS, ``gpus`` whether each rank wants one.
+    """What to request from the scheduler: ``time`` is HH:MM:SS, ``gpus`` whether each rank needs a GPU.
 
-    The command runs in ``folder`` with ``variables`` beside those that the scheduler gives it.
+    The command runs in ``folder`` with ``variables`` in addition to those of the scheduler.
     """
 
     scheduler: SchedulerName
@@ -218,15 +218,15 @@ class JobOptions:
 
     @property
     def asks(self) -> str:
-        """What it asks for, in words."""
+        """The requested resources, as words."""
         gpus = f", gpus: {self.ranks}" if self.gpus else ""
         return f"nodes: {self.nodes}, ranks: {self.ranks}{gpus}, time: {self.time}"
 
 
 def job_script(job: JobOptions, command: Sequence[str], *, asked: Sequence[str] = ()) -> str:
-    """The script that runs ``command`` in a job; ``asked`` are further words of sbatch or qsub.
+    """The script that runs ``command`` in a job; ``asked`` are further options of sbatch or qsub.
 
-    Raises UsageError for ranks that the nodes cannot share, and for a time of another form.
+    Raises UsageError for ranks that the nodes cannot share equally, and for a time that is not valid.
     """
     directive = "#SBATCH" if job.scheduler == "slurm" else "#PBS"
     more = (f"{directive} {shlex.join(asked)}",) if asked else ()
@@ -234,7 +234,7 @@ def job_script(job: JobOptions, command: Sequence[str], *, asked: Sequence[str] 
 
 
 def recorded_job_script(job: JobOptions, files: JobFolder, command: Sequence[str]) -> str:
-    """As job_script, with what run_job_script reads in the folder ``files``; no job of it is begun a second time."""
+    """As job_script, with the files for run_job_script in ``files``; the scheduler must not rerun the job."""
     log = shlex.quote(str(files.path / SCHEDULER_LOG))
     if job.scheduler == "slurm":
         more = (f"#SBATCH --output={log}", "#SBATCH --no-requeue")
@@ -247,7 +247,7 @@ def _beginning(job: JobOptions, more: Sequence[str]) -> Iterator[str]:
     seconds_of(job.time)
     each, left = divmod(job.ranks, job.nodes)
     if left or not each:
-        message = f"{job.ranks} ranks on {job.nodes} nodes: each node takes the same number"
+        message = f"{job.ranks} ranks on {job.nodes} nodes: each node must have the same number"
         raise UsageError(message, hint="give a --ranks that is a multiple of --nodes")
     yield "#!/bin/bash"
     yield from _slurm(job, each) if job.scheduler == "slurm" else _pbs(job, each)

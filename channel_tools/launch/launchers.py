@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands that start ranks: torchrun, mpiexec, srun.
 
-Where a launcher and the MPI library do not know each other, each process is a world of one rank and nothing says so
-(``srun --mpi=none``, the mpiexec of another MPI). So each rank that mpiexec or srun starts first looks at how many
-there are, in a line of shell before the script, which also tells it its number under the names that torchrun uses.
+If a launcher and the MPI library do not match, each process is silently a world of one rank (``srun --mpi=none``, the
+mpiexec of another MPI). So each rank that mpiexec or srun starts first checks the number of ranks, in a line of shell
+before the script, which also sets the rank's number under the names that torchrun uses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LauncherName = Literal["torchrun", "mpiexec", "srun"]
 _PMI_VARIABLES = {"cray_shasta": "PALS_RANKID", "pmi2": "PMI_RANK", "pmix": "PMIX_RANK"}
-"""Slurm's plug-ins that tell an MPI library of its world, and what each sets for a rank."""
+"""Slurm's plug-ins that set up an MPI library's world, and the variable that each sets for a rank."""
 _LIST_TIMEOUT_S = 60.0
 _OPENMPI = "openmpi"
 _OPENMPI_OF_PMIX_ALONE = 5
@@ -34,7 +34,7 @@ _OPENMPI_OF_PMIX_ALONE = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankNames:
-    """What a launcher calls a rank's number, the number of ranks, and its number on its host, as a shell reads them."""
+    """A launcher's variables for a rank's number, the number of ranks, and the rank's number on its host."""
 
     rank: str
     size: str
@@ -50,7 +50,7 @@ _SLURM = RankNames(rank="$SLURM_PROCID", size="$SLURM_NTASKS", local_rank="$SLUR
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostCommand:
-    """A command that starts ranks; ``host`` None: it reaches the hosts by itself."""
+    """A command that starts ranks; if ``host`` is None, it reaches the hosts by itself."""
 
     host: Host | None
     words: tuple[str, ...]
@@ -63,7 +63,7 @@ class HostCommand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """What the commands are made from: the environment, the ranks, the meeting point, the script."""
+    """What the commands are made from: the environment, the ranks, the rendezvous address, the script."""
 
     prefix: Path
     variables: Mapping[str, str]
@@ -73,12 +73,12 @@ class Start:
     master: str
     port: int
     arguments: tuple[str, ...]
-    """Of the launcher, as the stack sets them."""
+    """The launcher's arguments from the stack."""
     words: tuple[str, ...]
 
     @property
     def python(self) -> str:
-        """The environment's."""
+        """The environment's Python."""
         return str(self.prefix / "bin" / "python")
 
     def program(self, name: str, hint: str) -> str:
@@ -90,14 +90,14 @@ class Start:
 
 
 def torchrun_commands(start: Start) -> tuple[HostCommand, ...]:
-    """One torchrun; on several hosts one on each, which meet at the first."""
+    """One torchrun, or on several hosts one on each, which meet at the first."""
     if len(start.hosts) == 1:
         host = start.hosts[0]
         words = map(str, (*torchrun(start.prefix, start.ranks), *start.arguments, *start.words))
         return (HostCommand(host=host, words=tuple(words)),)
     if len({host.ranks for host in start.hosts}) > 1:
-        message = f"torchrun starts the same number of ranks on each host, {start.ranks} do not go into {_rows(start)}"
-        raise UsageError(message, hint="give a number of ranks that is the hosts' times the ranks of each")
+        message = f"torchrun starts the same number of ranks on each host; {start.ranks} does not fit {_rows(start)}"
+        raise UsageError(message, hint="give a --ranks that is a multiple of the number of hosts")
     return tuple(
         HostCommand(
             host=host,
@@ -116,7 +116,7 @@ def _rows(start: Start) -> str:
 
 
 def mpiexec_commands(start: Start, *, name_hosts: bool) -> tuple[HostCommand, ...]:
-    """The mpiexec of the environment, or the site's where its MPI is; without ``name_hosts`` it knows the hosts."""
+    """The mpiexec of the environment, or the site's; without ``name_hosts``, it knows the hosts by itself."""
     program = start.program(
         "mpiexec", "install an MPI into it, or load the site's (its modules put mpiexec on the PATH)"
     )
@@ -128,12 +128,12 @@ def mpiexec_commands(start: Start, *, name_hosts: bool) -> tuple[HostCommand, ..
 
 
 def srun_commands(start: Start, *, is_mpi: bool) -> tuple[HostCommand, ...]:
-    """One job step of the Slurm job that this runs in; all of it ends where one rank fails."""
+    """One job step of the Slurm job that this runs in; it ends if one rank fails."""
     program = start.program("srun", "run it inside a Slurm job, or choose --launcher mpiexec")
     kind = _pmi_kind(program, start) if is_mpi else "none"
     check = f'[ -n "${_PMI_VARIABLES[kind]}" ]' if is_mpi else "true"
     words = (
-        # what `sbatch --export` held back of the submitting shell's variables, srun would hold back of ours
+        # variables that `sbatch --export` held back from the job, srun would hold back from the ranks, too
         program, f"--mpi={kind}", f"--ntasks={start.ranks}", "--kill-on-bad-exit=1", "--export=ALL", *start.arguments,
         *_guarded(start, _SLURM, check=check),
     )  # fmt: skip
@@ -141,22 +141,22 @@ def srun_commands(start: Start, *, is_mpi: bool) -> tuple[HostCommand, ...]:
 
 
 def _pmi_kind(program: str, start: Start) -> str:
-    """Which plug-in tells MPI its world. Raises UsageError if none does: each rank would be a world of its own."""
+    """The plug-in that sets up MPI's world. Raises UsageError if there is none: each rank would be its own world."""
     wanted = start.variables.get("SLURM_MPI_TYPE", "")
     listed = run_command([program, "--mpi=list"], env=start.variables, timeout_s=_LIST_TIMEOUT_S)
     known = re.findall(r"^\s*([a-z0-9_]+)\s*$", listed.stdout + listed.stderr, re.MULTILINE)
     usable = [kind for kind in pmi_kinds(start.installed) if kind in known]
     if wanted and wanted not in usable:
-        message = f"SLURM_MPI_TYPE is {wanted}: each of the {start.ranks} ranks would be a world of its own to MPI"
+        message = f"SLURM_MPI_TYPE is {wanted}: each of the {start.ranks} ranks would be an MPI world of its own"
         raise UsageError(message, hint=f"set it to one of: {', '.join(usable) or 'none here'}; or --launcher mpiexec")
     if not usable:
-        message = f"this Slurm has no plug-in that tells this MPI of its ranks ({', '.join(known) or 'none at all'})"
+        message = f"this Slurm has no plug-in for the environment's MPI (it has {', '.join(known) or 'none'})"
         raise UsageError(message, hint="choose --launcher mpiexec, or have Slurm's pmi2 plug-in installed")
     return wanted or usable[0]
 
 
 def pmi_kinds(installed: Mapping[str, str]) -> tuple[str, ...]:
-    """The plug-ins that the environment's MPI understands, the best first: others leave each rank alone silently.
+    """The plug-ins that the environment's MPI supports, best first; with others, each rank silently runs alone.
 
     ``installed`` are the environment's packages by name, each as ``VERSION BUILD``.
     """
@@ -166,7 +166,7 @@ def pmi_kinds(installed: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _guarded(start: Start, names: RankNames, *, check: str = "true") -> tuple[str, ...]:
-    """The script under a shell that refuses a world of another size and gives the rank its number."""
+    """The script under a shell that rejects a world of another size and sets the rank's number."""
     refusal = f"expected {start.ranks} ranks, this one is of ${{size:-1}}: launcher and MPI do not belong together"
     script = (
         f'size="{names.size}"; [ "${{size:-1}}" = {start.ranks} ] && {check} || {{ echo "{refusal}" >&2; exit 1; }}; '
@@ -178,12 +178,12 @@ def _guarded(start: Start, names: RankNames, *, check: str = "true") -> tuple[st
 def pick_launcher(
     asked: LauncherName | None, stack: LauncherName, environ: Mapping[str, str], *, hosts: bool
 ) -> LauncherName:
-    """What was asked for; else srun inside a Slurm job, unless hosts are named; else the stack's own."""
+    """The requested launcher; else srun inside a Slurm job, unless hosts are named; else the stack's own."""
     if asked is not None:
         return asked
     return "srun" if environ.get("SLURM_JOB_ID") and not hosts else stack
 
 
 def meeting_point(hosts: Sequence[Host]) -> str:
-    """Where ranks meet: the first host, loopback where it is the only one and this machine."""
+    """The address at which ranks meet: the first host, or loopback if that is the only one and this machine."""
     return LOCALHOST if len(hosts) == 1 and hosts[0].is_local else hosts[0].address

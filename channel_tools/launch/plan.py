@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From what is asked for to commands and variables. Looks at the environment and the scheduler, starts no rank.
+"""Turns a request into commands and variables. Examines the environment and the scheduler, but starts no rank.
 
-What a user set wins over what the stack's validation sets; what holds for the ranks of one machine only (loopback) is
-left out on several.
+A user's variables override those of the stack's validation; variables that apply only to the ranks of one machine
+(loopback) are left out on several.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from channel_tools.validate.distributed.options import ServiceOptions
 
 SWITCH_PORT = 50099
-"""Of a software switch's controller that is started here; the one that libswitchml takes where none is named."""
+"""The controller port of a software switch started here: libswitchml's default."""
 _CONTROLLER = "SWITCHML_CONTROLLER"
 _OF_FABRICS = re.compile(
     r"(SWITCHML|TORCH|NCCL|FI|CCL|GLOO|OMP|KMP|MPICH|MPIR|I_MPI|UCX|CUDA|ROCR|HIP|ACCL)_.*|PYTHON(PATH|DONTWRITEBYTECODE)"
 )
-"""What a user may have set for the ranks; the rest of a shell's variables are each host's own."""
+"""Variables that a user may have set for the ranks; a shell's other variables are those of each host."""
 _SLURM_PORTS, _SLURM_FIRST_PORT = 12_000, 20_000
 """Below 32768, from where on Linux gives ports to connections."""
 
@@ -54,9 +54,9 @@ _SLURM_PORTS, _SLURM_FIRST_PORT = 12_000, 20_000
 class LaunchRequest:
     """What to start and where.
 
-    ``method`` and ``options`` are the stack's ``validate`` block. ``hosts`` empty: what the scheduler's job has, else
-    this machine. ``launcher`` None: by stack and place. ``words`` are the script and its arguments; ``folder`` is where
-    it runs, on each host.
+    ``method`` and ``options`` are the stack's ``validate`` block. Empty ``hosts`` mean those of the scheduler's job,
+    else this machine. ``launcher`` None means a choice by stack and place. ``words`` are the script and its arguments;
+    it runs in ``folder`` on each host.
     """
 
     stack: str
@@ -72,7 +72,7 @@ class LaunchRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
-    """What will run. ``exported`` are the variables of ``variables`` that this machine's shell does not have so."""
+    """What will run. ``exported`` are those of ``variables`` whose values differ in this machine's shell."""
 
     request: LaunchRequest
     launcher: LauncherName
@@ -81,11 +81,11 @@ class LaunchPlan:
     variables: Mapping[str, str]
     exported: Mapping[str, str]
     switch_address: str = ""
-    """Where to run a software switch beside the ranks; empty: nowhere."""
+    """The address for a software switch started with the ranks; empty if there is none."""
     services: tuple[ServiceOptions, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """The plan for people, as lines of a shell: the variables, the programs beside the ranks, the commands."""
+        """The plan as shell lines for people: the variables, the further programs, the commands."""
         for name, value in sorted(self.exported.items()):
             yield f"export {name}={shlex.quote(value)}"
         if self.switch_address:
@@ -99,7 +99,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackSettings:
-    """What the stack's ``validate`` block says of starting ranks; ``arguments`` are the launcher's."""
+    """The part of the stack's ``validate`` block about starting ranks; ``arguments`` are the launcher's."""
 
     launcher: LauncherName = "torchrun"
     arguments: tuple[str, ...] = ()
@@ -110,8 +110,8 @@ class StackSettings:
 def plan_launch(request: LaunchRequest, *, environ: Mapping[str, str]) -> LaunchPlan:
     """The commands and variables of a launch.
 
-    Raises UsageError for what cannot go together, CommandError for a launcher that is not there, and what
-    activated_environment raises.
+    Raises UsageError for contradictory parts, CommandError for a missing launcher, and the errors of
+    activated_environment.
     """
     activated = activated_environment(request.prefix, environ=environ, inherit=True)
     here = Host(name="localhost", ranks=request.ranks, is_local=True)
@@ -146,7 +146,7 @@ def plan_launch(request: LaunchRequest, *, environ: Mapping[str, str]) -> Launch
 
 
 def _settings(request: LaunchRequest, hosts: Sequence[Host]) -> StackSettings:
-    """As the stack has them; cores are divided among ranks and oneCCL's workers where they are this machine's alone.
+    """The stack's options; cores are divided among ranks and oneCCL's workers if all ranks are on this machine.
 
     Raises UsageError for a service that cannot serve these hosts.
     """
@@ -159,7 +159,7 @@ def _settings(request: LaunchRequest, hosts: Sequence[Host]) -> StackSettings:
     is_here = len(hosts) == 1 and hosts[0].is_local
     if options.services and not is_here:
         message = f"stack {request.stack}: {options.services[0].name} serves the ranks of one machine"
-        raise UsageError(message, hint="launch it without --hosts and outside of a job of several nodes")
+        raise UsageError(message, hint="launch it without --hosts and outside a job of several nodes")
     divided = options.affinity == "oneccl" and is_here
     affinity = plan_oneccl_affinity(usable_cores(), request.ranks) if divided else None
     own = {name: filled(text, prefix) for name, text in options.environment.items()}
@@ -180,15 +180,15 @@ def _commands(launcher: LauncherName, start: Start, own: LauncherName, *, name_h
 
 
 def _port(environ: Mapping[str, str]) -> int:
-    """Where ranks meet: free on this machine; by the job's number under Slurm, so that all its nodes say the same."""
+    """The port at which ranks meet: a free one, or under Slurm one from the job's number, the same on all nodes."""
     job = environ.get("SLURM_JOB_ID", "")
     return _SLURM_FIRST_PORT + int(job) % _SLURM_PORTS if job.isdecimal() else choose_port()
 
 
 def _switch(request: LaunchRequest, start: Start, environ: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """Where a software switch has to run ("": nowhere), and what the ranks are told of it.
+    """The address for a software switch ("" for none), and the ranks' variables for it.
 
-    Raises UsageError for a transport that it does not speak, where no switch is configured.
+    Raises UsageError for a transport that it does not support if no other switch is configured.
     """
     if request.method != "switchml" or environ.get(_CONTROLLER):
         return "", {}
@@ -203,13 +203,13 @@ def _switch(request: LaunchRequest, start: Start, environ: Mapping[str, str]) ->
         address = address_towards(remote[0].address)
         return address, {_CONTROLLER: f"{address}:{SWITCH_PORT}"}
     address = choose_loopback_network().switch
-    # ranks of one host alone would add up in its memory and leave the switch out
+    # ranks on one host would reduce in shared memory and bypass the switch
     alone = {"SWITCHML_HOST_REDUCTION": "off", "SWITCHML_WORKER_PORT": str(choose_port())}
     return address, {_CONTROLLER: f"{address}:{SWITCH_PORT}", **alone}
 
 
 def _defaults(start: Start, own: Mapping[str, str]) -> dict[str, str]:
-    """What ranks get where the user set nothing else."""
+    """The ranks' variables that the user has not set."""
     given = {name: value for name, value in rank_variables().items() if name != "PYTHONDONTWRITEBYTECODE"}
     cores = len(os.sched_getaffinity(0))
     most = max(host.ranks for host in start.hosts)
@@ -224,7 +224,7 @@ def _defaults(start: Start, own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _exported(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What a shell has to export: what differs from this one's, and what the user set for fabrics."""
+    """The variables to export: those that differ from this shell's, and those the user set for fabrics."""
     return {
         name: value for name, value in variables.items() if environ.get(name) != value or _OF_FABRICS.fullmatch(name)
     }

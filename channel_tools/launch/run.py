@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a plan: the programs beside the ranks, the ranks on every host, until all have ended or one has failed.
+"""Runs a plan: the further programs, then the ranks on every host, until all have ended or one has failed.
 
-Each command runs under ``supervisor.py``, whose standard input is held open here: when this process ends, however it
-ends, the supervisors end all that their commands started.
+Each command runs under ``supervisor.py``, whose standard input is kept open here: when this process ends, for whatever
+reason, the supervisors end everything that their commands started.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LINE_BYTES = 4_096
 
 
 def run_launch(plan: LaunchPlan, *, progress: Progress) -> int:
-    """Run the plan to its end; returns the script's exit code, 128 and the number for a rank that a signal ended.
+    """Run the plan to its end; returns the script's exit code, 128 plus the signal's number for a killed rank.
 
     Raises NetworkError for a host that cannot be reached, and ValidationError for a switch or service that does not
     start or ends before the ranks.
@@ -60,7 +60,7 @@ def run_launch(plan: LaunchPlan, *, progress: Progress) -> int:
 def _companions(
     plan: LaunchPlan, folder: Path, progress: Progress
 ) -> Iterator[tuple[Sequence[Companion], Mapping[str, str]]]:
-    """The programs that the ranks need, while the block runs, and the variables that these give the ranks."""
+    """Run the programs that the ranks need while the block runs; yields their variables for the ranks."""
     request, deadline = plan.request, Deadline.after(_READY_S)
     context = MethodContext(
         stack=request.stack,
@@ -92,7 +92,7 @@ def _companions(
 
 
 class _RunningCommand:
-    """A command under its supervisor; torchrun's errors pass through here, for they alone say a rank's exit code."""
+    """A command under its supervisor; torchrun's stderr is read here, since only it has a rank's exit code."""
 
     def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
@@ -102,7 +102,7 @@ class _RunningCommand:
         self._line = b""
 
     def pass_on(self) -> bool:
-        """Hand on what is there of its errors; False if there will be no more."""
+        """Pass on new lines of its stderr; False if there will be no more."""
         if self.errors is None:
             return False
         chunk = os.read(self.errors, _CHUNK_BYTES)
@@ -117,7 +117,7 @@ class _RunningCommand:
         return bool(chunk)
 
     def exit_code(self) -> int:
-        """The script's, where it is known, else the command's."""
+        """The script's exit code, if known, else the command's."""
         while self.pass_on():
             pass
         code = self.process.wait()
@@ -150,7 +150,7 @@ def _running(
     finally:
         os.close(descriptor)
         if process.stdin is not None:
-            process.stdin.close()  # what the supervisor waits for
+            process.stdin.close()  # the supervisor waits for this
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_SUPERVISOR_GRACE_S)
         end_process_group(process)
@@ -159,7 +159,7 @@ def _running(
 def _wait(running: Sequence[_RunningCommand], companions: Sequence[Companion]) -> int:
     """Wait until all commands have ended or one has failed; returns the exit code.
 
-    Raises the error of a companion that ends before.
+    Raises the error of a companion program that ends early.
     """
     poll = select.poll()
     for command in running:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a command and ends it with all that it started when it ends, when a signal says so, or when its input closes.
+"""Runs a command, and ends everything that it started when it ends, on a signal, or when standard input closes.
 
-Every command of a launch runs under it, here and on other hosts. There it is sent as text over ssh to the environment's
-own Python, so it uses the standard library alone. ssh tells a host nothing when the one that called it ends, but the
-standard input closes then, be it by kill -9.
+Every command of a launch runs under it, here and on other hosts. There, its text is sent over ssh to the environment's
+own Python, so it uses only the standard library. When the caller of ssh ends, the host is not notified, but standard
+input closes, even after kill -9.
 
-Usage: python -c TEXT JSON, which holds ``folder``, ``variables`` (added to the host's own) and ``words``.
+Usage: python -c TEXT JSON, which has ``folder``, ``variables`` (added to the host's own) and ``words``.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def descendants() -> list[int]:
 
 
 def end_all(grace_s: float) -> None:
-    """SIGTERM to all descendants, SIGKILL to those that are left after ``grace_s``."""
+    """Send SIGTERM to all descendants, and SIGKILL to those left after ``grace_s``."""
     number, until = signal.SIGTERM, time.monotonic() + grace_s
     told: set[int] = set()
     while processes := descendants():
@@ -65,7 +65,7 @@ def main() -> int:
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # the pipe says it
+        signal.signal(number, lambda *_: None)  # the wakeup pipe reports it
     try:
         os.chdir(asked["folder"])
         process = subprocess.Popen(asked["words"], env={**os.environ, **asked["variables"]}, stdin=subprocess.DEVNULL)

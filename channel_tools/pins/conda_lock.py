@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""conda-lock.yml (CEP 37): the lock that the other formats and every update start from.
+"""conda-lock.yml (CEP 37): the lock from which the other formats and every update are made.
 
-The content hash covers the packages of a platform as they were locked, so a file of ours that was cut off or edited is
-known as such before anything is installed. Files of other tools are read as far as they go.
+The content hash covers the locked packages of a platform, so a file of ours that was truncated or edited is detected
+before anything is installed. Files of other tools are read as far as possible.
 
-The format has no place for specs, virtual packages, sizes or constraints. They are kept in its ``custom_metadata`` as
-lines of text under keys of our own, one JSON record per package, so that a change of one package shows as a change of
-one line.
+The format has no fields for specs, virtual packages, sizes or constraints. They are kept in its ``custom_metadata`` as
+lines of text under our own keys, one JSON record per package, so that a change of one package changes one line.
 """
 
 from __future__ import annotations
@@ -57,19 +56,19 @@ _Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class _Model(BaseModel):
-    # most commands read no such file
+    # most commands do not read such a file
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class ChannelEntry(_Model):
-    """A channel; where its address needs variables, they are named."""
+    """A channel, with the names of the variables that its address needs."""
 
     url: _Text
     used_env_vars: list[str] = []
 
 
 class Metadata(_Model):
-    """Where the lock comes from. Members that say nothing about what to install are let through unread."""
+    """The origin of the lock. Members that do not affect what is installed are ignored."""
 
     content_hash: dict[str, str]
     channels: list[ChannelEntry]
@@ -82,7 +81,7 @@ class Metadata(_Model):
 
 
 class Hashes(_Model):
-    """Of the package file."""
+    """The hashes of the package file."""
 
     md5: _Md5 | None = None
     sha256: _Sha256 | None = None
@@ -113,7 +112,7 @@ class CondaLockFile(_Model):
 
 
 class OwnRecord(_Model):
-    """What one package's entry leaves out or says otherwise; members as in LockedPackage."""
+    """What a package's entry cannot express; members as in LockedPackage."""
 
     platform: _Text
     name: _Text
@@ -131,11 +130,11 @@ class OwnRecord(_Model):
 
 
 _NO_LIMIT = 2**31 - 1
-"""Of a line's width: libyaml's largest."""
+"""The line width: libyaml's largest."""
 
 
 class _Dumper(DUMPER):  # type: ignore[valid-type, misc]  # which of two classes it is, PyYAML's build decides
-    """Text of several lines as it stands."""
+    """Text of several lines, written as a literal block."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -146,7 +145,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def render_conda_lock(lock: Lock) -> str:
-    """The whole lock, all platforms."""
+    """The text of the whole lock, with all platforms."""
     content = {
         "version": 1,
         "metadata": {
@@ -162,10 +161,10 @@ def render_conda_lock(lock: Lock) -> str:
 
 
 def parse_conda_lock(text: str, path: Path) -> Lock:
-    """The lock that the file holds.
+    """The lock in the file.
 
-    Raises ConfigError (file, line) for another shape or schema, packages twice or of pip, and IntegrityError if a
-    file of ours is no longer what was written.
+    Raises ConfigError (file, line) for another shape or schema, duplicate packages or pip packages, and IntegrityError
+    if a file of ours has changed since it was written.
     """
     document = parse_yaml(text, path)
     _check_version(document)
@@ -243,7 +242,7 @@ def _entry(package: LockedPackage, platform: str) -> dict[str, object]:
 
 
 def _dependencies(depends: Iterable[str]) -> dict[str, str]:
-    """Requirements by name; of several on one name the version ranges are joined, as far as one text can say it."""
+    """Requirements by name; the version ranges of several for one name are joined, as far as possible."""
     merged: dict[str, str] = {}
     for text in depends:
         found = _DEPENDENCY.fullmatch(text.rpartition("::")[2].strip())
@@ -299,7 +298,7 @@ def _package(entry: PackageEntry, record: OwnRecord | None, document: YamlDocume
 
 
 def _bare_package(entry: PackageEntry) -> LockedPackage:
-    """What the entry alone says."""
+    """The package from the entry alone."""
     package = package_of_address(entry.url, sha256=entry.hash.sha256 or "", md5=entry.hash.md5)
     return replace(
         package,
@@ -315,7 +314,7 @@ def _own_records(own: Mapping[str, str], document: YamlDocument) -> dict[tuple[s
     schema = own.get(SCHEMA_KEY, OWN_SCHEMA)
     if schema != OWN_SCHEMA:
         message = f"{SCHEMA_KEY} is {schema!r}; this program reads {OWN_SCHEMA!r}"
-        raise document.error(message, *where, SCHEMA_KEY, hint="take a newer channel_tools, or write the lock again")
+        raise document.error(message, *where, SCHEMA_KEY, hint="use a newer channel_tools, or write the lock again")
     try:
         records = [OwnRecord.model_validate_json(line) for line in own.get(RECORDS_KEY, "").splitlines()]
     except ValidationError as err:
@@ -335,6 +334,6 @@ def _check_content(lock: Lock, metadata: Metadata, path: Path) -> None:
         if written != found:
             message = (
                 f"{path}: the packages for {platform.platform} are not those that were locked (content hash {found}, "
-                f"expected {written}): the file was cut off or edited"
+                f"expected {written}): the file was truncated or edited"
             )
-            raise IntegrityError(message, hint=f"take the file from where it was written, or {WRITE_AGAIN}")
+            raise IntegrityError(message, hint=f"copy the original file again, or {WRITE_AGAIN}")

@@ -2,10 +2,10 @@
 """Explicit lists (CEP 23) and environment.yml: text that conda's clients read, one file per platform.
 
 An explicit list has one address with its sha256 per line and needs no solver. The hash is written bare, as
-``conda list --explicit --sha256`` does. What the list has no place for stands in comments, among them the number of
-packages: a list that was cut off at a line's end would otherwise pass for a whole one. environment.yml pins every
-package to version and build; it is written only, since it holds no hashes. ``nodefaults``, which should keep other
-channels out, is not in it: conda 26.7 asks for a channel of that name.
+``conda list --explicit --sha256`` does. Other data is in comments, among it the number of packages: a list that was
+truncated at the end of a line would otherwise look complete. environment.yml pins every package to version and build;
+it is only written, not read, since it has no hashes. It does not have ``nodefaults``, which should exclude other
+channels, since conda 26.7 looks for a channel of that name.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _header(lock: Lock, platform: PlatformLock) -> list[str]:
 
 
 def parse_explicit(text: str, path: Path) -> Lock:
-    """The lock that a list holds; it has no stack, specs and sizes.
+    """The lock from a list; it has no stack, specs or sizes.
 
     Raises ConfigError (file, line) for a line that is not an entry or has no sha256, and for missing packages.
     """
@@ -84,7 +84,7 @@ def parse_explicit(text: str, path: Path) -> Lock:
 
 
 def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPackage:
-    """What a package's address and hashes alone say of it. Raises ValueError for the address of anything else."""
+    """A package from its address and hashes. Raises ValueError if the address is not that of a package."""
     entry = _ENTRY.fullmatch(f"{url}#{sha256}")
     found = split_file_name(file_name_of(url), old_format=True)
     if entry is None or found is None:
@@ -121,7 +121,7 @@ def _parse_entry(line: str, path: Path, number: int) -> LockedPackage:
 
 def _check_count(written: str | None, found: int, path: Path) -> None:
     if written is not None and written != str(found):
-        message = f"{found} packages, but the list was written with {written}: it was cut off or edited"
+        message = f"{found} packages, but the list was written with {written}: it was truncated or edited"
         raise ConfigError(message, path=path, hint="write it again: channel_tools pins")
 
 
@@ -129,6 +129,6 @@ def _platform_of(packages: list[LockedPackage], path: Path) -> str:
     subdirs = sorted({package.subdir for package in packages} - {"noarch"})
     if len(subdirs) != 1:
         found = ", ".join(subdirs) or "only noarch packages"
-        message = f"no line says '# platform: ...', and the addresses do not tell: {found}"
+        message = f"there is no line '# platform: ...', and the addresses do not determine it: {found}"
         raise ConfigError(message, path=path, hint="add the line  # platform: linux-64  with the right platform")
     return subdirs[0]

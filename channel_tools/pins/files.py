@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The files that pin a stack, by name, as text. conda-lock.yml is always among them: updates start from it.
 
-Files for one platform have its name in theirs only if there are several platforms. Files that were written here say
-so in their first line; such files stay in step with the lock, and nothing else in the folder is touched. A lock is read
-in any of the formats that lock files by hash; which one it is shows in the text, not in the name.
+The names of files for one platform have its name only if there are several platforms. Files written here say so in
+their first line; they are kept up to date with the lock, and nothing else in the folder is changed. A lock can be read
+in any format that locks files by hash, which is recognised by the text, not the name.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ def pin_files(lock: Lock, formats: Collection[PinFormat]) -> dict[str, str]:
 
 
 def formats_in(folder: Path) -> set[PinFormat]:
-    """The formats that were written to ``folder`` before."""
+    """The formats already written to ``folder``."""
     return {kind for kind in _PATTERNS if _written_before(folder, kind)}
 
 
 def write_pin_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write what differs, the lock last, and remove files that were written for a former choice of platforms.
+    """Write the files that differ, the lock last, and remove those for an earlier choice of platforms.
 
-    An interrupted run leaves the former conda-lock.yml, so that the next one does all again. Raises DiskFullError, and
-    UsageError if the folder cannot be written to.
+    An interrupted run leaves the earlier conda-lock.yml, so that the next one does everything again. Raises
+    DiskFullError, and UsageError if the folder cannot be written to.
     """
     try:
         _write(folder, files)
     except (PermissionError, NotADirectoryError, FileExistsError) as err:
-        message = f"{err.filename or folder}: {err.strerror}; the files go to {folder}"
+        message = f"{err.filename or folder}: {err.strerror}; the files are written to {folder}"
         raise UsageError(message, hint="give a folder that you can write to: -o FOLDER") from err
 
 
@@ -90,10 +90,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def read_lock(path: Path) -> Lock:
-    """The lock in ``path``. What its format does not hold is empty (see LockedPackage).
+    """The lock in ``path``. Values that its format does not have are empty (see LockedPackage).
 
-    Raises ConfigError when it is absent, none of the formats, of a newer schema, names a package twice, or has
-    credentials in an address; IntegrityError when a file of ours was cut off or edited.
+    Raises ConfigError if it does not exist, is in none of the formats or of a newer schema, names a package twice, or
+    has credentials in an address; IntegrityError if a file of ours was truncated or edited.
     """
     text = _read_text(path)
     lines = [line.strip() for line in text.splitlines()]
@@ -136,6 +136,6 @@ def _check_addresses(lock: Lock, path: Path) -> None:
     addresses = [*lock.channels, *(package.url for one in lock.platforms for package in one.packages)]
     for address in addresses:
         if has_credentials(address):
-            message = f"credentials in the address {without_credentials(address)}: a lock must be fit to be passed on"
-            hint = "take them out; give the channel's address with its token by --channel instead"
+            message = f"credentials in the address {without_credentials(address)}: a lock must not contain any"
+            hint = "remove them, and give the channel's address with its token to --channel instead"
             raise ConfigError(message, path=path, hint=hint)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of the pins stage: what one solve chose, for each platform, independent of any file format.
+"""The values of the pins stage: the solution for each platform, independent of file formats.
 
-Addresses in a lock carry no credentials, ever: whoever writes a lock file may publish it. Of rattler's records a locked
-package has what an installer needs; the rest is left out.
+Addresses in a lock never have credentials, since a lock file may be published. A locked package has the fields of
+rattler's records that an installer needs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _MS = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class LockedPackage:
-    """One package of a solution, as its channel's repodata describes it.
+    """One package of a solution, as described by its channel's repodata.
 
     ``channel`` is the channel's address without a trailing slash and ``url`` the file's address. ``sha256`` and ``md5``
-    are in hexadecimal (md5 None where repodata has none); ``depends`` and ``constrains`` are MatchSpecs. ``size_bytes``
-    is 0 if a lock's format does not hold it; then what stands after ``url`` may be missing as well, apart from
-    ``sha256``. ``timestamp_ms`` is when it was built, since the epoch.
+    are in hexadecimal (md5 None if repodata has none); ``depends`` and ``constrains`` are MatchSpecs. ``size_bytes`` is
+    0 if the lock's format does not have it; then the fields after ``url``, except ``sha256``, may be missing as well.
+    ``timestamp_ms`` is when it was built, since the epoch.
     """
 
     name: str
@@ -60,7 +60,7 @@ class LockedPackage:
         return PackageRef(subdir=self.subdir, file_name=self.file_name, sha256=self.sha256, size_bytes=self.size_bytes)
 
     def moved(self, addresses: Mapping[str, str]) -> LockedPackage:
-        """The same package at the address that stands for its channel, where one does."""
+        """The same package at the address that replaces its channel's, if there is one."""
         address = addresses.get(self.channel)
         if address is None:
             return self
@@ -69,9 +69,9 @@ class LockedPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlatformLock:
-    """The solution for one platform; ``packages`` stand in order of installation, dependencies first.
+    """The solution for one platform; ``packages`` are in order of installation, dependencies first.
 
-    ``virtual_packages`` are those that were assumed, as ``name=version=build`` (CEP 30), in order of name.
+    ``virtual_packages`` are the assumed ones, as ``name=version=build`` (CEP 30), in order of name.
     """
 
     platform: str
@@ -81,9 +81,9 @@ class PlatformLock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """All that is pinned for a stack: what was asked for, where, and what came out per platform.
+    """Everything that is pinned for a stack: the request, the channels, and the solution per platform.
 
-    ``channels`` stand in order of priority, ``platforms`` in order of name.
+    ``channels`` are in order of priority, ``platforms`` in order of name.
     """
 
     stack: str
@@ -93,9 +93,9 @@ class Lock:
 
 
 def locked_package(record: rattler.RepoDataRecord) -> LockedPackage:
-    """A record of a channel's index as a lock names it. Raises IntegrityError if it has no sha256 or size."""
+    """The locked package for a record of a channel's index. Raises IntegrityError if it has no sha256 or size."""
     if record.sha256 is None or not record.size:
-        message = f"{record.file_name}: the index of {without_credentials(record.channel)} names no sha256 or size"
+        message = f"{record.file_name}: the index of {without_credentials(record.channel)} has no sha256 or size for it"
         raise IntegrityError(message, hint="index the channel again with a tool that writes them")
     return LockedPackage(
         name=str(record.name.normalized),
@@ -119,7 +119,7 @@ def locked_package(record: rattler.RepoDataRecord) -> LockedPackage:
 
 
 def repodata_record(package: LockedPackage) -> rattler.RepoDataRecord:
-    """A locked package as rattler takes it."""
+    """A locked package as rattler's record."""
     record = rattler.PackageRecord(
         name=package.name,
         version=package.version,
@@ -141,7 +141,7 @@ def repodata_record(package: LockedPackage) -> rattler.RepoDataRecord:
 
 
 def in_installation_order(records: Sequence[rattler.RepoDataRecord]) -> list[rattler.RepoDataRecord]:
-    """Records of different names, dependencies first; the order does not depend on how they stood before."""
+    """Sort records of different names, dependencies first; the result does not depend on the given order."""
     by_name = {record.name.normalized: record for record in records}
     return [by_name[one.name.normalized] for one in rattler.PackageRecord.sort_topologically(list(records))]
 
@@ -154,9 +154,9 @@ def _noarch(record: rattler.RepoDataRecord) -> NoArch | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class PinChange:
-    """One package of one platform; ``before`` and ``after`` are ``version build``, None if it is in no lock.
+    """One package of one platform; ``before`` and ``after`` are ``version build``, None if it is not in that lock.
 
-    A package that has the same version and build on both sides has other bytes.
+    If version and build are the same in both, the bytes differ.
     """
 
     platform: str
@@ -167,7 +167,7 @@ class PinChange:
 
 
 def compare_locks(before: Lock, after: Lock) -> tuple[PinChange, ...]:
-    """Every package that came, went or changed, by platform and name; its address does not count."""
+    """Every package that was added, removed or changed, by platform and name; addresses are ignored."""
     earlier, later = _packages(before), _packages(after)
     changes = []
     for key in sorted({*earlier, *later}):

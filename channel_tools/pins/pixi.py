@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pixi.toml, in which every package is pinned, and pixi.lock, which rattler writes and reads (format 7).
 
-The manifest pins all packages and not only those that were asked for: its tables can be pasted into another manifest
-and still mean the same environment there.
+The manifest pins all packages, not only the requested ones: its tables can be pasted into another manifest and still
+describe the same environment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def render_pixi_manifest(lock: Lock) -> str:
-    """pixi.toml: a workspace of its own, whose tables may also go into another manifest."""
+    """pixi.toml: a complete workspace, whose tables can also be copied into another manifest."""
     platforms = [one.platform for one in lock.platforms]
     lines = [
         f"# Written by channel_tools pins for the stack {lock.stack}; pixi.lock belongs to it.",
@@ -78,9 +78,9 @@ def render_pixi_lock(lock: Lock) -> str:
 
 
 def read_pixi_lock(path: Path) -> Lock:
-    """The default environment of a pixi.lock; stack and specs stand in its manifest and are empty here.
+    """The default environment of a pixi.lock; stack and specs are in its manifest and are empty here.
 
-    Raises ConfigError when it is none, is of a newer format, or has no default environment or pip packages in it.
+    Raises ConfigError if it is not one, has a newer format, no default environment, or pip packages.
     """
     try:
         file = LockFile.from_path(path)
@@ -113,13 +113,13 @@ def _key(name: str) -> str:
 
 
 def _short(virtual_package: str) -> str:
-    """As pixi writes it: without a build string that says nothing."""
+    """A virtual package as pixi writes it: without a meaningless build string."""
     name, version, build = split_virtual_package(virtual_package)
     return f"{name}={version}" if build == "0" else f"{name}={version}={build}"
 
 
 def _system_requirements(platforms: Iterable[PlatformLock]) -> list[str]:
-    """The table has one value for all platforms: the least of those that were assumed."""
+    """pixi's table of system requirements, which has one value for all platforms: the lowest of those assumed."""
     least: dict[str, str] = {}
     for platform in platforms:
         for name, version, build in map(split_virtual_package, platform.virtual_packages):

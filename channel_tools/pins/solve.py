@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From specs to a lock, one solve per platform, and from local channels to where they are published.
+"""Solves specs to a lock, one solve per platform, and replaces local channels by their published addresses.
 
-The earlier lock is handed to the solver as a preference and never as a source: a package is kept only while a channel
-still lists it with the same bytes, so what was yanked or deleted leaves a lock as soon as that is solved again. That a
-package of a published channel is the one that was locked is seen in its index, by sha256; nothing is downloaded.
+The earlier lock is passed to the solver as a preference, not as a source: a package is kept only while a channel still
+lists it with the same bytes, so yanked or deleted packages leave the lock when it is solved again. Whether a published
+channel has the locked packages is checked by the sha256 in its index; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def solve_lock(
     previous: Lock | None = None,
     update: Collection[str] = (),
 ) -> Lock:
-    """Solve ``specs`` from ``channels`` alone (addresses or folders, in order of priority) for every platform.
+    """Solve ``specs`` only from ``channels`` (addresses or folders, in order of priority) for every platform.
 
-    ``virtual_packages`` are those assumed, by platform, as ``name=version=build``. With a ``previous`` lock its
-    packages stay wherever that is possible, apart from those named in ``update``. Channel addresses may carry
-    credentials: they are used and not written. Raises UsageError (no platform; ``update`` names what is nowhere in
-    ``previous``), SolveError, NetworkError, ChannelError (no such channel, or nothing in it for a platform) and
+    ``virtual_packages`` are the assumed ones, by platform, as ``name=version=build``. The packages of a ``previous``
+    lock are kept if possible, except those named in ``update``. Channel addresses may have credentials, which are used
+    but not written. Raises UsageError (no platform; ``update`` names packages that are not in ``previous``),
+    SolveError, NetworkError, ChannelError (no such channel, or nothing in it for a platform) and
     IntegrityError (a package without a sha256 in its channel's index).
     """
     addresses, client = make_client(list(dict.fromkeys(channel_address(channel) for channel in channels)))
@@ -120,7 +120,7 @@ async def _records_of(
 async def _query(
     gateway: rattler.Gateway, channels: Sequence[str], platforms: Sequence[str], names: Sequence[str]
 ) -> list[list[rattler.RepoDataRecord]]:
-    """What each channel lists under these names, for the platforms and for noarch."""
+    """The records of these names in each channel, for the platforms and for noarch."""
     subdirs = [rattler.Subdir(subdir) for subdir in (*platforms, "noarch")]
     try:
         return await gateway.query(list(channels), subdirs, names, recursive=False, channel_relations="disabled")
@@ -131,7 +131,7 @@ async def _query(
 async def _with_platform(
     err: SolveError, channels: Sequence[str], platform: str, gateway: rattler.Gateway
 ) -> SolveError | ChannelError:
-    """The error with its platform; where no channel has anything for the platform, that is the reason."""
+    """The error with its platform; if no channel has anything for the platform, that is the reason."""
     names = await gateway.names(list(channels), [rattler.Subdir(platform)], channel_relations="disabled")
     if names:
         return SolveError(f"{platform}: {err.message}", hint=err.hint)
@@ -171,9 +171,9 @@ def _check_platforms(platforms: Sequence[str]) -> None:
 
 
 def published_addresses(channels: Sequence[str], published: Sequence[str]) -> dict[str, str]:
-    """For the local channels, in order, where they are published (credentials included, for reading there).
+    """The published addresses of the local channels, in order (with credentials, for reading them).
 
-    Raises UsageError when more addresses than local channels are given.
+    Raises UsageError if there are more addresses than local channels.
     """
     local = [channel for channel in channels if local_path(channel) is not None]
     if len(published) > len(local):
@@ -198,7 +198,7 @@ def with_addresses(lock: Lock, addresses: Mapping[str, str]) -> Lock:
 def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path) -> None:
     """Compare the packages of ``lock`` that come from ``addresses`` (credentials allowed) with the indexes there.
 
-    Raises ChannelError when a package is not listed or has other bytes there, NetworkError when it cannot be asked.
+    Raises ChannelError if a package is not listed or has other bytes there, NetworkError if it cannot be reached.
     """
     for address in addresses:
         (plain,), client = make_client([address])
@@ -217,7 +217,7 @@ async def _check_channel(address: str, packages: Sequence[tuple[str, LockedPacka
     try:
         groups = await _query(gateway, [address], platforms, names)
     except ChannelToolsError as err:
-        err.hint = f"{err.hint}; --offline leaves this check out"
+        err.hint = f"{err.hint}; --offline skips this check"
         raise
     listed = {PackageKey(record.subdir, record.file_name): record for group in groups for record in group}
     missing = sorted({package.file_name for _, package in packages if package.ref.key not in listed})
@@ -225,13 +225,13 @@ async def _check_channel(address: str, packages: Sequence[tuple[str, LockedPacka
         shown = ", ".join(missing[:_LISTED_AT_MOST]) + (", ..." if len(missing) > _LISTED_AT_MOST else "")
         message = f"{address}: its index does not list {len(missing)} of the locked packages: {shown}"
         hint = (
-            "publish them there first (channel_tools publish); what was yanked there leaves the lock with --update; "
-            "--offline leaves this check out"
+            "publish them there first (channel_tools publish); --update removes yanked packages from the lock; "
+            "--offline skips this check"
         )
         raise ChannelError(message, hint=hint)
     for _, package in packages:
         sha256 = listed[package.ref.key].sha256
         if sha256 is None or sha256.hex() != package.sha256:
             found = "no sha256" if sha256 is None else f"sha256 {sha256.hex()}"
-            message = f"{address}: its index says {found} for {package.file_name}; locked is {package.sha256}"
+            message = f"{address}: its index says {found} for {package.file_name}; the lock has {package.sha256}"
             raise ChannelError(message, hint="the channel has other bytes under this name: lock from that channel")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The virtual packages that a lock assumes (CEP 30): what the machine is taken to have.
+"""The virtual packages that a lock assumes (CEP 30): what the machine is assumed to have.
 
-A lock is for other machines too, so ``__archspec`` (this very processor) is assumed only when it is asked for, and of
-kernels an old one. For platforms other than this machine's the values are those that conda-forge builds for.
+A lock is for other machines too, so ``__archspec`` (this processor) is assumed only on request, and the kernel is an
+old one. For platforms other than this machine's, the values are those that conda-forge builds for.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def assumed_virtual_packages(
     *,
     earlier: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, tuple[str, ...]]:
-    """For each platform the assumed virtual packages as ``name=version=build``, in order of name.
+    """The assumed virtual packages of each platform as ``name=version=build``, in order of name.
 
-    ``overrides`` are ``[PLATFORM:]NAME=VERSION[=BUILD]``; an empty version takes the package away. Platforms in
-    ``earlier`` start from what stands there. Raises UsageError.
+    ``overrides`` are ``[PLATFORM:]NAME=VERSION[=BUILD]``; an empty version removes the package. Platforms in
+    ``earlier`` start from those values. Raises UsageError.
     """
     chosen = [_parse_override(text, platforms) for text in overrides]
     assumed = {}
@@ -62,14 +62,14 @@ def to_generic(packages: Iterable[str]) -> list[rattler.GenericVirtualPackage]:
 
 
 def machine_virtual_packages(overrides: Sequence[str] = ()) -> list[rattler.GenericVirtualPackage]:
-    """Those of this machine, with ``overrides`` as in assumed_virtual_packages. Raises UsageError."""
+    """The virtual packages of this machine, with ``overrides`` as in assumed_virtual_packages. Raises UsageError."""
     here = str(rattler.Subdir.current())
     assumed = assumed_virtual_packages([here], overrides, earlier={here: detected_virtual_packages()})
     return to_generic(assumed[here])
 
 
 def detected_virtual_packages() -> tuple[str, ...]:
-    """Those of this machine, as ``name=version=build``."""
+    """The virtual packages of this machine, as ``name=version=build``."""
     return tuple(str(package.into_generic()) for package in rattler.VirtualPackage.detect())
 
 

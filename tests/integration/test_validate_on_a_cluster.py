@@ -67,7 +67,7 @@ class Job:
 
     def _note(self, line: str) -> None:
         self.notes.append(line)
-        if "does not begin" in line:
+        if "cannot start" in line:
             raise KeyboardInterrupt
 
     def _hear(self, data: bytes) -> None:
@@ -109,7 +109,7 @@ def test_a_job_that_no_node_can_take_is_told_with_what_to_change(job: Job, slurm
     with pytest.raises(KeyboardInterrupt):
         job.run("true", nodes=5)
     number = job.notes[0].split()[1]
-    told = f"job {number} does not begin: Partition(Config|NodeLimit); it asks for nodes: 5, ranks: 10, .*; give fewer"
+    told = f"job {number} cannot start: Partition(Config|NodeLimit); it requests nodes: 5, ranks: 10, .*; give fewer"
     assert [line for line in job.notes if re.match(told, line)]
     assert job.notes[-1] == f"job {number} cancelled"
     assert number not in slurm.run("squeue", "--noheader", "--format=%i").split()

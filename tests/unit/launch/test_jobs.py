@@ -211,7 +211,7 @@ def test_a_job_is_followed_to_its_exit_code(tmp_path: Path) -> None:
 def test_a_job_that_was_ended_is_an_error_also_where_its_command_said_something(tmp_path: Path) -> None:
     (tmp_path / "exit-code").write_text("143\n")
     ended = JobState(phase="ended", words="TIMEOUT", failure="it reached its time limit")
-    with pytest.raises(JobError, match="job 7 of slurm did not end by itself: it reached its time limit") as raised:
+    with pytest.raises(JobError, match="job 7 of slurm did not complete: it reached its time limit") as raised:
         run(tmp_path, RUNNING, ended)
     assert str(tmp_path / "log") in str(raised.value.hint)
 
@@ -243,7 +243,7 @@ def test_an_interrupt_while_the_job_is_submitted_cancels_it(
     ("reason", "advice"),
     [
         ("PartitionNodeLimit", "; give fewer --nodes or --ranks-per-node, less --time, or another"),
-        ("AssocMaxSubmitJobLimit", "; run it again when other jobs of yours have ended"),
+        ("AssocMaxSubmitJobLimit", "; run it again when your other jobs have ended"),
         ("JobHeldUser", ""),
     ],
 )
@@ -255,7 +255,7 @@ def test_a_job_that_does_not_begin_by_itself_is_told_with_what_to_change(
     stuck = JobState(phase="waiting", words=f"PENDING ({reason})", stuck=reason)
     _, notes, _ = run(tmp_path, turn, stuck, stuck, RUNNING, DONE)
     assert (notes[1], notes[3:]) == ("job 7: PENDING (Priority)", ["job 7: R"])
-    assert notes[2].startswith(f"job 7 does not begin: {reason}; it asks for nodes: 5{advice}")
+    assert notes[2].startswith(f"job 7 cannot start: {reason}; it requests nodes: 5{advice}")
     assert notes[2].endswith("; to cancel it: Ctrl-C")
 
 
@@ -263,4 +263,4 @@ def test_a_job_that_is_refused_is_an_error_with_what_to_change(tmp_path: Path) -
     refusal = "sbatch job.sh: exit status 1\nsbatch: error: Requested node configuration is not available"
     with pytest.raises(CommandError, match="node configuration is not available") as raised:
         run(tmp_path, refusal=refusal)
-    assert str(raised.value.hint).startswith("it asks for nodes: 5; give fewer --nodes or --ranks-per-node")
+    assert str(raised.value.hint).startswith("it requests nodes: 5; give fewer --nodes or --ranks-per-node")

@@ -80,8 +80,8 @@ def test_a_slurm_job_uses_srun_with_a_plug_in_that_mpi_knows(site: Site) -> None
 @pytest.mark.parametrize(
     ("variables", "code", "message"),
     [
-        ({"TEST_PMI": "\tcray_shasta\n\tpmix\n"}, 2, "has no plug-in that tells this MPI of its ranks"),
-        ({"SLURM_MPI_TYPE": "none"}, 2, "each of the 2 ranks would be a world of its own"),
+        ({"TEST_PMI": "\tcray_shasta\n\tpmix\n"}, 2, "has no plug-in for the environment's MPI"),
+        ({"SLURM_MPI_TYPE": "none"}, 2, "each of the 2 ranks would be an MPI world of its own"),
         ({"TEST_NO_PMI": "1"}, 1, "launcher and MPI do not belong together"),
     ],
     ids=["no plug-in", "none asked for", "a plug-in that says nothing"],
@@ -124,7 +124,7 @@ def test_mpiexec_gets_the_hosts_by_name(site: Site) -> None:
         (("nosuch.py", "train.py"), 2, "nosuch.py: no such file in "),
         (("--hosts", "{far}", "train.py"), 5, "cannot start ranks on far: ssh: connect to host far port 22"),
         (("--hosts", "{odd}", "train.py"), 3, "hosts:1: found 'two words here', expected NAME, NAME:RANKS"),
-        (("--hosts", "{one}", "--ranks", "3", "train.py"), 2, "the hosts have room for 1 ranks, 3 are asked for"),
+        (("--hosts", "{one}", "--ranks", "3", "train.py"), 2, "the hosts have room for 1 ranks, but 3 are requested"),
         (("--stack", "silent", "train.py"), 2, "the stack silent has no validate block"),
         (("--stack", "tyo", "train.py"), 2, "'tyo' is not a stack"),
         (("--launcher", "srun", "train.py"), 2, "expected"),

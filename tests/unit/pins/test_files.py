@@ -87,7 +87,7 @@ class TestWriting:
 
     def test_a_file_in_the_place_of_the_folder_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(UsageError, match=r"file: .*the files go to"):
+        with pytest.raises(UsageError, match=r"file: .*the files are written to"):
             self.write(tmp_path / "file", TOY_LOCK)
 
     def test_a_folder_of_somebody_else_has_no_formats(self, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_explicit_lists_of_other_tools(tmp_path: Path, prefix: str) -> None:
         pytest.param(EXPLICIT[: EXPLICIT.rindex("http")], "1 packages, but .* with 2", id="explicit-cut-at-a-line"),
         pytest.param(EXPLICIT.replace("# packages", "#") * 2, "more than one package", id="explicit-duplicates"),
         pytest.param(EXPLICIT.replace("linux-64/", "win-64/"), "for win-64 among", id="explicit-subdir"),
-        pytest.param(f"@EXPLICIT\n{CHANNEL}/noarch/a-1-0.conda#{SHA256}\n", "no line says", id="explicit-platform"),
+        pytest.param(f"@EXPLICIT\n{CHANNEL}/noarch/a-1-0.conda#{SHA256}\n", "there is no line", id="explicit-platform"),
         pytest.param(f"@EXPLICIT\n./a-1-0.conda#{SHA256}\n", "not the address of a package", id="explicit-relative"),
     ],
 )
