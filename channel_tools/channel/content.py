@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the index files of a subdir say, made from its records and the channel's listing alone; and channeldata.json.
+"""Makes the content of a subdir's index files from its records and the channel's listing; and channeldata.json.
 
-Nothing here knows where a channel lies, so a folder and a bucket are indexed by the same functions. Records are joined
-as text and only looked into where something changed: that is what makes publishing into a large channel fast.
+Nothing here depends on where a channel is, so a folder and a bucket are indexed by the same functions. Records are
+joined as text and only parsed if something changed, which makes publishing into a large channel fast.
 channeldata has no specification; the fields are those that conda-index writes and conda-build and web pages read.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     Row = tuple[str, CachedPackage, JsonObject]
 
 INDEX_FILES = (REPODATA, REPODATA_ZST, RUN_EXPORTS, SHARD_INDEX)
-"""What every subdir has. REPODATA_FROM_PACKAGES is there only beside patched records."""
+"""The files of every subdir. REPODATA_FROM_PACKAGES exists only if records are patched."""
 _ZSTD_LEVEL = 3
 """Ten thousand records: level 3 takes 28 ms, level 9 109 ms for files that are 3 % smaller."""
 _MS = 1000
@@ -51,7 +51,7 @@ _LATER_THAN_SECONDS = 253402300799  # 9999-12-31: greater timestamps are in mill
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubdirContent:
-    """What is to be served for one subdir: its shards, and the index files that name them.
+    """The content to serve for one subdir: its shards, and the index files that name them.
 
     ``listed`` are the packages that solves see, by file name, with their records as patched; ``removed`` the file names
     of the others. ``from_packages`` is the unpatched repodata, None when nothing is patched.
@@ -66,7 +66,7 @@ class SubdirContent:
 
     @property
     def digest(self) -> str:
-        """Equal for equal content, whenever the index files were written."""
+        """A fingerprint that is equal for equal content, whenever the index files were written."""
         return _digest(self.repodata, self.from_packages or b"")
 
     def index_files(self, *, now_s: float) -> dict[str, bytes]:
@@ -92,10 +92,10 @@ def subdir_content(
     known_shards: Mapping[str, Shard],
     present_shards: set[str],
 ) -> SubdirContent:
-    """What a subdir with these packages (by file name) has to serve; pure.
+    """The content for a subdir with these packages (by file name); pure.
 
-    ``known_shards`` are those of the last index, by package name; ``present_shards`` the hashes of those that are in
-    place and need not be made again.
+    ``known_shards`` are those of the last index, by package name; ``present_shards`` the hashes of those that exist and
+    need not be made again.
     """
     hidden, prefix = hidden_packages(listing), f"{subdir}/"
     unpatched = {name: row for name, row in packages.items() if prefix + name not in hidden}
@@ -121,7 +121,7 @@ def content_before(
     *,
     present_shards: set[str],
 ) -> SubdirContent:
-    """A state on the way to ``final``, in which exactly the packages ``visible`` are listed."""
+    """An intermediate state before ``final``, in which exactly the packages ``visible`` are listed."""
     listed = {
         name: final.listed.get(name) or _patched_row(name, row, patch)
         for name, row in packages.items()
@@ -219,7 +219,7 @@ def _package_row(packages: list[tuple[str, CachedPackage]]) -> JsonObject:
 
 
 def _by_age(rows: list[Row]) -> list[Row]:
-    """Oldest first."""
+    """A sort key, oldest first."""
     if len(rows) == 1:
         return rows
     from rattler import Version  # noqa: PLC0415 - slow to import, and most names have one version

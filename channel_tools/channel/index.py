@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Indexing: the package files of a channel in, the files that conda clients read out.
+"""Indexes a channel: reads its package files and writes the files that conda clients read.
 
-Written here and not by rattler's indexer, which writes in place and stops at the first damaged package. What did not
-change is neither read nor written. New index files are all written and flushed first, then renamed one right after the
-other: a full disk, a kill or a slow compression happens while readers still see the old index everywhere. Packages come
+rattler's indexer is not used, since it writes in place and stops at the first damaged package. Unchanged files are
+neither read nor written. All new index files are written and flushed first, then renamed in quick succession: a full
+disk, a kill or a slow compression happens while readers still see the old index everywhere. Packages are in place
 before the index that names them.
 """
 
@@ -50,7 +50,7 @@ File = tuple[Path, bytes]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexReport:
-    """What an index run did. ``refused`` are files that are in the folder but not indexed, with the reason."""
+    """The result of an index run. ``refused`` are files in the folder that are not indexed, with the reason."""
 
     listed: int
     written: tuple[str, ...]
@@ -75,7 +75,7 @@ class _SubdirIndex:
         return not self.content.shards.new and self.state.content == self.content.digest and stamps == self.state.files
 
     def changed_names(self) -> set[str]:
-        """The package names whose records are others than at the last index."""
+        """The package names whose records have changed since the last index."""
         before, now = self.state.shards, self.content.shards.shards
         changed = {name for name, shard in now.items() if name not in before or before[name].content != shard.content}
         return changed | (before.keys() - now.keys())
@@ -88,12 +88,12 @@ def index_channel(
     known: Mapping[PackageKey, CachedPackage] | None = None,
     shard_grace_s: float = DEFAULT_SHARD_GRACE_S,
 ) -> IndexReport:
-    """Bring all indexes in step with the package files; with nothing to do, nothing is written.
+    """Update all indexes to match the package files; writes nothing if they are up to date.
 
     Damaged files, and files whose bytes changed under a published name, are left out of every index and reported;
-    they do not stop the others. ``known`` spares reading files that the caller has just checked, ``loaded`` the
+    they do not stop the others. ``known`` avoids reading files that the caller has just checked, ``loaded`` the
     records that it has just read. Shards unused for ``shard_grace_s`` are removed. Readers never see a half-written
-    index, one that names a file that is not there, or a package without what it needs of those that came with it.
+    index, one that names a missing file, or a new package without its dependencies among the other new ones.
     Raises DiskFullError, and ChannelError for damaged records of the channel.
     """
     channel, now_s = writer.channel, writer.clock()
@@ -173,7 +173,7 @@ def _write_indexes(channel: Channel, parts: Sequence[_SubdirIndex], listing: Lis
 def _new_channeldata(
     channel: Channel, parts: Sequence[_SubdirIndex], changed: Mapping[str, _SubdirIndex]
 ) -> bytes | None:
-    """channeldata.json as it has to be written, None when it is in step."""
+    """The new channeldata.json, None if it is up to date."""
     path = channel.path / CHANNELDATA
     stamp = _stamp_or_none(path)
     kept = stamp is not None and stamp == read_channeldata_stamp(channel) and all(part.state.content for part in parts)
@@ -201,7 +201,7 @@ def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_
 
 
 def _first_seen(repodata_file: Path) -> dict[str, tuple[str, int]]:
-    """What an index without its cache says: file name to (sha256, index time in ms)."""
+    """The data of an index without its cache: file name to (sha256, index time in ms)."""
     try:
         rows = decode_json(repodata_file.read_bytes())["packages.conda"]
         return {name: (str(row["sha256"]), int(row["indexed_timestamp"])) for name, row in rows.items()}
@@ -211,11 +211,11 @@ def _first_seen(repodata_file: Path) -> dict[str, tuple[str, int]]:
 
 
 def _warn_of_lost(folder: Path, before: Records, after: Records, *, expected: Collection[str]) -> None:
-    """Say which packages have gone; those that no solve saw any more (``subdir/file name``) may."""
+    """Log which packages were deleted, except those that no solve could see (``subdir/file name``)."""
     for name in sorted(before.packages.keys() - after.packages.keys() - after.refused.keys()):
         if f"{folder.name}/{name}" in expected:
             continue
-        _log.warning("%s: was deleted; it leaves the index", folder / name)
+        _log.warning("%s: was deleted; it is removed from the index", folder / name)
 
 
 def _stamp_or_none(path: Path) -> Stamp | None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What people and publishing change of a channel without changing a file: its listing, and patches of its records.
+"""Changes of a channel that change no package file: its listing, and patches of its records.
 
-Changes of a listing are pure functions: a channel in a folder and one in a bucket make the same ones.
+Changes of a listing are pure functions, the same for a channel in a folder and one in a bucket.
 
-Patches have the form of patch_instructions.json. The form and its meaning are conda-index's: fields are replaced, null
-takes one out, names of the old package format mean the ``.conda`` file of the same name. Only fields that do not say
-which bytes a package is may be changed.
+Patches have the format and meaning of conda-index's patch_instructions.json: fields are replaced, null removes one,
+and names of the old package format mean the ``.conda`` file of the same name. Fields that identify a package's bytes
+cannot be changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KEYS = ("packages", "packages.conda", "patch_instructions_version", "remove", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patch:
-    """What is changed in one subdir, by file name: fields of ``records``, packages that are hidden or made unusable."""
+    """The changes in one subdir, by file name: fields of ``records``, and packages that are hidden or revoked."""
 
     records: dict[str, JsonObject] = field(default_factory=dict)
     remove: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Patch:
         return {*self.records, *self.remove, *self.revoke}
 
     def only(self, names: Collection[str]) -> Patch:
-        """What the patch says of these names, apart from what it removes."""
+        """The part of the patch for these names, without removals."""
         return Patch(
             records={name: changes for name, changes in self.records.items() if name in names},
             revoke=tuple(name for name in self.revoke if name in names),
@@ -105,11 +105,11 @@ def read_patch(path: Path) -> Patch:
 
 
 def check_names(patch: Patch, subdir: str, known: Collection[str], path: Path) -> None:
-    """Raise ConfigError when the patch names files that the subdir does not have."""
+    """Raise ConfigError if the patch names files that the subdir does not have."""
     if unknown := sorted(patch.names() - set(known)):
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         message = f"names {unknown[0]}{more}, which {subdir} does not have"
-        raise ConfigError(message, path=path, hint="correct the name; names are those of package files, with .conda")
+        raise ConfigError(message, path=path, hint="correct the name; expected the names of package files, with .conda")
 
 
 def _modern(name: str) -> str:
@@ -140,14 +140,14 @@ def _checked_records(value: object, key: str, path: Path) -> Mapping[str, JsonOb
 
 def _check_field(path: Path, where: str, name: str, value: object) -> None:
     if name not in _PATCHABLE:
-        message = f"{where}: this field says which package it is and cannot be patched"
+        message = f"{where}: this field identifies the package and cannot be patched"
         raise ConfigError(message, path=path, hint=f"fields that can be: {', '.join(_PATCHABLE)}")
     if value is None and name != "depends":
         return
     if name in _SPECS:
         _check_specs(path, where, value)
     elif name in _TEXTS and not isinstance(value, str):
-        raise _wrong(path, where, value, "a text or null")
+        raise _wrong(path, where, value, "a string or null")
     elif name == "purls" and not is_purls(value):
         raise _wrong(path, where, value, "a list of package URLs or null")
 
@@ -175,7 +175,7 @@ CHANNEL_SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retired:
-    """A file that retention took out of the indexes at ``since_s`` (epoch seconds); its name keeps its ``sha256``."""
+    """A file that retention removed from the indexes at ``since_s`` (epoch seconds); its ``sha256`` is remembered."""
 
     sha256: str
     since_s: float
@@ -187,9 +187,9 @@ class Listing:
     """listing.json: which packages new solves see. All names are ``subdir/file name``.
 
     ``incoming`` are files of a set that is being added: no index names them until all are there. ``foundation`` is the
-    set of foundation packages in force, ``superseded`` those of earlier sets, ``hidden`` own packages with the reason.
-    ``yanked`` are packages that people took back, with their reason, ``patches`` what people changed in the records of
-    a subdir. ``retired`` are files that retention takes away: hidden at once, deleted later, never of other bytes.
+    current set of foundation packages, ``superseded`` those of earlier sets, ``hidden`` own packages with the reason.
+    ``yanked`` are yanked packages with the reason, ``patches`` the patches of a subdir's records. ``retired`` are files
+    that retention removes: hidden at once, deleted later; other bytes may never have their names.
     """
 
     schema: int = CHANNEL_SCHEMA
@@ -203,7 +203,7 @@ class Listing:
 
 
 def not_listed(listing: Listing) -> dict[str, str]:
-    """``subdir/file name`` of what new solves must not see, with the reason."""
+    """The packages (``subdir/file name``) that new solves must not see, with the reason."""
     removed = {
         f"{subdir}/{name}": "removed by a repodata patch"
         for subdir, patch in listing.patches.items()
@@ -213,7 +213,7 @@ def not_listed(listing: Listing) -> dict[str, str]:
 
 
 def hidden_packages(listing: Listing) -> dict[str, str]:
-    """What not even the unpatched repodata lists (``subdir/file name``), with the reason."""
+    """The packages (``subdir/file name``) that even the unpatched repodata does not list, with the reason."""
     superseded = dict.fromkeys(listing.superseded, "superseded by the foundation in force")
     retired = dict.fromkeys(listing.retired, "retired")
     yanked = {name: f"yanked: {reason}" for name, reason in listing.yanked.items()}
@@ -221,9 +221,9 @@ def hidden_packages(listing: Listing) -> dict[str, str]:
 
 
 def admitted(listing: Listing, files: Mapping[str, str | None]) -> Listing:
-    """The listing once ``files`` (``subdir/file name`` to sha256, None when it is in place) have entered.
+    """The listing after adding ``files`` (``subdir/file name`` to sha256, None if the file exists).
 
-    What retention had taken away comes back. Raises ChannelError for a name that was yanked, or that other bytes had.
+    Files that retention had removed are restored. Raises ChannelError for a name that was yanked, or had other bytes.
     """
     for key, sha256 in files.items():
         if (reason := listing.yanked.get(key)) is not None:
@@ -251,7 +251,7 @@ def with_foundation(listing: Listing, names: Collection[str]) -> Listing:
 
 
 def prefer(listing: Listing, packages: Iterable[IndexedFile], names: Iterable[str]) -> Listing:
-    """The listing in which the own packages ``names`` are seen and no other build of the same variant.
+    """The listing in which the own packages ``names`` are visible and no other build of the same variant is.
 
     Two builds count as the same variant when name, version, build number, subdir and recorded variant are equal.
     """
@@ -268,18 +268,18 @@ def prefer(listing: Listing, packages: Iterable[IndexedFile], names: Iterable[st
 
 
 def with_yanked(listing: Listing, names: Iterable[str], reason: str) -> Listing:
-    """The listing with the packages ``names`` taken back."""
+    """The listing with the packages ``names`` yanked."""
     return dataclasses.replace(listing, yanked=dict(sorted((listing.yanked | dict.fromkeys(names, reason)).items())))
 
 
 def without_yanked(listing: Listing, names: Collection[str]) -> Listing:
-    """The listing with the packages ``names`` seen again."""
+    """The listing with the packages ``names`` no longer yanked."""
     kept = {name: reason for name, reason in listing.yanked.items() if name not in names}
     return dataclasses.replace(listing, yanked=kept)
 
 
 def with_patch(listing: Listing, subdir: str, patch: Patch, *, replace: bool) -> Listing:
-    """The listing with a repodata patch on top of the subdir's present one, or in its place."""
+    """The listing with a repodata patch added to the subdir's current one, or replacing it."""
     before = None if replace else listing.patches.get(subdir)
     merged = patch if before is None else before.merged(patch)
     others = {name: old for name, old in listing.patches.items() if name != subdir}
@@ -289,7 +289,7 @@ def with_patch(listing: Listing, subdir: str, patch: Patch, *, replace: bool) ->
 
 
 def names_in(subdir: str, keys: Iterable[str]) -> frozenset[str]:
-    """The file names of those ``keys`` (``subdir/file name``) that lie in one subdir."""
+    """The file names of those ``keys`` (``subdir/file name``) that are in one subdir."""
     return frozenset(key.partition("/")[2] for key in keys if key.startswith(subdir + "/"))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Changing what a channel lists without publishing anything: yank, repodata patches, retention.
+"""Changes what a channel lists without publishing anything: yank, repodata patches, retention.
 
-What retention may delete is decided by pure functions. Whatever a lock file, another label or a package that stays may
-ask for stays, and a requirement is taken to ask for every package that meets it, since a solver may choose any.
+Pure functions decide what retention may delete. Every package that a lock file, another label or a kept package may
+need is kept, and a requirement counts as needing every package that satisfies it, since a solver may choose any.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _MS = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """What people want to keep: the newest ``keep`` versions of each name, and all that came after ``older_than_s``.
+    """What to keep: the newest ``keep`` versions of each name, and everything added after ``older_than_s``.
 
-    A version counts with its build number, so all variants of it stay. ``locked_files`` are file names and
-    ``locked_hashes`` sha256 or md5 that lock files name. Files that go are hidden at once and deleted ``grace_s``
-    later, since clients may hold an index that still lists them.
+    A version includes the build number, so all its variants are kept. ``locked_files`` are file names and
+    ``locked_hashes`` sha256 or md5 in lock files. Other files are hidden at once and deleted ``grace_s`` later, since
+    clients may have an index that still lists them.
     """
 
     keep: int = 1
@@ -54,9 +54,9 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionPlan:
-    """What retention does to one channel: ``retire`` are hidden now, ``delete`` were hidden for long enough.
+    """What retention does to one channel: hides ``retire`` now, deletes ``delete``, which were hidden long enough.
 
-    ``kept`` are packages that would be due, with what keeps them. All are ``subdir/file name``.
+    ``kept`` are packages that would be due, with the reason for keeping them. All are ``subdir/file name``.
     """
 
     retire: tuple[str, ...]
@@ -66,7 +66,7 @@ class RetentionPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Package:
-    """A package as Closures asks for it."""
+    """A package in the form that Closures needs."""
 
     subdir: str
     file_name: str
@@ -118,7 +118,7 @@ def with_retired(listing: Listing, rows: Mapping[str, CachedPackage], *, now_s: 
 
 
 def with_deleted(listing: Listing, names: Iterable[str]) -> Listing:
-    """The listing once the files ``names`` are gone: their names stay, so that other bytes never take them."""
+    """The listing after deleting the files ``names``: the names are remembered, so other bytes never get them."""
     gone = set(names)
     retired = {
         key: dataclasses.replace(row, deleted=row.deleted or key in gone) for key, row in listing.retired.items()
@@ -177,7 +177,7 @@ def _reason_to_keep(package: _Package, rule: Retention, elsewhere: frozenset[str
 
 
 def _needed(listed: list[_Package], due: set[str]) -> dict[str, str]:
-    """Those of ``due`` that a package which stays may ask for, directly or not, with the one that asks."""
+    """Those of ``due`` that a kept package may need, directly or not, with that package."""
     closures = Closures(listed)
     needed: dict[str, str] = {}
     todo = [package for package in listed if package.key not in due]
@@ -191,7 +191,7 @@ def _needed(listed: list[_Package], due: set[str]) -> dict[str, str]:
 
 
 def relist(writer: ChannelWriter, change: Callable[[LoadedChannel], Listing]) -> IndexReport:
-    """Give the channel the listing that ``change`` makes of what it holds, and index it."""
+    """Replace the channel's listing by the one that ``change`` makes, and index it."""
     loaded = load_channel(writer.channel)
     listing = change(loaded)
     if listing != loaded.listing:
@@ -200,7 +200,7 @@ def relist(writer: ChannelWriter, change: Callable[[LoadedChannel], Listing]) ->
 
 
 def listed_names(channel: Channel) -> frozenset[str]:
-    """``subdir/file name`` of everything that the channel's last index lists."""
+    """Everything (``subdir/file name``) that the channel's last index lists."""
     loaded = load_channel(channel)
     return frozenset(
         f"{subdir}/{name}"

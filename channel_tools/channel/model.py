@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The values of the channel stage.
 
-A ChannelWriter can only be had from ``channel_writer``, so that whoever holds one holds the writer's lock.
+Only ``channel_writer`` makes a ChannelWriter, so having one means holding the writer's lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORD_FOLDER = ".channel_tools"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Foundation:
-    """The channel that gives what is not built here: linked in (``registry``) or read at ``address``."""
+    """The channel that provides what is not built here: linked in (``registry``) or read at ``address``."""
 
     kind: FoundationKind
     address: str | None = None
@@ -42,32 +42,32 @@ class Channel:
 
     @property
     def address(self) -> str:
-        """The ``file://`` address that conda clients take."""
+        """The ``file://`` address for conda clients."""
         return self.path.absolute().as_uri()
 
     @property
     def record_folder(self) -> Path:
-        """Our own records beside the subdirs; conda clients do not look there."""
+        """The folder of our own records beside the subdirs; conda clients do not read it."""
         return self.path / RECORD_FOLDER
 
     @property
     def record_file(self) -> Path:
-        """What the channel is: schema, name, foundation."""
+        """The file with the channel's schema, name and foundation."""
         return self.record_folder / "channel.json"
 
     @property
     def lock_file(self) -> Path:
-        """Held by the one writer."""
+        """The lock file, held by the one writer."""
         return self.record_folder / "lock"
 
     def state_file(self, subdir: str) -> Path:
-        """What the last index of ``subdir`` saw; may be deleted, it is then made again from the packages."""
+        """The cache of the last index of ``subdir``; if deleted, it is made again from the packages."""
         return self.record_folder / "state" / f"{subdir}.msgpack"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelWriter:
-    """A channel whose writer's lock is held; ``clock`` gives seconds since the epoch."""
+    """A channel whose writer's lock is held; ``clock`` returns seconds since the epoch."""
 
     channel: Channel
     clock: Callable[[], float]
@@ -75,7 +75,7 @@ class ChannelWriter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedFile:
-    """A complete package file of the channel; ``hidden`` says why new solves do not see it (None: they do)."""
+    """A complete package file of the channel; ``hidden`` is why new solves do not see it (None if they do)."""
 
     ref: PackageRef
     path: Path

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How packages enter a channel and which of them new solves see.
+"""Adds packages to a channel, and controls which of them new solves see.
 
-A set enters as a whole: its files are first named as incoming, which no index lists, then linked in, then listed
-together. Files never change and leave only by retention; what is superseded is only hidden, so that lock files keep
-working.
+A set is added as a whole: its files are first recorded as incoming, which no index lists, then linked in, then listed
+together. Files never change and are removed only by retention; superseded ones are only hidden, so that lock files
+keep working.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def add_set(
     trusted: Mapping[PackageKey, CachedPackage] | None = None,
     patches: Mapping[str, Patch] | None = None,
 ) -> IndexReport:
-    """Take own packages and, unless it is empty, a whole new foundation set into the channel, and index it.
+    """Add own packages and, unless empty, a whole new foundation set to the channel, and index it.
 
-    All files (``.../subdir/name.conda``) are checked before the first enters; readers see all of them or none. They
-    are hard links where the file system allows; one that is there already with the same bytes is left alone. Older
-    builds of the same variant of an own package are hidden by newer ones. Packages of an earlier foundation in the same
-    subdirs that are not in the new one stay in the folder for lock files but leave the indexes, so that new solves see
-    one coherent set.
+    All files (``.../subdir/name.conda``) are checked before the first is added; readers see all of them or none. They
+    are hard links if the file system allows; existing files with the same bytes are not changed. Newer builds hide
+    older builds of the same variant of an own package. Packages of an earlier foundation in the same subdirs that are
+    not in the new one stay in the folder for lock files but are removed from the indexes, so that new solves see one
+    coherent set.
 
     ``trusted`` are rows of files that were read in full for the audit or for another channel of ours; they are not read
-    again while their stamps are the same. ``patches`` of subdirs come with the packages. Raises IntegrityError for a
-    damaged file, ChannelError when the channel has other bytes under a name or it was yanked, DiskFullError.
+    again if their stamps are the same. ``patches`` of subdirs are applied with the packages. Raises IntegrityError for
+    a damaged file, ChannelError if the channel has other bytes under a name or the name was yanked, DiskFullError.
     """
     files = [*foundation, *own]
     places = {PackageKey.of(path): path for path in files}
@@ -82,9 +82,9 @@ def add_set(
 
 
 def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
-    """Make new solves see these own packages (``subdir/file name``) and no other build of the same variant.
+    """Make these own packages (``subdir/file name``) visible, and no other build of the same variant.
 
-    This is what makes going back to an earlier recipe work: its package is there already, but a newer one would win.
+    This makes going back to an earlier recipe work: its package exists, but a newer one would be chosen.
     """
     loaded = load_channel(writer.channel)
     listing = _preferring(loaded, loaded.listing, {}, [PackageKey.parse(name) for name in names])
@@ -94,9 +94,9 @@ def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
 
 
 def show_attestations(writer: ChannelWriter, keys: Iterable[PackageKey]) -> IndexReport:
-    """Let the records of these packages name the attestations that now lie beside them, in all indexes.
+    """Update the records of these packages for the attestations that are now beside them, in all indexes.
 
-    A package that no index has read yet is read like all that are new in the folder.
+    A package that was not indexed yet is read like all new ones in the folder.
     """
     loaded = load_channel(writer.channel)
     read = [key for key in keys if key.file_name in loaded.states[key.subdir].records.packages]
@@ -110,7 +110,7 @@ def _with_attestations(loaded: LoadedChannel, key: PackageKey) -> CachedPackage:
 def _attested_since(
     loaded: LoadedChannel, places: Mapping[PackageKey, Path], entering: Collection[PackageKey]
 ) -> dict[PackageKey, CachedPackage]:
-    """Give packages that the channel has without attestations those of the files; the rows of these packages."""
+    """Copy the files' attestations to packages that the channel has without any; returns the rows of these."""
     rows = {}
     for key, path in places.items():
         destination = key.path_in(loaded.channel.path)
@@ -121,9 +121,9 @@ def _attested_since(
 
 
 def check_package(path: Path, *, indexed_ms: int = 0) -> CachedPackage:
-    """Read a package in full, as the channel does before it takes it in; returns its cache row.
+    """Read a package in full, as before adding it to a channel; returns its cache row.
 
-    Raises IntegrityError for what is wrong with it, ChannelError when it is not a ``.conda`` file.
+    Raises IntegrityError if anything is wrong with it, ChannelError if it is not a ``.conda`` file.
     """
     if not path.name.endswith(PACKAGE_SUFFIX) or not path.is_file():
         raise ChannelError(f"{path}: no such package file; expected the path of a {PACKAGE_SUFFIX} file")
@@ -156,7 +156,7 @@ def _checked_row(path: Path, trusted: CachedPackage | None, *, indexed_ms: int) 
 
 
 def _is_present(source: Path, destination: Path, state: SubdirState) -> bool:
-    """Whether the channel has these bytes, undamaged; False when a damaged file may be replaced by its original."""
+    """Whether the channel has these bytes, undamaged; False if a damaged file may be replaced by its original."""
     stamp = stamp_of(destination)
     row, refused = state.records.packages.get(destination.name), state.records.refused.get(destination.name)
     if refused is not None and refused.stamp == stamp:
@@ -177,7 +177,7 @@ def _is_present(source: Path, destination: Path, state: SubdirState) -> bool:
 
 def _other_bytes(destination: Path, source: Path, wanted: str, *, hint: str | None = None) -> ChannelError:
     found = sha256_of_file(destination)
-    message = f"{destination}: the channel holds other bytes under this name (sha256 {found}) than {source} ({wanted})"
+    message = f"{destination}: the channel has other bytes under this name (sha256 {found}) than {source} ({wanted})"
     return ChannelError(
         message, hint=hint or "published files never change: raise the recipe's build number and build again"
     )
@@ -185,7 +185,7 @@ def _other_bytes(destination: Path, source: Path, wanted: str, *, hint: str | No
 
 def _replace_file(source: Path, destination: Path) -> None:
     if destination.exists():
-        destination.unlink()  # damaged: _is_present would have said so otherwise
+        destination.unlink()  # damaged, otherwise _is_present would have returned True
     link_sidecar(source, destination)
     link_or_copy(source, destination)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From a package's metadata to its repodata record, and the record cache that spares reading packages again.
+"""Makes repodata records from packages' metadata, with a cache so that packages are not read again.
 
 Records follow rattler's indexer field by field (the tests compare the two), so that a channel may be indexed by either.
-The cache is keyed by size and modification time; deleting it costs time, never truth. Only files that are new or
-touched are read, many of them in several processes: ten thousand are indexed from nothing in seconds.
+The cache is keyed by size and modification time; deleting it only costs time. Only files that are new or touched are
+read, by several processes if there are many: ten thousand are indexed from scratch in seconds.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _NAME_END = re.compile(r"[\s=<>!~\[]")
 _V3_FIELDS = ("extra_depends", "flags", "requires_flags")
 _log = logging.getLogger(__name__)
 _FILES_PER_PROCESS = 250
-"""Fewer are read before a second process has started."""
+"""Fewer files than this are read before a second process has started."""
 _FILES_AT_ONCE = 100
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What tells a file from another without reading it."""
+    """What identifies a file's content without reading it."""
 
     size_bytes: int
     mtime_ns: int
 
 
 class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """An indexed package as the cache keeps it: JSON stays text until somebody looks into it.
+    """An indexed package in the cache: JSON is kept as text until it is needed.
 
-    ``record_json`` is its repodata record, ``exports_json`` its run_exports, ``about_json`` what channeldata.json says
-    of it, ``origin_json`` an Origin. So ten thousand packages are read, listed and written again in milliseconds.
+    ``record_json`` is its repodata record, ``exports_json`` its run_exports, ``about_json`` its data for
+    channeldata.json, ``origin_json`` an Origin. So ten thousand packages are read, listed and written in milliseconds.
     """
 
     stamp: Stamp
@@ -68,23 +68,23 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def record(self) -> JsonObject:
-        """The repodata record, decoded anew at each call."""
+        """The repodata record, decoded at each call."""
         return msgspec.json.decode(self.record_json, type=JsonObject)
 
     @property
     def depends(self) -> tuple[str, ...]:
-        """The MatchSpecs of what it needs."""
+        """The MatchSpecs of its dependencies."""
         depends = self.record.get("depends")
         return tuple(str(spec) for spec in depends) if isinstance(depends, list) else ()
 
     @property
     def dependency_names(self) -> tuple[str, ...]:
-        """The names of the packages that it needs, in the order of its MatchSpecs."""
+        """The names of its dependencies, in the order of its MatchSpecs."""
         return tuple(_NAME_END.split(spec.strip(), maxsplit=1)[0].lower() for spec in self.depends)
 
     @property
     def about(self) -> JsonObject:
-        """The fields of about.json that channeldata.json takes."""
+        """The fields of about.json for channeldata.json."""
         return msgspec.json.decode(self.about_json, type=JsonObject)
 
     @property
@@ -106,7 +106,7 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """What the plan wrote into a package, and the variant keys that its build used; empty for one from elsewhere."""
+    """The plan's data in a package, and the variant keys of its build; empty for a package from elsewhere."""
 
     digest: str | None = None
     inputs: dict[str, str] = field(default_factory=dict)
@@ -115,9 +115,9 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RefusedFile:
-    """A file that is not indexed, remembered so that it is not read again while it stays as it is.
+    """A file that is not indexed, cached so that it is not read again while it is unchanged.
 
-    ``published`` is the package it was when it was indexed: should those bytes come back, they are listed again.
+    ``published`` is the package as it was indexed: if those bytes are restored, they are listed again.
     """
 
     stamp: Stamp
@@ -129,7 +129,7 @@ class RefusedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Records:
-    """All packages of one subdir: those that are indexed, and those refused as damaged or changed."""
+    """All packages of one subdir: those that are indexed, and those rejected as damaged or changed."""
 
     packages: dict[str, CachedPackage] = field(default_factory=dict)
     refused: dict[str, RefusedFile] = field(default_factory=dict)
@@ -153,7 +153,7 @@ def changed(path: Path, found: str, expected: str) -> IntegrityError:
         f"{path}: its sha256 is {found}, but {expected} was published under this name; published files never change"
     )
     return IntegrityError(
-        message, hint=f"put the published bytes back, or delete {path.name} and run channel_tools channel index"
+        message, hint=f"restore the published file, or delete {path.name} and run channel_tools channel index"
     )
 
 
@@ -172,7 +172,7 @@ def cached_package(path: Path, info: PackageInfo, *, indexed_ms: int) -> CachedP
 
 
 def recorded_package(record: JsonObject) -> CachedPackage:
-    """The cache row of a package of which only its repodata record is known."""
+    """The cache row of a package from only its repodata record."""
     return CachedPackage(
         stamp=Stamp(size_bytes=0, mtime_ns=0),
         name=str(record["name"]),
@@ -200,7 +200,7 @@ def _texts(value: object) -> dict[str, str] | None:
 def make_record(path: Path, info: PackageInfo) -> JsonObject:
     """The repodata record (CEP 36, without ``indexed_timestamp``) of a package file in its subdir's folder.
 
-    Raises IntegrityError when index.json names another subdir, or needs repodata of the next revision.
+    Raises IntegrityError if index.json names another subdir, or needs the next revision of repodata.
     """
     index = info.index
     if index.get("subdir") != path.parent.name:
@@ -210,7 +210,7 @@ def make_record(path: Path, info: PackageInfo) -> JsonObject:
     depends, constrains = _specs(index, "depends"), _specs(index, "constrains")
     if any(index.get(key) for key in _V3_FIELDS) or any("[when=" in spec for spec in (*depends, *constrains)):
         raise damaged_package(
-            path, "it has conditional dependencies, groups or flags, which this repodata revision cannot hold"
+            path, "it has conditional dependencies, groups or flags, which this repodata revision cannot express"
         )
     record: JsonObject = {key: index[key] for key in _RECORD_FIELDS if index.get(key) is not None}
     record |= {"depends": depends, "md5": info.md5, "sha256": info.sha256, "size": info.size_bytes}
@@ -248,7 +248,7 @@ class UnreadFile:
 
 
 def attested_row(row: CachedPackage, path: Path) -> CachedPackage:
-    """The row of a package at ``path`` with the attestations that lie beside it now, or without any."""
+    """The row of a package at ``path`` with the attestations that are beside it now, if any."""
     record = {key: value for key, value in row.record.items() if key != RECORD_FIELD}
     if (attestations := sidecar_sha256(path)) is not None:
         record[RECORD_FIELD] = attestations
@@ -274,7 +274,7 @@ def scan_packages(subdir_folder: Path) -> tuple[dict[str, Stamp], dict[str, list
 
 
 def _says_attestations(row: CachedPackage, hashes: Sequence[str] | None) -> bool:
-    """Whether the row has the hash of attestations that are there; the record is not decoded for that."""
+    """Whether the row has the hash of the existing attestations; does not decode the record."""
     if hashes is None:
         return RECORD_FIELD.encode() not in row.record_json
     return any(sha256.encode() in row.record_json for sha256 in hashes)
@@ -283,7 +283,7 @@ def _says_attestations(row: CachedPackage, hashes: Sequence[str] | None) -> bool
 def refresh_records(
     known: Records, subdir_folder: Path, *, skip: frozenset[str], first_seen: Mapping[str, tuple[str, int]], now_ms: int
 ) -> Records:
-    """The records of the folder as it is now; only files that are new or touched since ``known`` are read.
+    """The records of the folder now; only files that are new or touched since ``known`` are read.
 
     ``skip`` names files that are not published yet. ``first_seen`` gives sha256 and index time (ms) that an earlier
     index had for a file, for when the cache was lost.
@@ -329,7 +329,7 @@ def _unread(known: Records, path: Path, stamp: Stamp, *, first_seen: tuple[str, 
 
 
 def read_files(files: Sequence[UnreadFile]) -> Iterator[tuple[str, CachedPackage | RefusedFile]]:
-    """Read each file and judge it; name and outcome as they are done, many files in several processes."""
+    """Read and check each file; yields names and results as they are done, in several processes if there are many."""
     processes = min(len(os.sched_getaffinity(0)), len(files) // _FILES_PER_PROCESS)
     if processes <= 1:
         yield from ((file.path.name, _read_file(file)) for file in files)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How builds and validations of a channel went, kept beside its records: what benchmarks/matrix.py makes a table of.
+"""The outcomes of builds and validations of a channel, kept beside its records, for the table of benchmarks/matrix.py.
 
-One small file each, replaced as a whole, so that no lock is needed; nothing reads them to decide anything.
+Each is one small file that is replaced atomically, so no lock is needed; no decision depends on them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRecord:
-    """A package that entered the channel, which it does after its tests and the audit."""
+    """The build of a package in the channel, which has passed its tests and the audit."""
 
     file_name: str
     finished: str
     """UTC, ISO 8601."""
     seconds: float | None
-    """None: not known, since the build went on where an earlier one had failed."""
+    """The duration; None if not known, since the build continued an earlier one that had failed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class ValidationRecord:
     stack: str
     python: str
     pytorch: str
-    """Versions as installed; empty: the stack has none."""
+    """The installed versions; empty if the stack has none."""
     passed: bool
     ranks: int
     started: str
@@ -49,22 +49,22 @@ class ValidationRecord:
 
 
 def record_build(channel: Path, record: BuildRecord) -> None:
-    """Keep what is known of a build, in place of an earlier one of the same package."""
+    """Record a build, replacing an earlier one of the same package."""
     _write(channel, f"build-{record.file_name.removesuffix('.conda')}", record)
 
 
 def record_validation(channel: Path, record: ValidationRecord) -> None:
-    """Keep how a validation went, in place of an earlier one of the same stack, Python and PyTorch."""
+    """Record the outcome of a validation, replacing an earlier one of the same stack, Python and PyTorch."""
     _write(channel, f"validation-{record.stack}-{record.python}-{record.pytorch}", record)
 
 
 def read_builds(channel: Path) -> dict[str, BuildRecord]:
-    """Every build that is known, by file name."""
+    """Every recorded build, by file name."""
     return {record.file_name: record for record in _read(channel, "build", BuildRecord)}
 
 
 def last_built(records: Collection[BuildRecord]) -> tuple[str, float | None]:
-    """The day (UTC, ISO 8601) on which the last of some packages was built, and the seconds of all where known."""
+    """The day (UTC, ISO 8601) on which the last of some packages was built, and the total seconds, if known."""
     seconds = [record.seconds for record in records if record.seconds is not None]
     return max(record.finished for record in records)[:10], sum(seconds) if len(seconds) == len(records) else None
 

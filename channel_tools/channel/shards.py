@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sharded repodata (CEP 16): one compressed file per package name, found through a small index.
 
-A shard is named after its bytes, so it is written once and never changed. Shards that no index names any more stay for
-a grace time, since a client may hold an index that still names them.
+A shard is named after the hash of its bytes, so it is written once and never changed. Shards that no index names any
+more are kept for a grace time, since a client may have an index that still names them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def make_shards(
     known: Mapping[str, Shard],
     on_disk: set[str],
 ) -> ShardSet:
-    """Shards for ``records`` (by file name); ``removed`` are (package name, file name) of what is no longer listed.
+    """Shards for ``records`` (by file name); ``removed`` are (package name, file name) no longer listed.
 
-    A shard is only made when its records changed since ``known`` or its file is not ``on_disk``.
+    A shard is made only if its records changed since ``known`` or its file is not ``on_disk``.
     """
     files, hidden = _by_name(records, removed)
     compressor = zstandard.ZstdCompressor(level=SHARD_LEVEL)
@@ -67,7 +67,7 @@ def make_shards(
 def _by_name(
     records: Mapping[str, CachedPackage], removed: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """File names by package name: of what is listed, and of what no longer is."""
+    """File names by package name: of packages that are listed, and of those that no longer are."""
     files: defaultdict[str, list[str]] = defaultdict(list)
     for file_name, row in records.items():
         files[row.name].append(file_name)
@@ -78,7 +78,7 @@ def _by_name(
 
 
 def _content(records: Mapping[str, CachedPackage], files: Sequence[str], hidden: Sequence[str]) -> str:
-    """What the shard is made from; channeldata's row as well, so the texts that only it holds are part of it."""
+    """A digest of the data of a shard and of channeldata's row, which has strings that the shard does not have."""
     digest = hashlib.sha256()
     for file_name in files:
         row = records[file_name]
@@ -96,7 +96,7 @@ def shards_on_disk(subdir_folder: Path) -> set[str]:
 
 
 def write_shards(subdir_folder: Path, new: Mapping[str, bytes]) -> None:
-    """Put shard files in place, each whole; many are flushed to the disk at once instead of one by one."""
+    """Write shard files, each atomically; many are flushed to the disk together."""
     if not new:
         return
     files = ((sha256 + SHARD_SUFFIX, packed) for sha256, packed in new.items())

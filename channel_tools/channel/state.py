@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The files under ``.channel_tools``: what the channel is, what it lists, what the last index saw.
+"""The files under ``.channel_tools``: the channel's record, its listing, and the cache of the last index.
 
-channel.json and listing.json are records that matter; state/<subdir>.msgpack is a cache. It is written last of all, so
-a killed writer leaves it older than the indexes and the next one writes them again.
+channel.json and listing.json must not be lost; state/<subdir>.msgpack is a cache. It is written last, so a killed
+writer leaves it older than the indexes and the next one writes them again.
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ class SubdirState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedChannel:
-    """What a channel's records and caches say, read once for several steps under one lock."""
+    """A channel's records and caches, read once for several steps under one lock."""
 
     channel: Channel
     listing: Listing
     states: dict[str, SubdirState]
 
     def row(self, key: PackageKey) -> CachedPackage:
-        """The row of a package. Raises KeyError when the last index did not read it."""
+        """The row of a package. Raises KeyError if the last index did not read it."""
         return self.states[key.subdir].records.packages[key.file_name]
 
 
 def load_channel(channel: Channel, *, and_subdirs: Collection[str] = ()) -> LoadedChannel:
-    """Read the listing and the caches of all subdirs that there are, and of ``and_subdirs``. Raises as read_listing."""
+    """Read the listing and the caches of all existing subdirs and ``and_subdirs``. Raises as read_listing does."""
     subdirs = sorted({*subdirs_of(channel.path), *and_subdirs})
     states = {subdir: read_state(channel, subdir) for subdir in subdirs}
     return LoadedChannel(channel=channel, listing=read_listing(channel), states=states)
@@ -94,34 +94,34 @@ def subdirs_of(channel_path: Path) -> list[str]:
 
 
 def read_channel_record(path: Path) -> ChannelRecord:
-    """channel.json of the folder ``path``. Raises ChannelError when it is not a channel, or of a newer tool."""
+    """Read channel.json of the folder ``path``. Raises ChannelError if it is not a channel, or has a newer schema."""
     record_file = path / RECORD_FOLDER / "channel.json"
     try:
         record = decode_json(record_file.read_bytes(), ChannelRecord)
     except FileNotFoundError:
-        message = f"{path}: no channel here; {record_file.relative_to(path)} is missing"
+        message = f"{path}: not a channel; {record_file.relative_to(path)} is missing"
         raise ChannelError(message, hint="make it with: channel_tools build") from None
     except msgspec.DecodeError as err:
-        hint = "restore the file from a copy of the channel, or make a new channel with --output"
+        hint = "restore the file from a copy of the channel, or create a new channel with --output"
         raise ChannelError(f"{record_file}: not a channel record ({err})", hint=hint) from None
     _check_schema(record.schema, record_file)
     return record
 
 
 def write_channel_record(channel: Channel, record: ChannelRecord) -> None:
-    """Write channel.json; only the making of a channel does."""
+    """Write channel.json, once, when a channel is created."""
     write_bytes_atomically(channel.record_file, encode_json(record) + b"\n")
 
 
 def read_listing(channel: Channel) -> Listing:
-    """listing.json, or an empty listing for a channel that has none yet. Raises ChannelError when it is damaged."""
+    """Read listing.json; an empty listing for a channel without one. Raises ChannelError if it is damaged."""
     path = listing_file(channel)
     try:
         listing = decode_json(path.read_bytes(), Listing)
     except FileNotFoundError:
         return Listing()
     except msgspec.DecodeError as err:
-        hint = "delete it and run the build again: foundation packages are then linked in and listed anew"
+        hint = "delete it and run the build again, which links and lists foundation packages again"
         raise ChannelError(f"{path}: not a listing ({err})", hint=hint) from None
     _check_schema(listing.schema, path)
     return listing
@@ -133,7 +133,7 @@ def write_listing(channel: Channel, listing: Listing) -> None:
 
 
 def read_state(channel: Channel, subdir: str) -> SubdirState:
-    """The cache of a subdir; an empty one when it is missing, of another schema or damaged."""
+    """The cache of a subdir; an empty one if it is missing, has another schema or is damaged."""
     state_file = channel.state_file(subdir)
     try:
         return decode_state(state_file.read_bytes())
@@ -151,7 +151,7 @@ def decode_state(content: bytes) -> SubdirState:
 
 
 def encode_state(state: SubdirState) -> bytes:
-    """The cache as it is kept."""
+    """Encode the cache."""
     return msgspec.msgpack.encode(state)
 
 
@@ -161,7 +161,7 @@ def write_state(channel: Channel, subdir: str, state: SubdirState) -> None:
 
 
 def read_channeldata_stamp(channel: Channel) -> Stamp | None:
-    """What channeldata.json looked like when it was written last; None when nobody knows."""
+    """The digest of channeldata.json when it was last written; None if not known."""
     try:
         return decode_msgpack(_channeldata_file(channel).read_bytes(), Stamp)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -169,7 +169,7 @@ def read_channeldata_stamp(channel: Channel) -> Stamp | None:
 
 
 def write_channeldata_stamp(channel: Channel, stamp: Stamp) -> None:
-    """Remember it."""
+    """Record the digest of channeldata.json."""
     write_bytes_atomically(_channeldata_file(channel), msgspec.msgpack.encode(stamp), durable=False)
 
 
@@ -178,7 +178,7 @@ def _channeldata_file(channel: Channel) -> Path:
 
 
 def listing_file(channel: Channel) -> Path:
-    """Where the listing lies."""
+    """The path of the listing."""
     return channel.record_folder / "listing.json"
 
 
@@ -186,5 +186,5 @@ def _check_schema(found: int, path: Path) -> None:
     if found != CHANNEL_SCHEMA:
         message = f"{path}: has schema {found}; this version of channel_tools reads schema {CHANNEL_SCHEMA}"
         raise ChannelError(
-            message, hint="use the version of channel_tools that made the channel, or make a new channel"
+            message, hint="use the version of channel_tools that created the channel, or create a new channel"
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""In which order new index contents are put in place, so that what is seen never lacks a part of its set.
+"""Orders the replacement of indexes, so that a visible package never lacks a part of its set.
 
-An index file per subdir cannot be replaced together with another's in one instant. So a subdir is listed in several
-steps where packages of two subdirs need each other: first those that need nothing unseen, then what needs them.
+The index files of two subdirs cannot be replaced at the same instant. So if packages of two subdirs need each other, a
+subdir is listed in several steps: first packages whose dependencies are visible, then those that need them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Step = tuple[str, frozenset[str]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubdirChange:
-    """A subdir whose index is replaced: what it shall say, its packages, and the state of the index that it has."""
+    """A subdir whose index is replaced: the new content, its packages, and the state of its current index."""
 
     final: SubdirContent
     packages: Mapping[str, CachedPackage]
@@ -34,21 +34,21 @@ class SubdirChange:
 
     @property
     def subdir(self) -> str:
-        """Its name."""
+        """The name of the subdir."""
         return self.final.subdir
 
     def visible_before(self) -> set[str]:
-        """The packages that the present index lists and that are still there."""
+        """The packages that the current index lists and that still exist."""
         return self.packages.keys() & (self.before.records.packages.keys() - set(self.before.removed))
 
 
 def contents_in_order(
     changes: Sequence[SubdirChange], *, present_shards: Mapping[str, set[str]]
 ) -> list[SubdirContent]:
-    """The contents to put in place, in order: each subdir's last one is its final one.
+    """The contents to write, in order: each subdir's last one is its final one.
 
-    New packages become visible after those that they depend on, and what is hidden disappears after the new ones are
-    there. Where only one subdir changes, or the present indexes are not known, there is one content per subdir.
+    New packages become visible after their dependencies, and packages are hidden after the new ones are visible. If
+    only one subdir changes, or the current indexes are not known, there is one content per subdir.
     """
     finals = [change.final for change in changes]
     if len(changes) == 1 or not all(change.before.content for change in changes):
@@ -78,7 +78,7 @@ def contents_in_order(
 
 
 def _requirements(change: SubdirChange, visible: set[str]) -> dict[str, tuple[str, frozenset[str]]]:
-    """What listing_steps asks of the packages that are new in the index."""
+    """The data that listing_steps needs about packages that are new in the index."""
     return {
         name: (row.name, frozenset(row.dependency_names))
         for name, row in change.final.listed.items()
@@ -90,7 +90,7 @@ def listing_steps(requirements: Mapping[str, Mapping[str, tuple[str, frozenset[s
     """The steps for new packages: by subdir and file name, each with its package name and the names it depends on.
 
     After every step each visible package sees all packages of the set that carry a name it depends on. Packages of
-    different subdirs that need each other in a circle cannot be ordered; they come last, one subdir after the other.
+    different subdirs that need each other in a cycle cannot be ordered; they come last, one subdir after the other.
     """
     steps: list[Step] = []
     waiting = {subdir: dict(files) for subdir, files in sorted(requirements.items()) if files}
@@ -107,7 +107,7 @@ def listing_steps(requirements: Mapping[str, Mapping[str, tuple[str, frozenset[s
 
 
 def _ready(subdir: str, waiting: Mapping[str, Mapping[str, tuple[str, frozenset[str]]]]) -> frozenset[str]:
-    """The files of ``subdir`` that need nothing outside of what is ready: the largest such set."""
+    """The largest set of files of ``subdir`` whose dependencies are ready."""
     ready = dict(waiting[subdir])
     missing = {name for other, files in waiting.items() if other != subdir for name, _depends in files.values()}
     while blocked := [file_name for file_name, (_name, depends) in ready.items() if depends & missing]:
@@ -117,7 +117,7 @@ def _ready(subdir: str, waiting: Mapping[str, Mapping[str, tuple[str, frozenset[
 
 
 def _merged(steps: Sequence[Step]) -> list[Step]:
-    """Neighbouring steps of one subdir as one."""
+    """Merge consecutive steps of one subdir."""
     merged: list[Step] = []
     for subdir, names in steps:
         if merged and merged[-1][0] == subdir:

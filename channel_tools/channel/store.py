@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Making, opening and locking a channel folder, and reading what of ours it holds.
+"""Creates, opens and locks a channel folder, and lists our own packages in it.
 
-Opening a channel for writing also repairs it: what a killed writer left is cleared before anything else happens.
+Opening a channel for writing also repairs it: files that a killed writer left are removed first.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 def create_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",)) -> Channel:
-    """Make an empty, readable channel at ``path`` with ``subdirs`` and noarch, and record its foundation.
+    """Create an empty, readable channel at ``path`` with ``subdirs`` and noarch, and record its foundation.
 
-    The folder appears whole by one rename; an empty one is replaced. Raises ChannelError when something is there.
+    The folder appears atomically; an empty one is replaced. Raises ChannelError if something else exists there.
     """
     if path.exists() and (path.is_file() or any(path.iterdir())):
-        raise ChannelError(f"{path}: exists already", hint="open it as it is, or choose another place with --output")
+        raise ChannelError(f"{path}: already exists", hint="use it, or give another folder with --output")
     with disk_full_reported(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(path.parent) as holder:
@@ -71,29 +71,29 @@ def _rename_new(made: Path, path: Path) -> None:
     except OSError as err:
         if path.exists():
             raise ChannelError(
-                f"{path}: was made by another process meanwhile", hint="run the same command again"
+                f"{path}: was created by another process meanwhile", hint="run the same command again"
             ) from err
         raise
 
 
 def open_channel(path: Path, *, foundation: Foundation | None = None) -> Channel:
-    """Open the channel at ``path``; with ``foundation``, require that it is the one the channel was made with.
+    """Open the channel at ``path``; with ``foundation``, require that the channel was created with it.
 
-    Raises ChannelError when ``path`` is not a channel, FoundationError when it was made with another foundation.
+    Raises ChannelError if ``path`` is not a channel, FoundationError if it was created with another foundation.
     """
     recorded = read_channel_record(path).foundation
     if foundation is not None and foundation != recorded:
         message = (
             f"{path}: was made with the foundation {recorded}, not {foundation}; "
-            "a channel has one foundation, since packages of two do not fit together"
+            "a channel has one foundation, since packages of two are not compatible"
         )
-        hint = f"use --foundation {recorded.kind}, or make another channel for {foundation.kind} with --output FOLDER"
+        hint = f"use --foundation {recorded.kind}, or create another channel for {foundation.kind} with --output FOLDER"
         raise FoundationError(message, hint=hint)
     return Channel(path=path, foundation=recorded)
 
 
 def ensure_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",)) -> Channel:
-    """Open the channel at ``path`` with this foundation, or make it when nothing is there."""
+    """Open the channel at ``path`` with this foundation, or create it if nothing exists there."""
     if path.exists():
         return open_channel(path, foundation=foundation)
     return create_channel(path, foundation, subdirs=subdirs)
@@ -103,9 +103,9 @@ def ensure_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str]
 def channel_writer(
     channel: Channel, *, clock: Callable[[], float] = time.time, wait_s: float = 0.0
 ) -> Iterator[ChannelWriter]:
-    """Hold the writer's lock for the block, after clearing what a killed writer left.
+    """Hold the writer's lock for the block, after removing what a killed writer left.
 
-    Raises ChannelError when another process writes to the channel for longer than ``wait_s``.
+    Raises ChannelError if another process writes to the channel for longer than ``wait_s``.
     """
     with exclusive_lock(channel.lock_file, what=f"the channel {channel.path}", timeout_s=wait_s):
         _clear_leftovers(channel)
@@ -114,7 +114,7 @@ def channel_writer(
 
 def _clear_leftovers(channel: Channel) -> None:
     listing = read_listing(channel)
-    for name in listing.incoming:  # of a set that was never completed: no index named them, so they may go
+    for name in listing.incoming:  # of a set that was never completed: no index named them, so they can be removed
         remove_sidecars(channel.path / name)
         (channel.path / name).unlink(missing_ok=True)
     if listing.incoming:
@@ -127,7 +127,7 @@ def _clear_leftovers(channel: Channel) -> None:
 
 
 def published_packages(channel: Channel) -> list[IndexedFile]:
-    """Our own packages (not the foundation's) that the channel's last index holds, hidden ones too, by subdir and name.
+    """Our own packages (not the foundation's) in the channel's last index, including hidden ones, by subdir and name.
 
     Reads only the record cache, so it is fast and needs no lock; files deleted since are left out.
     """
@@ -136,9 +136,9 @@ def published_packages(channel: Channel) -> list[IndexedFile]:
 
 
 def indexed_files(channel: Channel, subdirs: Collection[str]) -> dict[PackageKey, IndexedFile]:
-    """Every package file of ``subdirs`` that the channel's last index read and that is there, in order.
+    """Every existing package file of ``subdirs`` that the channel's last index read, in order.
 
-    Foundation packages and hidden ones too; damaged and changed ones not. Needs no lock.
+    Includes foundation packages and hidden ones, but not damaged or changed ones. Needs no lock.
     """
     listing = read_listing(channel)
     foundation, incoming, hidden = {*listing.foundation, *listing.superseded}, {*listing.incoming}, not_listed(listing)
@@ -160,6 +160,6 @@ def _names_in(folder: Path) -> set[str]:
 
 
 def published_package(path: Path, row: CachedPackage, hidden: str | None) -> IndexedFile:
-    """What the record cache knows of a package of ours at ``.../subdir/file name``."""
+    """The record cache's data on a package of ours at ``.../subdir/file name``."""
     ref = PackageKey.of(path).ref(row.sha256, row.stamp.size_bytes)
     return IndexedFile(ref=ref, path=path, row=row, hidden=hidden)

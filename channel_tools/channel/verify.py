@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Proving that a channel is what its indexes say, from the files alone: no cache is believed.
+"""Proves that a channel matches its indexes, from the files alone, without using any cache.
 
-It is read without the writer's lock, so that nobody who publishes has to wait. Indexes of different moments disagree;
-what is found while somebody writes is therefore looked for once more.
+The channel is read without the writer's lock, so that publishing does not have to wait. Indexes from different moments
+disagree, so findings during a write are checked again.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _READINGS = 3
 def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[Finding]:
     """Read every package and every index of the channel in full; returns all faults, in order of path.
 
-    Found are damaged packages, files that are not indexed, indexed names without a file, bytes other than the index
-    says, indexes that disagree with each other or cannot be read, and files that do not belong into a subdir. Where
-    something is found while a process writes to the channel, it is verified again, up to three times and each time
-    after at most ``wait_s`` for that process to end; should it still write, a finding of the kind "changing" says so.
+    Faults are damaged packages, files that are not indexed, indexed names without a file, bytes that differ from the
+    index, indexes that disagree with each other or cannot be read, and files that do not belong in a subdir. If there
+    are findings while a process writes to the channel, it is verified again, up to three times, each time after waiting
+    at most ``wait_s`` for that process; if it still writes, there is a finding of the kind "changing".
     """
     packages = _Packages()
     for _ in range(_READINGS):
@@ -64,13 +64,13 @@ def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[Finding]:
         written_to = _is_written_to(channel, wait_s=wait_s)
         if _index_state(channel) == before and not written_to:
             return findings
-    message = f"{channel.path}: was written to all {_READINGS} times it was verified; other findings may be due to that"
-    hint = "verify it again when nothing is built or published into it"
+    message = f"{channel.path}: changed during all {_READINGS} verifications; other findings may be due to that"
+    hint = "verify it again when nothing is being built or published into it"
     return [Finding(path=channel.path, kind="changing", message=message, hint=hint), *findings]
 
 
 def _index_state(channel: Channel) -> dict[Path, tuple[int, int, int] | None]:
-    """What changes with any writing to the channel: inode, size and time of each of its indexes and of its listing."""
+    """Data that changes with any write to the channel: inode, size and time of each index and of the listing."""
     folders = [channel.path / subdir for subdir in subdirs_of(channel.path)]
     files = [folder / name for folder in folders for name in (*INDEX_FILES, REPODATA_FROM_PACKAGES)]
     return {path: _identity(path) for path in (listing_file(channel), *files)}
@@ -85,18 +85,18 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 
 
 def _is_written_to(channel: Channel, *, wait_s: float) -> bool:
-    """Whether a process holds the writer's lock; a reader who may not open it sees by the indexes alone."""
+    """Whether a process holds the writer's lock; False for a reader who may not open it."""
     return os.access(channel.lock_file, os.W_OK) and is_locked(channel.lock_file, wait_s=wait_s)
 
 
 class _Packages:
-    """Reads packages in full, each one once while it is the same file; keeps what their records are made of."""
+    """Reads packages in full, each once while its file is unchanged; keeps the data for their records."""
 
     def __init__(self) -> None:
         self._sound: dict[tuple[Path, Stamp], PackageInfo] = {}
 
     def read(self, path: Path) -> PackageInfo:
-        """As read_package, which raises IntegrityError."""
+        """As read_package, with its IntegrityError."""
         try:
             stamp = stamp_of(path)
         except FileNotFoundError:
@@ -148,10 +148,8 @@ def _check_packages(
 ) -> Iterator[Finding]:
     present = {path.name: path for path in folder.iterdir() if path.is_file()}
     for name in sorted(records.keys() - present.keys()):
-        message = f"{folder / name}: the index names it, but it is not there"
-        yield Finding(
-            path=folder / name, kind="missing", message=message, hint=f"copy the file back, or {_INDEX_AGAIN}"
-        )
+        message = f"{folder / name}: the index names it, but it does not exist"
+        yield Finding(path=folder / name, kind="missing", message=message, hint=f"restore the file, or {_INDEX_AGAIN}")
     for name, path in sorted(present.items()):
         if name.endswith(PACKAGE_SUFFIX):
             yield from _check_package(path, records.get(name), packages, hidden=name in hidden, patch=patch)
@@ -180,11 +178,9 @@ def _check_package(
             yield Finding(path=path, kind="unindexed", message=message, hint=_INDEX_AGAIN)
     elif record.get("sha256") != facts.sha256:
         message = f"{path}: its sha256 is {facts.sha256}; the index says {record.get('sha256')}"
-        yield Finding(
-            path=path, kind="changed", message=message, hint=f"put the published bytes back, or {_INDEX_AGAIN}"
-        )
+        yield Finding(path=path, kind="changed", message=message, hint=f"restore the published file, or {_INDEX_AGAIN}")
     elif {key: value for key, value in record.items() if key != "indexed_timestamp"} != made:
-        yield _finding(path, "its record in the index is not what its metadata says")
+        yield _finding(path, "its record in the index does not match its metadata")
 
 
 def _check_indexes(folder: Path, records: dict[str, JsonObject]) -> Iterator[Finding]:
@@ -207,7 +203,7 @@ def _check_indexes(folder: Path, records: dict[str, JsonObject]) -> Iterator[Fin
 def _check_unpatched(
     folder: Path, records: dict[str, JsonObject], hidden: frozenset[str], patch: Patch
 ) -> Iterator[Finding]:
-    """repodata_from_packages.json is there exactly when something is patched, and the patch makes repodata of it."""
+    """repodata_from_packages.json exists exactly if something is patched, and the patch turns it into repodata."""
     path = folder / REPODATA_FROM_PACKAGES
     if path.exists() != bool(patch.names()):
         yield _finding(path, "is missing" if patch.names() else "is left from a patch that was removed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Environments from conda channels: install into a prefix, run programs in it, prove that it stands alone."""
+"""Environments from conda channels: installs into a prefix, runs programs in it, proves that it is self-contained."""
 
 from channel_tools.environments.activation import activated_environment, user_variables
 from channel_tools.environments.create import create_environment, create_locked_environment

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The variables under which a program of an environment runs, without a shell that was set up for it.
+"""Determines the variables for programs of an environment, without an activated shell.
 
-Activation scripts of packages are shell code, so their effect is found by running them once in bash, from a clean
-start: nothing of the caller's Python or library paths, nor of an environment active there, reaches the program. Where
-it is the caller's own script that runs, what the caller set for it is handed on.
+Activation scripts of packages are shell code, so their effect is found by running them once in bash with a clean
+environment: the caller's Python and library paths and an active environment have no effect on the program. If the
+program is the caller's own script, the caller's variables are passed on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SYSTEM_PATH = ("/usr/bin", "/bin")
 _KEPT = frozenset({"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR"})
-# where a site has what an activation script looks for: recipes/mpich
+# variables with a site's paths that activation scripts read: recipes/mpich
 _SITE = frozenset({"CHANNEL_CRAY_MPICH_DIR", "CHANNEL_CRAY_PE_ROOT", "CRAY_MPICH_DIR", "MPICH_DIR"})
 _OF_THE_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
 # of another environment that is active
@@ -35,16 +35,16 @@ _UNUSABLE = re.compile("""[\x00-\x1f\x7f:"'`$\\\\]|[\ud800-\udfff]""")
 
 
 def user_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Of ``environ``, who and where the user is (home, locale, temporary folder), and where the site's MPI is."""
+    """The variables of ``environ`` for the user (home, locale, temporary folder) and the path of the site's MPI."""
     return {name: value for name, value in environ.items() if name in _KEPT | _SITE}
 
 
 def check_prefix_path(prefix: Path) -> None:
-    """Raise UsageError for the path of an environment that cannot work there.
+    """Raise UsageError for a path at which an environment cannot work.
 
-    PATH has no way to hold a colon; activation (rattler 0.28) puts the path into double quotes of a shell, which would
-    run what stands in backquotes; scripts and Python's own configuration have it in quotes and lines; and packages have
-    room for 255 bytes of it.
+    PATH cannot contain a path with a colon; activation (rattler 0.28) puts the path into a shell's double quotes, which
+    would run anything in backquotes; scripts and Python's configuration have it in quotes and lines; and packages have
+    room for 255 bytes.
     """
     found = _UNUSABLE.search(str(prefix))
     if found is not None:
@@ -58,10 +58,10 @@ def check_prefix_path(prefix: Path) -> None:
 def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: bool = False) -> dict[str, str]:
     """The variables of the activated environment at ``prefix``: PATH, CONDA_PREFIX, its activation scripts' effects.
 
-    Of ``environ`` only who and where the user is (home, locale, temporary folder), and where the site's MPI is, is
-    handed on; with ``inherit`` all but what belongs to another active environment, its PATH after this one's. Raises
-    UsageError when ``prefix`` is not an environment or is where none can work, and CommandError when an activation
-    script fails.
+    Only the variables of ``environ`` for the user (home, locale, temporary folder) and the site's MPI are passed on;
+    with ``inherit``, all except those of another active environment, with its PATH after this one's. Raises UsageError
+    if ``prefix`` is not an environment or has a path at which none can work, and CommandError if an activation script
+    fails.
     """
     prefix = prefix.absolute()
     check_prefix_path(prefix)
@@ -77,7 +77,7 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: 
     )
     pairs = (line.partition("=") for line in result.stdout.split("\0") if line)
     variables = {name: value for name, _, value in pairs if name not in _OF_THE_SHELL}
-    # the activator puts its folders before a PATH that has the system's already
+    # the activator puts its folders before a PATH that already has the system's
     variables["PATH"] = ":".join(dict.fromkeys(variables["PATH"].split(":")))
     return variables
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Brings a prefix to the solution of a set of specs, or to exactly what a lock names.
+"""Makes a prefix have the solution of a set of specs, or exactly the packages of a lock.
 
-From a lock no index is read and nothing is solved; every package is known by its sha256. Some formats hold addresses
-and hashes only: what a package needs is then read from the package itself, which is first installed into a folder in
-the package cache that goes away, since rattler offers no other way into its cache.
+For a lock, no index is read and nothing is solved; every package is identified by its sha256. Some formats have only
+addresses and hashes: then a package's requirements are read from the package itself, which is first installed into a
+temporary folder in the package cache, since rattler has no other way to fill its cache.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def create_environment(
     virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage] | None = None,
     check: Check | None = None,
 ) -> EnvironmentResult:
-    """Install ``specs`` from ``channels`` alone (in order of priority) into ``prefix``, or update it to the solution.
+    """Install ``specs`` only from ``channels`` (in order of priority) into ``prefix``, or update it to the solution.
 
-    ``channels`` are addresses (``file://``, ``http://``) or folders; credentials in them are used and not written.
-    Nothing is done where the prefix already holds the solution. ``virtual_packages`` None means those of this machine.
-    ``check`` sees the solution before anything is fetched, and raises for one that must not be installed; with it the
-    cached files, too, have to be those of the packages.
+    ``channels`` are addresses (``file://``, ``http://``) or folders; credentials in them are used but not written.
+    Does nothing if the prefix already has the solution. ``virtual_packages`` None means those of this machine.
+    ``check`` gets the solution before anything is downloaded, and raises an error if it must not be installed; with
+    it, cached files must be those of the packages, too.
     Raises UsageError (the prefix is something else or another program's, a spec does not parse), SolveError,
     NetworkError, ChannelError (no such channel; the prefix is in use by another run), IntegrityError (a damaged
     package, by name) and DiskFullError; the same call afterwards completes the environment.
@@ -103,13 +103,13 @@ def create_locked_environment(
     progress: Progress,
     check: Check | None = None,
 ) -> EnvironmentResult:
-    """Install the packages of ``lock`` into ``prefix``, or bring it to exactly them.
+    """Install the packages of ``lock`` into ``prefix``, or update it to have exactly these.
 
-    ``specs`` are noted as what was asked for. ``sources`` says for channels of the lock where to take their packages
-    from instead (credentials are used and not written). Packages in the package cache are not fetched, wherever they
-    come from. ``check`` is as for create_environment. Raises SolveError when the packages need what is not among
-    ``virtual_packages``, IntegrityError (a package that is absent or has other bytes), NetworkError, UsageError,
-    ChannelError and DiskFullError as create_environment.
+    ``specs`` are recorded as the requested ones. ``sources`` maps channels of the lock to addresses that replace them
+    (credentials are used but not written). Packages in the package cache are not downloaded, wherever they come from.
+    ``check`` is as for create_environment. Raises SolveError if the packages need virtual packages that are not among
+    ``virtual_packages``, IntegrityError (a package that is missing or has other bytes), NetworkError, UsageError,
+    ChannelError and DiskFullError as create_environment does.
     """
     started = time.monotonic()
     addresses, client = make_client(list(sources.values()))
@@ -136,7 +136,7 @@ def create_locked_environment(
 def _completed(
     records: list[rattler.RepoDataRecord], target: Target, progress: Progress
 ) -> list[rattler.RepoDataRecord]:
-    """The records with all that the packages' own index.json says; fetches what is not in the package cache."""
+    """The records with the data of the packages' own index.json; downloads packages not in the package cache."""
     if missing := asyncio.run(uncached(records, target.package_cache)):
         check_local_archives(missing, locked=target.locked)
         with temporary_folder(target.package_cache) as folder:
@@ -166,7 +166,7 @@ def _from_index(record: rattler.RepoDataRecord, package_cache: Path) -> rattler.
 def _check_requirements(
     records: Sequence[rattler.RepoDataRecord], virtual_packages: Sequence[rattler.GenericVirtualPackage]
 ) -> None:
-    """As the solver would have seen to. Raises SolveError."""
+    """Check the virtual packages, as the solver would have. Raises SolveError."""
     here = {str(package.name.normalized): package for package in virtual_packages}
     unmet = [text for record in records for text in _unmet(record, here)]
     if not unmet:
@@ -175,7 +175,7 @@ def _check_requirements(
     message = f"this machine does not have what the locked packages need: {shown}"
     hint = (
         "lock for such machines (channel_tools pins --virtual-package ...); if the environment is for another machine, "
-        "say what that has, for example: --virtual-package __glibc=2.36"
+        "give its virtual packages, for example: --virtual-package __glibc=2.36"
     )
     raise SolveError(message, hint=hint)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What py-rattler 0.28 leaves unsaid of the files that it links.
+"""Handles what py-rattler 0.28 does not report about files that it links.
 
-That a cached one was cut short, that two clash, and which were linked of a package that has no record yet.
+Truncated cached files, clashes, and files of a package that was being linked when a run was interrupted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
 _CLOBBERS = "__clobbers__"
-"""Where rattler puts the files of a package that another package's stand in the place of, by the package's name."""
+"""The folder to which rattler moves files of a package that clash with another's, by the package's name."""
 _SHOWN = 5
 _NOARCH_PLACES = {"site-packages": "lib/python*/site-packages", "python-scripts": "bin"}
 """Where the folders of a package of Python modules are linked to."""
@@ -32,9 +32,9 @@ def cached_name(record: RepoDataRecord) -> str:
 
 
 def has_cached_file_of_other_size(records: Iterable[RepoDataRecord], package_cache: Path) -> bool:
-    """Whether a file of the unpacked packages in the cache has another size than its package says.
+    """Whether a file of the unpacked packages in the cache does not have the size in its package's paths.json.
 
-    A full disk or a program that wrote into an environment leaves such files; rattler asks only whether they are there.
+    A full disk or a program that wrote into an environment leaves such files; rattler only checks that they exist.
     """
     return any(_has_file_of_other_size(package_cache / cached_name(record)) for record in records)
 
@@ -44,25 +44,25 @@ def _has_file_of_other_size(folder: Path) -> bool:
         rows = read_path_rows((folder / "info/paths.json").read_bytes(), folder)
         sizes = {row.path: row.size_in_bytes for row in rows.values() if row.path_type == "hardlink"}
         return any(size is not None and (folder / path).stat().st_size != size for path, size in sizes.items())
-    except (OSError, IntegrityError):  # absent or not readable: rattler unpacks it again
+    except (OSError, IntegrityError):  # missing or not readable: rattler unpacks it again
         return False
 
 
 def clashing_files(prefix: Path) -> str:
-    """Which files of which packages are not in the environment, since other packages have files there; "" for none."""
+    """Describe files that are not in the environment, since other packages have files of that name; "" for none."""
     folder = prefix / _CLOBBERS
     found = [path.relative_to(folder).parts for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     lost = sorted(f"{'/'.join(file)} of {package}" for package, *file in found)
     if not lost:
         return ""
     shown = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
-    return f"{prefix}: packages have files of the same name; left out, since another's is there: {shown}"
+    return f"{prefix}: packages have files of the same name; only one of each was installed, left out: {shown}"
 
 
 def remove_unrecorded(prefix: Path, names: Iterable[str], package_cache: Path) -> None:
     """Remove the files of packages (by cached_name) that were linked into ``prefix`` and have no record; nothing else.
 
-    Of a package that is no longer in the cache nobody knows its files: they stay.
+    The files of a package that is no longer in the cache are unknown: they stay.
     """
     home = prefix.resolve()
     is_inside = functools.cache(lambda folder: folder.resolve().is_relative_to(home))
@@ -74,7 +74,7 @@ def remove_unrecorded(prefix: Path, names: Iterable[str], package_cache: Path) -
 
 
 def _linked(prefix: Path, package: Path) -> Iterator[Path]:
-    """Where files of an unpacked package are in a prefix, and what Python compiled of them."""
+    """Where the files of an unpacked package are in a prefix, and the byte code that Python compiled from them."""
     try:
         rows = read_path_rows((package / "info/paths.json").read_bytes(), package)
     except (OSError, IntegrityError):

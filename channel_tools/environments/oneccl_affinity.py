@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which processor cores oneCCL's worker threads take, and which are left to the ranks that compute.
+"""Divides processor cores among oneCCL's worker threads and the ranks that compute.
 
-oneCCL's guide (Execution of Communication Operations) wants different cores for both: ``CCL_WORKER_AFFINITY=auto``
-takes the last ones of a rank's. That works with Intel MPI's launcher alone; under any other, 2021.14 takes the last
-cores of the whole host, whatever is allowed to the process and whichever rank computes there (env_2_worker_affinity in
+oneCCL's guide (Execution of Communication Operations) recommends different cores for both: ``CCL_WORKER_AFFINITY=auto``
+uses the last cores of each rank. That works only with Intel MPI's launcher; under any other, 2021.14 uses the last
+cores of the whole host, even if the process may not use them or another rank computes there (env_2_worker_affinity in
 its src/common/env/env.cpp), so the list is computed here. Ranks are bound as well: one that waits for its worker on
-another rank's core takes that core from it.
+another rank's core would take time from it.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ class RankCpus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OneCclAffinity:
-    """Where the ranks of one host run, by their number on it."""
+    """The cores of the ranks of one host, by their number on it."""
 
     ranks: tuple[RankCpus, ...]
 
     def variables(self) -> dict[str, str]:
-        """What all ranks of the host run with: oneCCL takes a rank's workers from the one list by its number there."""
+        """The variables for all ranks of the host: oneCCL selects a rank's workers by its local number."""
         workers = [str(cpu) for rank in self.ranks for cpu in rank.workers]
         return {"CCL_WORKER_COUNT": str(len(self.ranks[0].workers)), "CCL_WORKER_AFFINITY": ",".join(workers)}
 
     def mpiexec_arguments(self) -> tuple[str, ...]:
-        """What Hydra's mpiexec (MPICH, MVAPICH) takes to bind each rank of the host to the cores it computes on."""
+        """The arguments for Hydra's mpiexec (MPICH, MVAPICH) that bind each rank of the host to its compute cores."""
         return ("-bind-to", "user:" + ",".join("+".join(map(str, rank.compute)) for rank in self.ranks))
 
 
 def plan_oneccl_affinity(cores: Sequence[Core], ranks: int) -> OneCclAffinity:
     """Divide the usable cores of a host among its ``ranks``.
 
-    A rank's cores lie in one NUMA node if there are enough of them. Its last ones are its workers': one for each
-    four cores, at least one and at most four, as many for every rank. A rank with one core has its worker on it; ranks
-    beyond the number of cores take these in turn.
+    A rank's cores are in one NUMA node if there are enough of them. Its last ones are for its workers: one for each
+    four cores, at least one and at most four, the same number for every rank. The worker of a rank with one core shares
+    it; if there are more ranks than cores, they share cores in turn.
     """
     shares = _divide(cores, ranks)
     workers = max(1, min(_MAX_WORKERS, min(map(len, shares)) // _CORES_PER_WORKER))
@@ -72,12 +72,12 @@ def _divide(cores: Sequence[Core], ranks: int) -> list[Sequence[Core]]:
     if ranks > len(cores):
         return [[cores[rank % len(cores)]] for rank in range(ranks)]
     ways = (_divide_nodes(cores, ranks), _parts(cores, ranks))
-    # two cores are what a rank needs most; the first of equal ones is taken
+    # two cores are what a rank needs most; of equal choices, the first is used
     return max(ways, key=lambda shares: min(2, *map(len, shares)))
 
 
 def _divide_nodes(cores: Sequence[Core], ranks: int) -> list[Sequence[Core]]:
-    """The cores of each rank: whole nodes if there are fewer ranks, else the nodes divided among equally many."""
+    """The cores of each rank: whole nodes if there are fewer ranks, else the nodes divided equally among them."""
     nodes = [list(node) for _, node in groupby(cores, key=lambda core: core.node)]
     if ranks < len(nodes):
         return [[core for node in part for core in node] for part in _parts(nodes, ranks)]
@@ -86,5 +86,5 @@ def _divide_nodes(cores: Sequence[Core], ranks: int) -> list[Sequence[Core]]:
 
 
 def _parts(items: Sequence[_Item], count: int) -> list[Sequence[_Item]]:
-    """``items`` in ``count`` neighbouring parts, whose lengths differ by one at most."""
+    """Split ``items`` into ``count`` consecutive parts whose lengths differ by at most one."""
     return [items[len(items) * index // count : len(items) * (index + 1) // count] for index in range(count)]

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds what in an environment names or links to places that it must not depend on.
+"""Finds files of an environment that name, or link to, paths that it must not depend on.
 
 Every regular file is read in chunks and searched for the bytes of the forbidden paths; every symbolic link must end
-inside the prefix. Some mentions are right and left out: the prefix itself (which may lie below a forbidden path), and,
-in ``conda-meta`` only, what the records name by conda's own rules: the channel and the package cache that a package
-came from, and the prefix that it was built in, which its files had until they were installed. Hard links need no look:
-they are files of the prefix.
+inside the prefix. Some occurrences are allowed: the prefix itself (which may be below a forbidden path), and, only in
+``conda-meta``, the paths in conda's records: the channel and the package cache that a package came from, and its build
+prefix, which its files had until they were installed. Hard links need no check: they are files of the prefix.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PLACEHOLDER = re.compile(rb'"prefix_placeholder": *"([^"\\]+)"')
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class OutsidePath:
-    """One mention: the file or link (relative to the prefix) and the forbidden path, or where the link ends."""
+    """One occurrence: the file or link (relative to the prefix) and the forbidden path, or the target of the link."""
 
     file: str
     names: str
@@ -38,11 +37,11 @@ class OutsidePath:
 def find_outside_paths(
     prefix: Path, forbidden: Sequence[Path], *, recorded_sources: Sequence[Path] = ()
 ) -> tuple[OutsidePath, ...]:
-    """Every mention of a ``forbidden`` path and every symbolic link out of ``prefix``, sorted, once per file and path.
+    """Every occurrence of a ``forbidden`` path and every symbolic link out of ``prefix``, once per file and path.
 
-    ``recorded_sources`` are the channel folders and the package cache, which files below ``conda-meta`` may name. A
-    path counts where it ends at a path separator or at a byte that no file name has, so ``/a/tree`` is not found in
-    ``/a/tree2``. Relative or root paths in ``forbidden`` raise ValueError.
+    Sorted. ``recorded_sources`` are the channel folders and the package cache, which files below ``conda-meta`` may
+    name. A path counts only if it ends at a path separator or at a byte that file names do not have, so ``/a/tree`` is
+    not found in ``/a/tree2``. Raises ValueError for relative or root paths in ``forbidden``.
     """
     prefix = prefix.absolute()
     needles = _needles(forbidden)
@@ -89,7 +88,7 @@ def _placeholders(record: Path) -> set[bytes]:
 
 
 def _mentions(path: Path, needles: Sequence[bytes], allowed: Sequence[bytes]) -> Iterator[str]:
-    """The needles that ``path`` holds outside of an allowed path."""
+    """The needles that ``path`` contains outside allowed paths."""
     with path.open("rb") as stream:
         for mention in find_paths(stream, needles, allowed=allowed):
             yield os.fsdecode(mention.text)

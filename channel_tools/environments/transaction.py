@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Brings a prefix to a set of packages, through py-rattler, and what its errors mean to a user.
+"""Installs a set of packages into a prefix with py-rattler, and converts its errors to ours.
 
-A marker file stands in ``conda-meta`` while packages are linked, and names them. A prefix that is found with it was
-left by an interrupted run: it gets all its packages linked anew, since py-rattler takes a package's record for proof of
-its files, and what was linked of packages that have no record yet is removed. Other files are the user's, and stay.
+There is a marker file in ``conda-meta`` while packages are linked, with their names. If a prefix has it at the start, an
+earlier run was interrupted: all packages are linked again, since py-rattler takes a package's record as proof of its
+files, and the files of packages that have no record yet are removed. Other files are the user's, and stay.
 
-Its errors are one class per stage with the cause in the text only, so the text is read: the phrases below were seen
-with py-rattler 0.28 (tests provoke each with real channels). An unknown text keeps its words under a general error.
+py-rattler has one error class per stage, with the cause only in the text, so the text is parsed: the phrases below are
+those of py-rattler 0.28 (tests cause each with real channels). An unknown text is kept in a general error.
 
-py-rattler 0.28 compares an archive's sha256 only when it downloads it; from a folder it unpacks whatever file stands
-under the name. A folder is how this project's channels are mostly read, so the comparison is made here.
+py-rattler 0.28 compares an archive's sha256 only when it downloads it; from a folder, it unpacks whatever file has the
+name. Our channels are mostly read from folders, so the comparison is made here.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ _PACKAGE = re.compile(r"failed to (?:fetch|link|unlink) ([^\s:]+)")
 
 
 def install_error(err: Exception, *, prefix: Path, package_cache: Path, locked: bool = False) -> ChannelToolsError:
-    """A package could not be fetched, unpacked or linked; ``locked`` is whether a lock names it."""
+    """The error for a package that could not be downloaded, unpacked or linked; ``locked``: it is from a lock."""
     reason = one_line(err)
     found = _PACKAGE.search(reason)
     package = found.group(1) if found else "a package"
-    again = "run the same command again: packages that are complete are kept"
+    again = "run the same command again: complete packages are kept"
     if _DISK_FULL.search(reason):
-        message = f"{package}: no space left on the device that holds {package_cache} or {prefix}: {reason}"
+        message = f"{package}: no space left on the device of {package_cache} or {prefix}: {reason}"
         return DiskFullError(message, hint=f"free space there, then {again}")
     if _DENIED.search(reason):
         message = f"{prefix}: {package} cannot be installed there: {reason}"
-        return UsageError(message, hint="choose a prefix and a cache that you may write to")
+        return UsageError(message, hint="choose a prefix and a cache that you can write to")
     if UNREACHABLE.search(reason):
-        message = f"{package}: cannot be fetched: {reason}"
-        return NetworkError(message, hint=f"check the route to the channel, then {again}")
+        message = f"{package}: cannot be downloaded: {reason}"
+        return NetworkError(message, hint=f"check the network and the channel's address, then {again}")
     if locked and (other := _OTHER_BYTES.search(reason)):
         address, expected, got = other.groups()
         return other_package_error(package, f"{address} has sha256 {got}, the lock says {expected}")
@@ -90,17 +90,17 @@ def install_error(err: Exception, *, prefix: Path, package_cache: Path, locked: 
 
 
 def damaged_package_error(package: str, reason: str) -> IntegrityError:
-    """A package whose bytes are not what the channel's index says."""
+    """The error for a package whose bytes do not match the channel's index."""
     message = f"{package}: the package is damaged: {reason}"
     return IntegrityError(message, hint="delete the file from the channel and build or mirror it again")
 
 
 def other_package_error(package: str, reason: str) -> IntegrityError:
-    """A package that is absent where a lock has it, or has other bytes there."""
+    """The error for a locked package that does not exist at its address, or has other bytes there."""
     message = f"{package}: cannot be installed as locked: {reason}"
     hint = (
-        "name by --channel a place that has the locked file, or put it back where the lock says; "
-        "to install what is there now, lock again: channel_tools pins"
+        "give --channel with a channel that has the locked file, or restore the file at the lock's address; "
+        "to install the current package, lock again: channel_tools pins"
     )
     return IntegrityError(message, hint=hint)
 
@@ -109,9 +109,9 @@ _THREADS = 4
 
 
 def check_local_archives(records: Iterable[RepoDataRecord], *, locked: bool) -> None:
-    """Raise IntegrityError for the first record (by file name) whose local archive is absent or of other bytes.
+    """Raise IntegrityError for the first record (by file name) whose local archive is missing or has other bytes.
 
-    ``locked`` is whether a lock says what they are, else a channel's index.
+    ``locked``: the records are from a lock, else from a channel's index.
     """
     local = sorted((record for record in records if local_path(record.url)), key=lambda record: record.file_name)
     says, error = ("the lock", other_package_error) if locked else ("the channel's index", damaged_package_error)
@@ -122,7 +122,7 @@ def check_local_archives(records: Iterable[RepoDataRecord], *, locked: bool) -> 
 
 
 def _fault(record: RepoDataRecord, says: str) -> str | None:
-    """What is wrong with the local archive of a record that ``says`` describes."""
+    """What is wrong with the local archive of a record, None if nothing; ``says`` is where the record is from."""
     path = local_path(record.url)
     if path is None:
         return None
@@ -157,10 +157,10 @@ class InstalledPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentResult:
-    """An environment after it was brought to its solution.
+    """An environment after the installation.
 
-    ``records`` are sorted by name, ``changed`` counts packages linked, replaced or removed (0: it was there already),
-    ``size_bytes`` is what the prefix's files hold, hard links to the package cache included once.
+    ``records`` are sorted by name, ``changed`` counts packages linked, replaced or removed (0 if it was up to date),
+    ``size_bytes`` is the size of the prefix's files, with hard links to the package cache counted once.
     """
 
     prefix: Path
@@ -172,7 +172,7 @@ class EnvironmentResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """An environment to be: its absolute prefix, what was asked for (as written, and parsed), and how it is fetched."""
+    """An environment to install: its absolute prefix, the specs (as text, and parsed), and how to download packages."""
 
     prefix: Path
     specs: Mapping[str, rattler.MatchSpec]
@@ -180,9 +180,9 @@ class Target:
     subdir: str
     client: Client
     hash_cached: bool = False
-    """Whether the files of the package cache are hashed before they are linked; else their sizes have to be right."""
+    """Whether files of the package cache are hashed before they are linked; otherwise only their sizes are checked."""
     locked: bool = False
-    """Whether a lock names the packages, in the place of channels' indexes."""
+    """Whether the packages are from a lock, not from channels' indexes."""
 
 
 def installed_builds(prefix: Path) -> dict[str, str]:
@@ -193,9 +193,9 @@ def installed_builds(prefix: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def usable_target(target: Target) -> Iterator[None]:
-    """Check that the prefix is new, empty or an environment, at a path where one can work.
+    """Check that the prefix is new, empty or an environment, at a path at which one can work.
 
-    Raises UsageError, also if it is denied.
+    Raises UsageError, also if access is denied.
     """
     check_prefix_path(target.prefix)
     _check_prefix(target.prefix)
@@ -210,7 +210,7 @@ def usable_target(target: Target) -> Iterator[None]:
 def apply_solution(
     target: Target, solution: list[rattler.RepoDataRecord], *, started: float, progress: Progress
 ) -> EnvironmentResult:
-    """Make the prefix hold exactly ``solution``; ``started`` is the monotonic time from which it took.
+    """Make the prefix have exactly ``solution``; ``started`` is the monotonic time of the start.
 
     Raises UsageError (another program's environment would lose packages), ChannelError (the prefix is in use by another
     run), IntegrityError (a damaged package, by name), NetworkError and DiskFullError; the same call afterwards
@@ -240,27 +240,27 @@ def _check_prefix(prefix: Path) -> None:
     if not prefix.exists() and not prefix.is_symlink():
         return
     if not prefix.is_dir():
-        raise UsageError(f"{prefix}: a file; expected a new folder or an environment", hint="choose another prefix")
+        raise UsageError(f"{prefix}: is a file; expected a new folder or an environment", hint="choose another prefix")
     if (prefix / _META).is_dir() or not any(prefix.iterdir()):
         return
-    message = f"{prefix}: a folder with other content; expected a new folder or an environment (one with {_META}/)"
+    message = f"{prefix}: is a folder with other content; expected a new folder or an environment (one with {_META}/)"
     raise UsageError(message, hint="choose another prefix, or empty the folder")
 
 
 def _check_removals(prefix: Path, wanted: set[str], progress: Progress) -> None:
-    """Raise UsageError for removals from an environment that was not made here, and name others."""
+    """Raise UsageError for removals from an environment that another program made; note removals from others."""
     removed = sorted(installed_builds(prefix).keys() - wanted)
     if not removed:
         return
     shown = ", ".join(removed[:_SHOWN]) + (f" and {len(removed) - _SHOWN} more" if len(removed) > _SHOWN else "")
     if not (prefix / _META / _LOCK).exists():
-        message = f"{prefix}: an environment of another program, which would lose {shown}"
+        message = f"{prefix}: is an environment of another program, which would lose {shown}"
         raise UsageError(message, hint="choose another prefix; only environments made by this command are changed")
-    progress.note(f"{prefix}: removes what is no part of it: {shown}")
+    progress.note(f"{prefix}: removes packages that are not part of it: {shown}")
 
 
 def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: Progress) -> int:
-    """Make the prefix hold exactly ``solution``; the number of packages that had to change."""
+    """Make the prefix have exactly ``solution``; returns the number of packages that had to change."""
     marker = target.prefix / _META / _MARKER
     unfinished = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else None
     installed = _installed_records(target.prefix, drop_unreadable=unfinished is not None)
@@ -295,8 +295,8 @@ async def install_records(
 ) -> None:
     """Link ``solution`` into the prefix, whose packages are ``installed``. Raises as install_error says."""
     target.package_cache.mkdir(parents=True, exist_ok=True)
-    # what fails it is fetched again: scratch folders are purged file by file, and files of the cache are those of all
-    # environments on its file system, where somebody may have edited one
+    # packages that fail are downloaded again: scratch folders are purged file by file, and files of the cache are
+    # shared with all environments on its file system, in which someone may have edited one
     hashed = target.hash_cached or has_cached_file_of_other_size(solution, target.package_cache)
     validation = ValidationMode.full() if hashed else ValidationMode.fast()
     with progress.task(f"{verb} {target.prefix.name}", total=len(solution)) as task:
@@ -319,8 +319,8 @@ async def install_records(
         except Exception as err:
             if type(err).__name__ != "RustPanic":  # its module cannot be imported
                 raise
-            message = f"{target.prefix}: rattler gave up on these packages: {err}"
-            hint = "one of them is not the package that its file name says; rattler's own words stand above"
+            message = f"{target.prefix}: rattler failed on these packages: {err}"
+            hint = "one of them is not the package that its file name says; rattler's own message is above"
             raise IntegrityError(message, hint=hint) from err
 
 
@@ -343,7 +343,7 @@ def _identity(record: rattler.RepoDataRecord) -> tuple[str, str, str, str]:
 
 
 def _record_requested_specs(target: Target) -> None:
-    """Note in conda-meta what the user asked for: py-rattler 0.28's install() fails on its own ``requested_specs``."""
+    """Record the requested specs in conda-meta: py-rattler 0.28's install() fails with its ``requested_specs``."""
     requested: dict[str, list[str]] = {}
     for spec, parsed in target.specs.items():
         if parsed.name is not None:
@@ -370,7 +370,7 @@ def _installed_package(record: rattler.RepoDataRecord) -> InstalledPackage:
 
 
 def _size_of(prefix: Path) -> int:
-    """Bytes on disk below ``prefix``, each inode once."""
+    """The bytes on disk below ``prefix``, counting each inode once."""
     blocks: dict[int, int] = {}
     for entry in walk_entries(prefix):
         status = entry.stat(follow_symlinks=False)
@@ -381,25 +381,25 @@ def _size_of(prefix: Path) -> int:
 class TransactionReporter:
     """Advances ``task`` by one for every package done; called from the installer's threads.
 
-    It has the callbacks that matter here; py-rattler passes over those that are absent.
+    It has only the callbacks that are needed; py-rattler ignores missing ones.
     """
 
     def __init__(self, task: Task) -> None:
         self._task = task
 
     def on_populate_cache_start(self, operation: int, package_name: str) -> int:
-        """A package is being unpacked."""
+        """Called when the unpacking of a package starts."""
         del operation
         self._task.advance(0, detail=package_name)
         return 0
 
     def on_link_start(self, operation: int, package_name: str) -> int:
-        """A package is being linked."""
+        """Called when the linking of a package starts."""
         del operation
         self._task.advance(0, detail=package_name)
         return 0
 
     def on_transaction_operation_complete(self, operation: int) -> None:
-        """A package is done."""
+        """Called when a package is done."""
         del operation
         self._task.advance()

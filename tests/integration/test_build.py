@@ -273,7 +273,7 @@ def test_building_a_published_package_again_keeps_its_bytes(folder: Path) -> Non
     assert published_file.read_bytes() == before
     recipe_file = job.recipe_folder / "recipe.yaml"
     recipe_file.write_text(recipe_file.read_text().replace("digest of toy", "another digest"))
-    with pytest.raises(ChannelError, match="the channel holds other bytes under this name"):
+    with pytest.raises(ChannelError, match="the channel has other bytes under this name"):
         build(folder, [job])
     assert published_file.read_bytes() == before
 

@@ -71,7 +71,7 @@ def test_a_later_patch_wins_field_by_field() -> None:
         ('{"patch_instructions_version": 1, "packages.conda": {"a.conda": 3}}', "packages.conda: a.conda: found 3"),
         (
             '{"patch_instructions_version": 1, "packages": {"a.conda": {"sha256": "x"}}}',
-            "sha256: this field says which",
+            "sha256: this field identifies the package",
         ),
         ('{"patch_instructions_version": 1, "packages": {"a.conda": {"depends": null}}}', "depends: found None"),
         (

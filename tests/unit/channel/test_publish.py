@@ -70,7 +70,7 @@ def test_other_bytes_under_a_name_are_refused(channel: Channel, made: Path) -> N
     add(channel, make_conda(made / "1", "toy", files={"a": b"1"}))
     published = (channel.path / "linux-64" / "toy-1.0-0.conda").read_bytes()
     other = make_conda(made / "2", "toy", files={"a": b"2"})
-    with pytest.raises(ChannelError, match="holds other bytes under this name") as caught:
+    with pytest.raises(ChannelError, match="has other bytes under this name") as caught:
         add(channel, other)
     assert str(other) in caught.value.message
     assert "build number" in str(caught.value.hint)

@@ -35,7 +35,7 @@ def test_another_foundation_is_refused_naming_both(tmp_path: Path) -> None:
 def test_making_a_channel_where_something_is_leaves_it_alone(tmp_path: Path) -> None:
     (tmp_path / "channel").mkdir()
     (tmp_path / "channel" / "notes").touch()
-    with pytest.raises(ChannelError, match="exists already"):
+    with pytest.raises(ChannelError, match="already exists"):
         create_channel(tmp_path / "channel", REGISTRY)
     assert [path.name for path in tmp_path.rglob("*")] == ["channel", "notes"]
     (tmp_path / "channel" / "notes").unlink()
@@ -45,7 +45,7 @@ def test_making_a_channel_where_something_is_leaves_it_alone(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(None, "no channel here", id="missing"),
+        pytest.param(None, "not a channel", id="missing"),
         pytest.param(b"{", "not a channel record", id="no JSON"),
         pytest.param(b'{"schema": 1}', "not a channel record", id="incomplete"),
     ],

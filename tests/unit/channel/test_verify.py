@@ -50,7 +50,7 @@ def test_true_findings_stay_beside_the_word_that_the_channel_keeps_changing(
     publish_at_each_read(monkeypatch, channel, [make_conda(tmp_path, f"new-{number}") for number in range(9)])
     first, *others = verify_channel(channel)
     assert (first.path, first.kind) == (channel.path, "changing")
-    assert "written to all 3 times" in first.message
+    assert "changed during all 3 verifications" in first.message
     assert (bad, "damaged") in {(finding.path, finding.kind) for finding in others}
 
 

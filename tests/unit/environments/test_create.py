@@ -150,7 +150,7 @@ class TestExistingEnvironment:
         result = install("library ==1.0", progress=progress)
         assert names(result) == ["library-1.0"]
         assert result.changed == 2
-        assert progress.notes == [f"{install.prefix}: removes what is no part of it: tool"]
+        assert progress.notes == [f"{install.prefix}: removes packages that are not part of it: tool"]
         assert (install.prefix / "lib/library").read_bytes() == b"one"
         assert not (install.prefix / "bin/tool").exists()
 
@@ -202,7 +202,7 @@ class TestClashingFiles:
         install("first", "second", progress=progress)
         assert (install.prefix / "share/same").read_bytes() == b"first"
         (note,) = progress.notes
-        assert note.endswith("left out, since another's is there: share/same of second")
+        assert note.endswith("left out: share/same of second")
 
 
 class TestRefusedPrefix:

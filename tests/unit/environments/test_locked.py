@@ -205,7 +205,7 @@ def test_packages_can_be_taken_from_elsewhere_with_credentials(install: Installe
     ("name", "version", "says"),
     [
         ("library", "3.0", r"library-3\.0-0\.conda.*it says it is library 2\.0 0"),
-        ("nothing", "2.0", "not the package|rattler gave up"),
+        ("nothing", "2.0", "not the package|rattler failed"),
     ],
 )
 def test_an_address_that_lies_about_its_package_is_known(
