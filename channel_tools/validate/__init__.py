@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Proves a stack: installs it from the channel alone, runs a distributed allreduce, reports who carried what."""
+"""Validates a stack: installs it from the channel alone, runs a distributed allreduce, reports what carried it."""
 
 from channel_tools.validate.history import compare_with_history, kept_file, raise_for_drops, read_history
 from channel_tools.validate.model import ValidationReport

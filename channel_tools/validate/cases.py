@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The allreduces that validations are made of, whatever carries them."""
+"""The allreduces that validations run, independent of what carries them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Data = Literal["positive", "normal", "spread", "nonfinite", "range", "full", "small", "ddp"]
 Measure = Literal["exact", "element", "unit", "tensor"]
 Feature = Literal["empty", "second_group", "spread", "strided", "wrap"]
-"""What a row of the table asks for beside its type, operation and size, and a stack may not offer."""
+"""Features that a row of the table needs besides type, operation and size, and that a stack may not offer."""
 
 BASELINE = "gloo"
 FLOAT_ERROR_ALLOWED = 1e-6
@@ -21,7 +21,7 @@ SIZES = (0, 1, 3, 255, 257, 1_000_003, 16 << 20)
 DTYPE_BYTES = {"float32": 4, "int32": 4, "float64": 8, "int64": 8, "bfloat16": 2, "float16": 2}
 OPS = ("SUM", "MAX", "MIN")
 SMALLEST_NUMEL = 2_000
-"""What the cases need that have a thing to show in their data."""
+"""The elements of cases whose data shows a special property."""
 DDP_LAYERS = (64, 128, 10)
 DDP_STEPS = 2
 # the model and the steps of torch-ccl's demo/demo.py
@@ -45,9 +45,9 @@ _FEATURES: dict[Data, Feature] = {"spread": "spread", "full": "wrap"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """``calls`` allreduces of ``numel`` elements; ``reason`` is the plugin's word for why gloo carries it.
+    """``calls`` allreduces of ``numel`` elements; ``reason`` is the plugin's reason why gloo carries them.
 
-    ``layers`` are the widths of the linear layers that DistributedDataParallel trains, of data ``ddp`` alone.
+    ``layers`` are the widths of the linear layers that DistributedDataParallel trains, only for data ``ddp``.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Case:
 
     @property
     def measure(self) -> Measure:
-        """What errors are relative to."""
+        """The reference of relative errors."""
         return _MEASURES.get(self.data, "exact")
 
     @property
     def feature(self) -> Feature | None:
-        """What it asks for that a stack may not offer; None for what every stack has to."""
+        """The feature it needs that a stack may not offer; None if every stack must offer it."""
         if not self.numel:
             return "empty"
         if self.is_strided:
@@ -95,17 +95,17 @@ class Speed:
 
     @property
     def calls(self) -> int:
-        """Calls per path."""
+        """The number of calls per path."""
         return self.warmups + self.repetitions
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the tensor."""
+        """The size of the tensor in bytes."""
         return self.numel * DTYPE_BYTES[self.dtype]
 
 
 def standard_speeds(dtypes: tuple[str, ...], *, max_numel: int = max(SIZES)) -> tuple[Speed, ...]:
-    """The sizes that are measured, for each type; one of ``max_numel`` where that is below all of them."""
+    """The measured sizes for each type; one of ``max_numel`` if that is below all of them."""
     sizes = [size for size in _SPEEDS if size[0] <= max_numel] or [(max_numel, *_FEW_CALLS)]
     return tuple(
         Speed(dtype=dtype, numel=numel, warmups=warmups, repetitions=repetitions)
@@ -115,12 +115,12 @@ def standard_speeds(dtypes: tuple[str, ...], *, max_numel: int = max(SIZES)) -> 
 
 
 def standard_cases(*, max_numel: int = max(SIZES)) -> tuple[Case, ...]:
-    """The table that every stack is asked for: all sizes, every type with every operation, and what training does.
+    """The table for every stack: all sizes, every type with every operation, and training.
 
-    The sizes stand as they are; what shows something else takes at most ``max_numel`` elements.
+    The sizes are fixed; all other cases have at most ``max_numel`` elements.
     """
-    # training is not last: it waits for futures, which backends complete before they end their works' entry in the
-    # profiler, and one that is stopped in between loses that memory; each later call waits for its work
+    # training is not last: it waits for futures, which backends complete before they end their works' profiler entries,
+    # and stopping the profiler in between corrupts memory; each later call waits for its work
     return (*_sized_cases(), *_grid(), ddp_case(), demo_case(), *_special_cases(max_numel))
 
 
@@ -131,12 +131,12 @@ def _sized_cases() -> Iterator[Case]:
 
 
 def sized_case(dtype: str, numel: int, data: Data | None = None) -> Case:
-    """The sum of so many elements; ``data`` None: what this type is summed with."""
+    """A sum of ``numel`` elements; ``data`` None means the default data of the type."""
     return Case(name=f"{dtype} SUM of {numel}", dtype=dtype, data=data or dict(_SIZED)[dtype], numel=numel)
 
 
 def _grid() -> Iterator[Case]:
-    """Whole numbers whose results are exact in their type, and in no narrower one if that has room for them."""
+    """Whole numbers whose results are exact in their type, but not in a narrower one, if possible."""
     for dtype in DTYPE_BYTES:
         data: Data = "range" if dtype in _WIDE else "small"
         for op in OPS:
@@ -158,12 +158,12 @@ def _special_cases(max_numel: int) -> Iterator[Case]:
 
 
 def ddp_case() -> Case:
-    """DistributedDataParallel's gradients: as many elements as the small model has parameters."""
+    """DistributedDataParallel's gradients: one element per parameter of the small model."""
     return _training("DistributedDataParallel", DDP_LAYERS, steps=DDP_STEPS)
 
 
 def demo_case() -> Case:
-    """What oneCCL's guide trains with PyTorch: Linear(4, 5), mean squared error, stochastic gradient descent."""
+    """The training in oneCCL's guide for PyTorch: Linear(4, 5), mean squared error, stochastic gradient descent."""
     return _training("DistributedDataParallel of oneCCL's demo", DEMO_LAYERS, steps=DEMO_STEPS)
 
 
@@ -175,7 +175,7 @@ def _training(name: str, layers: tuple[int, ...], *, steps: int) -> Case:
 def cases_document(
     cases: tuple[Case, ...], speeds: tuple[Speed, ...], *, unit: int, group_timeout_s: float, is_on_hosts: bool = False
 ) -> dict[str, object]:
-    """What every worker script reads of a plan; ``unit`` is the number of neighbours that share a scale.
+    """The part of a plan for all worker scripts; ``unit`` is the number of consecutive elements that share a scale.
 
     ``is_on_hosts``: the ranks meet over a network, not on one host's loopback.
     """

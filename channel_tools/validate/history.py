@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Earlier reports of a stack, kept beside each other, and whether its bandwidth has fallen below their noise.
+"""Keeps earlier reports of a stack, and checks whether its bandwidth has fallen below their noise.
 
-A run is one file, its whole report, so that runs at the same time need no lock and each can be read by itself.
+Each run is one file with its whole report, so that simultaneous runs need no lock and each can be read by itself.
 
-A size has dropped where the run lies below the one-sided prediction interval of the earlier runs (G. J. Hahn and
-W. Q. Meeker, "Statistical Intervals", 1991, chapter 4: mean - t * s * sqrt(1 + 1/n)), taken of logarithms, since
-noise multiplies bandwidth. It has to lie there twice: by its own bandwidth and by its ratio to the baseline that was
-measured in turn with it. Where the baseline has fallen as well, the machine is slower and not the stack.
+A size has dropped if the run is below the one-sided prediction interval of the earlier runs (G. J. Hahn and
+W. Q. Meeker, "Statistical Intervals", 1991, chapter 4: mean - t * s * sqrt(1 + 1/n)), computed with logarithms, since
+noise multiplies bandwidth. This must be so both for its own bandwidth and for its ratio to the baseline that was
+measured in turn with it. If the baseline has fallen as well, the machine is slower and not the stack.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FEWEST_RUNS = 5
 MOST_RUNS = 20
 SMALLEST_DROP = 0.05
 FALSE_ALARM_RATE = 1 / 5000
-"""Of one size, were the noise of runs log-normal: at most one alarm in 800 runs that measure six sizes."""
+"""For one size, if the noise of runs is log-normal: at most one alarm in 800 runs that measure six sizes."""
 # Student's t of one-sided FALSE_ALARM_RATE, for 4 to 19 degrees of freedom: FEWEST_RUNS to MOST_RUNS earlier runs
 _STUDENT_T = (
     10.915, 8.363, 7.074, 6.311, 5.811, 5.461, 5.202, 5.004, 4.847, 4.721, 4.616, 4.528, 4.454, 4.390, 4.334, 4.285,
@@ -51,7 +51,7 @@ _STUDENT_T = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptHost:
-    """Of the machine, what has to be the same for figures to be compared."""
+    """The properties of the machine that must be the same for figures to be comparable."""
 
     machine: str
     processor: str
@@ -69,7 +69,7 @@ class KeptPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptEnvironment:
-    """What was installed."""
+    """The installed packages."""
 
     packages: tuple[KeptPackage, ...]
 
@@ -86,7 +86,7 @@ class KeptBandwidth:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptRun:
-    """What is read of a kept report."""
+    """The data that is read from a kept report."""
 
     schema_version: int
     stack: str
@@ -107,30 +107,30 @@ _RUN = TypeAdapter(KeptRun)
 
 
 def read_history(folder: Path) -> tuple[KeptRun, ...]:
-    """The kept runs, oldest first; none if the folder is not there yet.
+    """The kept runs, oldest first; none if the folder does not exist yet.
 
-    Raises ConfigError for a file that is no report, or one of another schema.
+    Raises ConfigError for a file that is not a report, or has another schema.
     """
     return tuple(read_run(path) for path in sorted(folder.glob("*.json")))
 
 
 def read_run(path: Path) -> KeptRun:
-    """The run that a report tells of. Raises ConfigError for a file that is no report, or one of another schema."""
+    """The run of a report. Raises ConfigError for a file that is not a report, or has another schema."""
     try:
         run = _RUN.validate_json(path.read_bytes())
     except PydanticValidationError as err:
         fault = err.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "the file"
-        message = f"{path}: no report of a validation: {where}: {fault['msg']}"
+        message = f"{path}: not a report of a validation: {where}: {fault['msg']}"
         raise ConfigError(message, hint="move it out of its folder") from None
     if run.schema_version != SCHEMA_VERSION:
-        message = f"{path}: schema_version {run.schema_version}, this program knows {SCHEMA_VERSION}"
+        message = f"{path}: has schema_version {run.schema_version}; this program reads {SCHEMA_VERSION}"
         raise ConfigError(message, hint="move it out of its folder")
     return run
 
 
 def kept_file(folder: Path, report: ValidationReport) -> Path:
-    """Where the report is kept: a name of its own that sorts by the time when the run started."""
+    """The file name of a kept report: unique, and sorted by the start of the run."""
     moment = report.started.partition("+")[0].replace("-", "").replace(":", "")
     return folder / f"{moment}Z-{secrets.token_hex(4)}.json"
 
@@ -158,7 +158,7 @@ def raise_for_drops(report: ValidationReport) -> None:
         for row in drops
     ]
     message = f"stack {report.stack}: bandwidth dropped below the noise of earlier runs\n" + "\n".join(lines)
-    raise ValidationError(message, hint="changed_packages of the report's history says what is not as it was")
+    raise ValidationError(message, hint="changed_packages in the report's history lists the packages that differ")
 
 
 def _is_comparable(run: KeptRun, report: ValidationReport) -> bool:

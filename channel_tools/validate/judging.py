@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the judges of all methods share: pure functions from results to checks and figures."""
+"""Functions that the checks of all methods share: pure, from results to checks and figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MB = 1e6
 def judge_case(
     case: Case, ranks: Sequence[RankCase], *, route: str, allowed: float, problems: Sequence[str] = ()
 ) -> CaseResult:
-    """One case from what each rank found; ``problems`` are those that the values do not show."""
+    """One case from the ranks' results; ``problems`` are those that the values do not show."""
     found: list[str] = []
     for rank, seen in enumerate(ranks):
         if seen.mismatches:
@@ -46,7 +46,7 @@ def judge_case(
 
 
 def exact_check(name: str, cases: Sequence[CaseResult]) -> Check:
-    """That no case has a wrong value."""
+    """The check that no case has a wrong value."""
     wrong = sum(case.mismatches for case in cases)
     return Check(
         name=name, passed=wrong == 0, found=f"{wrong} wrong values in {len(cases)} cases", expected="0 wrong values"
@@ -54,7 +54,7 @@ def exact_check(name: str, cases: Sequence[CaseResult]) -> Check:
 
 
 def float_check(name: str, cases: Sequence[CaseResult], allowed: float) -> Check:
-    """That no case has a wrong value or a larger error than ``allowed``."""
+    """The check that no case has a wrong value or a larger error than ``allowed``."""
     worst = max((case.max_error for case in cases), default=0.0)
     wrong = sum(case.mismatches for case in cases)
     return Check(
@@ -66,7 +66,7 @@ def float_check(name: str, cases: Sequence[CaseResult], allowed: float) -> Check
 
 
 def cases_check(name: str, cases: Sequence[CaseResult]) -> Check:
-    """That no case has a problem of any kind."""
+    """The check that no case has a problem of any kind."""
     faulty = [case.name for case in cases if case.problems]
     return Check(
         name=name,
@@ -77,12 +77,12 @@ def cases_check(name: str, cases: Sequence[CaseResult]) -> Check:
 
 
 def problems_check(name: str, problems: Sequence[str], *, expected: str) -> Check:
-    """That there are no problems; the first three are shown."""
+    """The check that there are no problems; the first three are shown."""
     return Check(name=name, passed=not problems, found="; ".join(problems[:3]) or expected, expected=expected)
 
 
 def hosts_checks(results: Sequence[RankFacts], hosts: Sequence[str]) -> tuple[Check, ...]:
-    """That each host of a scheduler's job ran its share of the ranks; no check if there are no ``hosts``."""
+    """The check that each host of a scheduler's job ran its share of the ranks; none if there are no ``hosts``."""
     if not hosts:
         return ()
     counts = Counter(result.host for result in results)
@@ -98,7 +98,7 @@ def hosts_checks(results: Sequence[RankFacts], hosts: Sequence[str]) -> tuple[Ch
 
 
 def bandwidth_row(speed: Speed, ranks: Sequence[RankSpeed[RankPath]]) -> BandwidthRow:
-    """The figures of one size from what each rank measured."""
+    """The figures of one size from the ranks' measurements."""
     return BandwidthRow(
         dtype=speed.dtype,
         numel=speed.numel,
@@ -114,7 +114,7 @@ def _bandwidth(speed: Speed, ranks: Sequence[RankPath]) -> Spread:
 
 
 def slowest_calls(ranks: Sequence[RankPath]) -> list[float]:
-    """Seconds of each call: as long as the slowest rank took for it."""
+    """The seconds of each call on the slowest rank."""
     return [max(call) for call in zip(*(rank.seconds for rank in ranks), strict=True)]
 
 

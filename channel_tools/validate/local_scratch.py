@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An environment on the own disk of every host of a job: installed on the first, packed once, unpacked on the others.
+"""Puts an environment on the local disk of every host of a job: installed on the first, unpacked on the others.
 
-Every host then has the same bytes under the same path, and reads one file from the shared file system in the place of
-the ten thousand of an environment.
+Every host then has the same bytes under the same path, and reads one file from the shared file system instead of the
+ten thousand of an environment.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _PREFIX = "channel_tools-"
 
 @contextlib.contextmanager
 def scratch_folder(scratch: Path, hosts: RankHosts | None, *, keep: bool) -> Iterator[Path]:
-    """A new folder in ``scratch`` of this host; removed after the block on all hosts, unless ``keep``.
+    """A new folder in ``scratch`` on this host; removed on all hosts after the block, unless ``keep``.
 
-    Raises UsageError if this host has no such folder or lets nobody write there.
+    Raises UsageError if this host has no such folder or it is not writable.
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=scratch))
@@ -48,15 +48,15 @@ def scratch_folder(scratch: Path, hosts: RankHosts | None, *, keep: bool) -> Ite
 
 
 def copy_to_hosts(prefix: Path, hosts: RankHosts, shared: Path) -> None:
-    """Bring the environment at ``prefix`` to the same place on the other hosts, by way of the folder ``shared``.
+    """Copy the environment at ``prefix`` to the same path on the other hosts, through the folder ``shared``.
 
-    Raises CommandError naming each host that did not take it, with its last words.
+    Raises CommandError naming each host on which this failed, with its error.
     """
     packed = shared / "environment.tar"
     with tarfile.open(packed, "w") as archive:
         archive.add(prefix, arcname=".")
     place, file = shlex.quote(str(prefix)), shlex.quote(str(packed))
-    # tar's last line says no more than that it ends, the one before that why
+    # tar's last line says only that it ends, the one before says why
     why = '{ echo "$said" | tail -n 2 | head -n 1 >&2; exit 1; }'
     failures = _run_on_others(hosts, f"mkdir -p {place} && said=$(tar -xf {file} -C {place} 2>&1) || {why}")
     packed.unlink()
@@ -64,7 +64,7 @@ def copy_to_hosts(prefix: Path, hosts: RankHosts, shared: Path) -> None:
         words = "; ".join(f"{host}: {error}" for host, error in failures.items())
         raise CommandError(
             f"the environment could not be unpacked on {words}",
-            hint="name a folder with room, or leave out --local-scratch",
+            hint="name a folder with enough space, or leave out --local-scratch",
         )
 
 

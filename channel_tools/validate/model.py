@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a validation method is, what it works with, and the values of a validation as the report holds them."""
+"""The interface of validation methods, and the values of a validation's report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One promise of the stack: what was found beside what was expected."""
+    """One requirement of the stack: what was found and what was expected."""
 
     name: str
     passed: bool
@@ -37,9 +37,9 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseResult:
-    """One collective as all ranks saw it.
+    """One collective as seen by all ranks.
 
-    ``route`` is what was to carry it: the stack's transport or the baseline. ``reason`` says why it was not the
+    ``route`` is what had to carry it: the stack's transport or the baseline. ``reason`` says why it was not the
     transport ("" if it was). ``max_error`` is the largest over the ranks, by ``error_measure``: ``exact`` (values
     compared bit by bit, ``mismatches`` counts), ``element``, ``unit`` or ``tensor`` (the reference that an error is
     relative to; docs/reference/validation-report.md).
@@ -67,7 +67,7 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OmittedCase:
-    """A row of the table of all stacks that was not asked of this one, and why."""
+    """A row of the table of all stacks that does not apply to this one, and why."""
 
     name: str
     reason: str
@@ -75,7 +75,7 @@ class OmittedCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """The median of some figures, and the quartiles around it; their unit is the holder's."""
+    """The median and the quartiles of some figures, in the unit of the containing value."""
 
     lower: float
     median: float
@@ -84,9 +84,9 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransportTotals:
-    """What one transport carried per rank, by one account; every rank carries the same elements.
+    """What one transport carried per rank, by one counter; every rank carries the same elements.
 
-    ``jobs`` is None where ``counted_by`` does not know them. The switch's elements include the padding of last packets
+    ``jobs`` is None if ``counted_by`` does not count them. The switch's elements include the padding of last packets
     and the packets that carry only exponents.
     """
 
@@ -116,7 +116,7 @@ class BandwidthRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodResult:
-    """What a validation method found out."""
+    """The result of a validation method."""
 
     checks: tuple[Check, ...]
     cases: tuple[CaseResult, ...]
@@ -128,7 +128,7 @@ class MethodResult:
 
 
 class Verdict(StrEnum):
-    """What a size's bandwidth is beside earlier runs."""
+    """The verdict on a size's bandwidth compared with earlier runs."""
 
     USUAL = "as usual"
     DROP = "drop"
@@ -147,10 +147,10 @@ class KeptFigure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryRow:
-    """One size beside its earlier runs, oldest first.
+    """One size compared with its earlier runs, oldest first.
 
-    ``usual_mb_s`` is their geometric mean; ``limit_mb_s`` and ``limit_ratio`` are how low noise alone takes the next
-    run. None if there are too few runs to say it.
+    ``usual_mb_s`` is their geometric mean; ``limit_mb_s`` and ``limit_ratio`` are the lowest values that noise alone
+    explains, None if there are too few runs.
     """
 
     dtype: str
@@ -166,7 +166,7 @@ class HistoryRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChangedPackage:
-    """A package that is not as in the last comparable run: version and build, "" if it is absent."""
+    """A package that differs from the last comparable run: version and build, "" if it is missing."""
 
     name: str
     before: str
@@ -175,7 +175,7 @@ class ChangedPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryComparison:
-    """The run beside the kept ones of ``folder``; incomparable are those that failed or ran elsewhere or otherwise."""
+    """The run compared with those kept in ``folder``; runs that failed or ran differently are not comparable."""
 
     folder: str
     earlier_runs: int
@@ -186,7 +186,7 @@ class HistoryComparison:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """The machine, as far as figures depend on it.
+    """The properties of the machine that figures depend on.
 
     ``load_average`` is that of the minute before the validation.
     """
@@ -216,13 +216,13 @@ class ValidationReport:
     result: MethodResult
     history: HistoryComparison | None = None
     findings: tuple[Finding, ...] = ()
-    """Of doctor, before the run; none of them decides whether it passed."""
+    """Doctor's findings before the run; they do not affect whether it passed."""
     hosts: tuple[str, ...] = ()
-    """Of a scheduler's job, the first of which is ``host``; none for a run on one machine."""
+    """The nodes of a scheduler's job, of which the first is ``host``; none for a run on one machine."""
 
     @property
     def passed(self) -> bool:
-        """Whether every check did."""
+        """Whether every check passed."""
         return all(check.passed for check in self.result.checks)
 
     @property
@@ -236,7 +236,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodContext:
-    """An installed environment, the variables of its activation, and where and how long to run."""
+    """An installed environment, its activation's variables, and where and how long to run."""
 
     stack: str
     prefix: Path
@@ -244,30 +244,30 @@ class MethodContext:
     ranks: int
     options: Mapping[str, object]
     folder: Path
-    """Of this run alone: logs, plan and results."""
+    """The folder of this run: logs, plan and results."""
     deadline: Deadline
     progress: Progress
     hosts: RankHosts | None = None
-    """Where the ranks run; None: here, on the loopback network."""
+    """The hosts of the ranks; None for this machine's loopback network."""
 
 
 class ValidationMethod(ABC):
-    """Runs a distributed job in an installed environment and judges it."""
+    """Runs a distributed job in an installed environment and checks it."""
 
     def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:  # noqa: ARG002
-        """What to install on this machine, of a stack whose users install ``specs``; by default these."""
+        """The specs to install on this machine for a stack whose users install ``specs``; by default the same."""
         return tuple(specs)
 
     @abstractmethod
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
-        """Raise ConfigError or UsageError for options, ranks or hosts that the method cannot work with.
+        """Raise ConfigError or UsageError for options, ranks or hosts that the method does not support.
 
-        Of a scheduler's job it is asked on the first host; the ranks are shared equally by ``hosts``.
+        In a scheduler's job, this is called on the first host; the ranks are divided equally among ``hosts``.
         """
 
     @abstractmethod
     def run(self, context: MethodContext) -> MethodResult:
-        """Run it. Raises ValidationError when it could not be run to its end; wrong results are failed checks."""
+        """Run the job. Raises ValidationError if it could not be completed; wrong results are failed checks."""
 
 
 def read_method_options(kind: type[T], *, stack: str, method: str, values: Mapping[str, object]) -> T:
@@ -277,7 +277,9 @@ def read_method_options(kind: type[T], *, stack: str, method: str, values: Mappi
     except ValidationError as err:
         faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in err.errors())
         known = ", ".join(one.name for one in fields(_as_dataclass(kind)))
-        raise ConfigError(f"stack {stack}: validate: {faults}", hint=f"the method {method} knows: {known}") from None
+        raise ConfigError(
+            f"stack {stack}: validate: {faults}", hint=f"the method {method} has the keys: {known}"
+        ) from None
 
 
 def _as_dataclass(kind: Any) -> Any:  # noqa: ANN401  (typeshed's protocol for dataclasses is private)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The report as a page: one HTML file that loads nothing, light and dark, with the tables of the terminal and plots.
+"""The report as a web page: one HTML file that loads nothing, light and dark, with the tables and plots.
 
-Every value comes from elsewhere (packages, logs, the machine) and is escaped by the template; a policy in the page
-forbids all that it does not hold itself.
+All values come from elsewhere (packages, logs, the machine) and are escaped by the template; a content security policy
+in the page forbids everything that is not in it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a worker script as ranks under a launcher, and reads what each of them wrote.
+"""Runs a worker script as ranks under a launcher, and reads their results.
 
-torchrun gives every rank a session of its own, which a signal to torchrun's group does not reach: launchers end their
-ranks on SIGTERM, and each rank asked the kernel to end it with the launcher.
+torchrun gives every rank its own session, which a signal to torchrun's group does not reach: launchers end their ranks
+on SIGTERM, and each rank has asked the kernel to end it with the launcher.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Companion(Protocol):
         """The running program."""
 
     def failure(self) -> ValidationError:
-        """The error for when it ended by itself."""
+        """The error if it ended by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankHosts:
-    """The hosts of a scheduler's job, on which ranks run in the place of this host's loopback network.
+    """The hosts of a scheduler's job, on which ranks run instead of on this host's loopback network.
 
     This process runs on the first of them, which the others reach at ``address``. ``starter`` is the command that
-    starts the script behind it as the ranks, ``launcher`` the program by which it does. ``variables`` are what it runs
-    with: the user's, and the scheduler's of this job. ``is_slurm`` where ``srun`` reaches the others, else ssh does.
+    starts a script as the ranks, ``launcher`` its program. ``variables`` are the launcher's: the user's, and the
+    scheduler's for this job. ``is_slurm`` if ``srun`` reaches the others, else ssh does.
     """
 
     names: tuple[str, ...]
@@ -59,7 +59,7 @@ class RankHosts:
     is_slurm: bool = False
 
     def shell_command(self, host: str, script: str) -> tuple[str, ...]:
-        """The command that runs a line of shell on one of the hosts, beside the ranks."""
+        """The command that runs a line of shell on one of the hosts, in addition to the ranks."""
         if not self.is_slurm:
             return (*ssh_command(host), script)
         step = ("--overlap", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", f"--nodelist={host}", "--input=none")
@@ -93,40 +93,40 @@ def torchrun(prefix: Path, ranks: int) -> tuple[str | Path, ...]:
 
 
 def forked_ranks(prefix: Path, ranks: int, *, trains: bool) -> tuple[str | Path, ...]:
-    """Ranks on this host as torchrun starts them, in the environment's Python, which imports PyTorch once for all.
+    """Starts ranks on this host like torchrun, but in one process that imports PyTorch once for all.
 
-    Where a rank ``trains``, also what DistributedDataParallel imports when it is made, which takes as long again.
+    If a rank ``trains``, also imports the modules of DistributedDataParallel, which takes as long again.
     """
     module = "torch._dynamo" if trains else "torch.distributed"
     return (prefix / "bin" / "python", WORKERS / "fork_ranks.py", str(ranks), module)
 
 
 def rank_variables() -> dict[str, str]:
-    """What ranks of every method run with."""
+    """The ranks' variables for all methods."""
     return {
-        # without it gloo looks for the interface of the host's name, which a laptop or container may not resolve
+        # otherwise gloo looks up the host's own name, which a laptop or container may not resolve
         "GLOO_SOCKET_IFNAME": _LOOPBACK,
         # ranks share the cores; more threads than cores only slow each other down
         "OMP_NUM_THREADS": "1",
-        # the worker scripts lie in this package, which they must leave as it is
+        # the worker scripts are in this package, which they must not change
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
 
 def without_loopback(variables: Mapping[str, str]) -> dict[str, str]:
-    """What is left for ranks of several hosts of variables that are made for those of one."""
+    """The variables without those that apply only to ranks of one host."""
     return {name: value for name, value in variables.items() if value != _LOOPBACK}
 
 
 def run_job(job: RankJob, *, deadline: Deadline, companions: Sequence[Companion] = ()) -> None:
     """Run the job to its end.
 
-    Raises ValidationError within seconds when a rank or the launcher fails or a companion ends, and when ``deadline``
+    Raises ValidationError within seconds if a rank or the launcher fails or a companion ends, and if ``deadline``
     passes; the message says which rank, why, and where the others were.
     """
     plan_file = job.folder / "plan.json"
     plan_file.write_text(json.dumps(job.document, indent=1), encoding="utf-8")
-    temporary = job.folder / "tmp"  # launchers' own folders, which they leave behind when they are killed
+    temporary = job.folder / "tmp"  # for launchers' own folders, which they leave behind when killed
     temporary.mkdir()
     env = {**job.variables, "TMPDIR": str(temporary)}
     command = [*job.launcher, job.worker, plan_file]
@@ -137,7 +137,7 @@ def run_job(job: RankJob, *, deadline: Deadline, companions: Sequence[Companion]
                 raise companion.failure()
         if not ready:
             raise ValidationError(
-                f"the ranks were not done within {deadline.limit_s:g} s: {_whereabouts(job)}",
+                f"the ranks did not finish within {deadline.limit_s:g} s: {_whereabouts(job)}",
                 hint=f"give more time with --timeout; their log is {launcher.log}",
             )
         if launcher.process.wait() != 0:
@@ -145,12 +145,12 @@ def run_job(job: RankJob, *, deadline: Deadline, companions: Sequence[Companion]
 
 
 def read_results(job: RankJob, kind: type[T], *, hint: str) -> tuple[T, ...]:
-    """What each rank wrote, by rank. Raises ValidationError with ``hint`` when it has another shape."""
+    """The ranks' results, by rank. Raises ValidationError with ``hint`` if one has another shape."""
     return tuple(_read_result(job.folder / f"rank-{rank}.json", kind, hint) for rank in range(job.ranks))
 
 
 def _rank_failure(launcher: Program, job: RankJob) -> ValidationError:
-    """Say which rank failed and why; the ranks that the launcher ended because of it are left out."""
+    """The error saying which rank failed and why, without the ranks that the launcher ended because of it."""
     hint = f"the ranks' log is {launcher.log}"
     errors = {rank: job.folder / f"rank-{rank}.error" for rank in range(job.ranks)}
     said = [f"rank {rank}: {path.read_text(encoding='utf-8')}" for rank, path in errors.items() if path.is_file()]
@@ -158,16 +158,18 @@ def _rank_failure(launcher: Program, job: RankJob) -> ValidationError:
     if died and not errors.get(died[0], job.folder).is_file():
         said.insert(0, f"rank {died[0]}: ended by itself with {died[1]}")
     if said:
-        return ValidationError("\n".join([*said, f"ranks stood at: {_whereabouts(job)}"]), hint=hint)
+        return ValidationError("\n".join([*said, f"the ranks were at: {_whereabouts(job)}"]), hint=hint)
     return ValidationError(f"{job.name}: {launcher.end_in_words()}\n{launcher.tail()}", hint=hint)
 
 
 def _dead_rank(log: str, job: RankJob) -> tuple[int, str] | None:
-    """The rank that the launcher says has ended, and how."""
+    """The rank that ended and how, by the launcher's log."""
     if by_torchrun := DIED_UNDER_TORCHRUN.search(log):
         return int(by_torchrun[2]), f"exit status {by_torchrun[1]} (negative: a signal)"
     by_srun = _DIED_UNDER_SRUN.search(log)
-    if by_srun and (job.folder / f"rank-{by_srun[1]}.pid").is_file():  # else it did not begin, and the log says why
+    if (
+        by_srun and (job.folder / f"rank-{by_srun[1]}.pid").is_file()
+    ):  # otherwise it did not start, and the log says why
         return int(by_srun[1]), by_srun[2]
     if by_hydra := _DIED_UNDER_HYDRA.search(log):
         for rank in range(job.ranks):
@@ -199,7 +201,7 @@ def _read_result(path: Path, kind: type[T], hint: str) -> T:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankCase:
-    """One case as one rank saw it."""
+    """One case as seen by one rank."""
 
     name: str
     seconds: float
@@ -209,7 +211,7 @@ class RankCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankPath:
-    """One way (the stack's, plain gloo) of a measured size on one rank; seconds per measured call."""
+    """One path (the stack's, plain gloo) of a measured size on one rank; seconds per measured call."""
 
     seconds: tuple[float, ...]
     mismatches: int
@@ -237,7 +239,7 @@ class RankSpeed(Generic[P_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFacts:
-    """What every rank says of itself; ``host`` is the name of its node to the scheduler, else of its machine."""
+    """A rank's data about itself; ``host`` is the scheduler's name of its node, else its machine's name."""
 
     rank: int
     world_size: int

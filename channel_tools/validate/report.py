@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The report as JSON and as tables for people.
 
-The JSON is versioned (docs/reference/validation-report.md): a key that changes its meaning or goes raises the number,
-new keys do not. Tables are columns and rows of text; how they look is the command line's business.
+The JSON is versioned (docs/reference/validation-report.md): changing the meaning of a key or removing it raises the
+number, new keys do not. Tables are columns and rows of text; the command line formats them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportTable:
-    """A table for people; ``failed_rows`` are the numbers, from 0, of rows that tell of a failure."""
+    """A table for people; ``failed_rows`` are the indices of rows that show a failure."""
 
     title: str
     columns: tuple[str, ...]
@@ -38,7 +38,7 @@ def _numbers(are_failed: Iterable[bool]) -> tuple[int, ...]:
 
 
 def report_document(report: ValidationReport) -> dict[str, object]:
-    """The report as JSON values, in the order that the reference names."""
+    """The report as JSON values, in the order of the reference."""
     result = report.result
     return {
         "schema_version": SCHEMA_VERSION,
@@ -90,7 +90,7 @@ def write_report(report: ValidationReport, path: Path) -> None:
 
 
 def report_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
-    """What doctor found, checks, cases, transports, bandwidth, and with a history this run beside it."""
+    """Tables of doctor's findings, checks, cases, transports, bandwidth and, with a history, the comparison."""
     tables = (
         _finding_table(report),
         _check_table(report),
@@ -113,8 +113,8 @@ def raise_for_failures(report: ValidationReport, *, report_file: Path) -> None:
 
 def _finding_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
-        title="What doctor found before the run",
-        columns=("looked at", "", "found", "to fix it"),
+        title="Findings of doctor before the run",
+        columns=("examined", "", "found", "to fix it"),
         rows=tuple((one.subject, one.level, one.found, one.fix) for one in report.findings),
     )
 
@@ -149,7 +149,7 @@ def _case_table(report: ValidationReport) -> ReportTable:
             )
             for case in report.result.cases
         )
-        + tuple((case.name, "", "", f"not asked: {case.reason}", "", "", "") for case in report.result.omitted),
+        + tuple((case.name, "", "", f"omitted: {case.reason}", "", "", "") for case in report.result.omitted),
     )
 
 
@@ -168,7 +168,7 @@ def _error_in_words(case: CaseResult) -> str:
 
 def _transport_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
-        title="Who carried what",
+        title="What carried the data",
         columns=("transport", "jobs", "elements", "MB", "counted by"),
         rows=tuple(
             (
@@ -204,7 +204,7 @@ def _bandwidth_table(report: ValidationReport) -> ReportTable:
 
 def _history_table(history: HistoryComparison) -> ReportTable:
     return ReportTable(
-        title=f"Beside {history.earlier_runs} earlier runs, MB of tensor per second and rank",
+        title=f"Compared with {history.earlier_runs} earlier runs, MB of tensor per second and rank",
         columns=("type", "size", "now", "usual", "noise down to", "result"),
         failed_rows=_numbers(row.verdict is Verdict.DROP for row in history.rows),
         rows=tuple(

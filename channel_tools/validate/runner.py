@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A validation from start to report: a new environment from the channel, a look that it stands alone, the method's run.
+"""Runs a validation from start to report: a new environment from the channel, a check of it, the method's run.
 
-Everything happens in a folder of the run's own below ``work``, so that validations at the same time do not meet. It is
-removed after a run that reached its report; after one that broke off the logs in it are kept.
+Each run has its own folder below ``work``, so that simultaneous validations do not collide. It is removed after a run
+that was completed; after an interrupted one, the logs in it are kept.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ METHODS: dict[str, ValidationMethod] = {
     "nccl": NcclMethod(),
     "switchml": SwitchmlMethod(),
 }
-"""One method per way of starting ranks and counting what carried their data; a new one is registered here."""
+"""The methods, one per way of starting ranks and counting what carried their data; new ones are registered here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,10 +63,10 @@ class ValidationRequest:
 
     ``specs`` are the stack's install list, ``channels`` addresses or folders in order of priority, ``options`` the
     stack's ``validate`` block without ``method``. ``prefix`` None installs into the run's own folder and removes it
-    afterwards unless ``keep``. ``forbidden`` are the places that the environment must not name: the tree, the build
+    afterwards unless ``keep``. ``forbidden`` are the paths that the environment must not name: the tree, the build
     folders (the virtual environment of this process is added). ``timeout_s`` limits the run after the installation.
-    ``hosts`` are where the ranks run, None for this host's loopback network. ``local_scratch`` is a folder on the own
-    disk of each of them, into which a new environment goes then, once per host.
+    The ranks run on ``hosts``, None for this host's loopback network. ``local_scratch`` is a folder on the local disk
+    of each host, into which a new environment is installed.
     """
 
     stack: str
@@ -93,12 +93,11 @@ def validate_stack(
     progress: Progress,
     on_broken: Callable[[EnvironmentResult, str, float], None] = lambda *_: None,
 ) -> ValidationReport:
-    """Validate a stack; the report may hold failed checks.
+    """Validate a stack; the report may have failed checks.
 
-    Of a run that breaks off there is none: ``on_broken`` hears what was installed, when it began (UTC, ISO 8601) and
-    after how many seconds it ended.
-    Raises ConfigError and UsageError for a request that cannot be run, what create_environment raises, and
-    ValidationError when the run breaks off (a rank or the switch dies, the time is over).
+    There is no report of an interrupted run: ``on_broken`` gets what was installed, when it started (UTC, ISO 8601) and
+    after how many seconds it ended. Raises ConfigError and UsageError for a request that cannot be run, the errors of
+    create_environment, and ValidationError if the run is interrupted (a rank or the switch dies, time runs out).
     """
     method = check_request(request)
     names = () if request.hosts is None else request.hosts.names
@@ -175,7 +174,7 @@ def _run_folder(request: ValidationRequest) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _prefix(request: ValidationRequest, folder: Path) -> Iterator[Path]:
-    """Where the environment goes; a new one that is not kept is removed, and by the next run if this one is killed."""
+    """The environment's prefix; a new one that is not kept is removed, by the next run if this one is killed."""
     if request.prefix is not None:
         yield request.prefix
     elif request.local_scratch is not None:
@@ -189,7 +188,7 @@ def _prefix(request: ValidationRequest, folder: Path) -> Iterator[Path]:
 
 
 def _examine(request: ValidationRequest, prefix: Path, variables: Mapping[str, str]) -> tuple[Finding, ...]:
-    """What doctor says of the machine and the new environment; the run itself proves who carries the data."""
+    """Doctor's findings on the machine and the new environment; only the run itself proves what carries the data."""
     subject = subject_of(
         request.stack,
         {**request.options, "method": request.method},

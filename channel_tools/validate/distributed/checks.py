@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Judges a run of a process-group backend: pure, from the plan and what the ranks wrote.
+"""Checks a run of a process-group backend: pure, from the plan and the ranks' results.
 
-Five things say who carried the data: the object that works for the default group, the profiler's count of its calls,
-the backend's own, the log of a service that it goes through, and the files that the process had loaded. The plan says
-what each has to be.
+Five facts show what carried the data: the backend object of the default group, the profiler's count of its calls, the
+backend's own count, the log of a service it uses, and the libraries that the process had loaded. The plan determines
+the expected value of each.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def judge_distributed(
     affinity: OneCclAffinity | None = None,
     hosts: Sequence[str] = (),
 ) -> MethodResult:
-    """Compare everything; ``prefix`` is where the libraries and, but for a site's MPI, the launcher have to lie.
+    """Compare everything; the libraries and, except for a site's MPI, the launcher must be in ``prefix``.
 
-    ``counts`` are those of the services that tell what they carried, ``affinity`` is where the ranks were to run.
-    ``hosts`` are those of a scheduler's job, whose launcher may be the site's.
+    ``counts`` are those of services that count what they carried, ``affinity`` the cores for the ranks. ``hosts`` are
+    those of a scheduler's job, whose launcher may be the site's.
     """
     allowed = float_error_allowed(len(results))
     cases = tuple(
@@ -162,7 +162,7 @@ def _launcher_check(prefix: Path, launcher: Path) -> Check:
 
 
 def _own_library(name: str, result: DistributedResult, prefix: Path) -> Iterable[str]:
-    """How ``lib/name`` is not loaded, or another library of that name is as well."""
+    """Problems if ``lib/name`` is not loaded, or if another library of that name is as well."""
     own = (prefix / "lib" / name).resolve()
     if str(own) not in result.libraries:
         yield f"{name} is not loaded"

@@ -2,8 +2,8 @@
 """The method ``distributed``: a process-group backend under its launcher, on this host's loopback network or on the
 hosts of a scheduler's job.
 
-What a stack asks of the machine that no channel can give (a GPU, an RDMA device, the site's own libraries) is looked
-for before anything runs, so that what is absent is one sentence and not a rank's traceback.
+Things that a stack needs of the machine and no channel can provide (a GPU, an RDMA device, the site's own libraries)
+are checked before anything runs, so that a missing one is one message and not a rank's traceback.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 WORKER = WORKERS / "distributed_allreduce.py"
 ROOT = Path("/")
-_HINT = "validate on a machine that has it; building and installing the stack do not need it"
+_HINT = "validate on a machine that has them; building and installing the stack do not need them"
 _LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
 
@@ -58,10 +58,10 @@ _LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 class DistributedResult(RankFacts):
     """Everything that one rank wrote.
 
-    ``backend`` is the default group's name, ``carrier`` the class of the object that works for it and
-    ``carrier_name`` what that object calls itself; ``events`` are the profiler's, by name, of the cases, ``counted``
-    the backend's own number of allreduces that it carried for them, None if the stack names no counter. ``cpus`` are
-    the hardware threads that the rank is bound to, ``thread_cpus`` those of each of its other threads.
+    ``backend`` is the default group's name, ``carrier`` the class of its backend object and ``carrier_name`` that
+    object's own name; ``events`` are the profiler's events of the cases by name, ``counted`` the backend's own count of
+    allreduces for them, None if the stack names no counter. ``cpus`` are the hardware threads that the rank is bound
+    to, ``thread_cpus`` those of each of its other threads.
     """
 
     backend: str
@@ -77,17 +77,17 @@ class DistributedResult(RankFacts):
 
 
 class DistributedMethod(ValidationMethod):
-    """Runs the standard plan of allreduces through one backend and judges results, carrier and libraries."""
+    """Runs the standard plan of allreduces through one backend and checks results, carrier and libraries."""
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
-        """Raise ConfigError for options that are none, UsageError for too many ranks, ValidationError for devices.
+        """Raise ConfigError for invalid options, UsageError for too many ranks, ValidationError for missing devices.
 
-        Raise UsageError, too, for services if there are several hosts: they serve the one that they run on.
+        Also raise UsageError for services if there are several hosts: they serve only the host that they run on.
         """
         known = read_distributed_options(stack, options)
         if hosts > 1 and known.services:
             message = f"stack {stack}: its {known.services[0].name} serves ranks of one host, not of {hosts}"
-            raise UsageError(message, hint="give --nodes 1, or leave --on out")
+            raise UsageError(message, hint="give --nodes 1, or leave out --on")
         if ranks > known.max_ranks:
             message = f"{ranks} ranks: stack {stack} is validated with at most {known.max_ranks}"
             raise UsageError(message, hint=f"give --ranks 2 to {known.max_ranks}")
@@ -113,9 +113,7 @@ class DistributedMethod(ValidationMethod):
             )
             with context.progress.task(f"allreduces of {context.ranks} ranks", total=None):
                 run_job(job, deadline=context.deadline, companions=services)
-            results = read_results(
-                job, DistributedResult, hint="run the command again with --keep and look at ranks.log"
-            )
+            results = read_results(job, DistributedResult, hint="run the command again with --keep and see ranks.log")
             counts = [count for service in services if (count := service.stop()) is not None]
         return judge_distributed(
             plan,
@@ -134,7 +132,7 @@ def _variables(
     services: Sequence[RunningService],
     affinity: OneCclAffinity | None,
 ) -> dict[str, str]:
-    """What the ranks run with; what the stack sets comes before what its services say."""
+    """The ranks' variables; the stack's override those of its services."""
     own = {name: value.replace("{prefix}", str(context.prefix)) for name, value in options.environment.items()}
     if context.hosts is not None:
         return {**context.hosts.variables, **without_loopback({**rank_variables(), **own})}
@@ -146,7 +144,7 @@ def _variables(
 def _launcher(
     options: DistributedOptions, context: MethodContext, affinity: OneCclAffinity | None
 ) -> tuple[Path, tuple[str | Path, ...]]:
-    """The program that starts the ranks, and the command up to what each rank runs."""
+    """The program that starts the ranks, and the command up to the rank's own program."""
     prefix, ranks = context.prefix, context.ranks
     if context.hosts is not None:
         return Path(context.hosts.launcher), context.hosts.command(prefix, ranks)
@@ -165,7 +163,7 @@ def check_devices(stack: str, needs: Sequence[str], *, root: Path = ROOT) -> Non
 
 
 def check_site(stack: str, needs: Sequence[str], *, variables: Mapping[str, str]) -> None:
-    """Raise ValidationError naming what the activated environment does not find of the site's."""
+    """Raise ValidationError naming the site's libraries, programs and variables that the environment lacks."""
     _refuse(stack, list(_absent_of_site(needs, variables)))
 
 
@@ -196,6 +194,6 @@ def _absent_of_site(needs: Sequence[str], variables: Mapping[str, str]) -> Itera
 
 
 def _why_not_loaded(name: str, variables: Mapping[str, str]) -> str:
-    """What the loader says of a library in the activated environment; "" when it loads."""
+    """The loader's error for a library in the activated environment; "" if it loads."""
     result = run_command([sys.executable, "-I", "-S", "-c", _LOAD, name], env=variables, check=False)
     return "" if result.returncode == 0 else result.tail().splitlines()[-1].removeprefix("OSError: ")

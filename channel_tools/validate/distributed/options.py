@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The method ``distributed``: its settings, one process-group backend under one launcher, and the allreduces it runs.
 
-A service is a program of the validated environment that has to run before and beside the ranks. Its words may name
-``{prefix}``, ``{ranks}`` and ``{port}``, what it gives the ranks also the named groups of ``ready_line``: a program
-that chooses its own port says which when it is ready.
+A service is a program of the validated environment that has to run before and during the ranks. Its command may use
+``{prefix}``, ``{ranks}`` and ``{port}``; its variables for the ranks may also use the named groups of ``ready_line``,
+since a program that chooses its own port prints it when it is ready.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _Port = Annotated[str, StringConstraints(pattern=r"^(|[0-9]{1,5}|\{port\})$")]
 
 @model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class ServiceOptions:
-    """What to start, how to see that it serves, what to tell the ranks, and how its log tells what it carried.
+    """A service: its command, how to recognise that it is ready, the ranks' variables, how its log counts data.
 
     Each field is described in docs/how-to/validate.md.
     """
@@ -71,11 +71,11 @@ class ServiceOptions:
     @model_validator(mode="after")
     def _is_usable(self) -> ServiceOptions:
         if (self.ready_line is None) == (not self.ready_port):
-            raise ValueError("one of ready_line and ready_port says when it is ready")
+            raise ValueError("needs exactly one of ready_line and ready_port")
         if self.carried_line is not None and RANK_GROUP not in self.carried_line.groupindex:
             raise ValueError(f"carried_line needs a group (?P<{RANK_GROUP}>...)")
         if self.carried_bytes and self.carried_line is None:
-            raise ValueError("carried_bytes says how much one carried_line stands for, and there is none")
+            raise ValueError("carried_bytes needs carried_line: it is the number of bytes for one such line")
         _refuse_unknown([*self.command, self.ready_port], _NAMES)
         groups = {} if self.ready_line is None else self.ready_line.groupindex
         _refuse_unknown(self.rank_environment.values(), _NAMES | set(groups))
@@ -83,13 +83,13 @@ class ServiceOptions:
 
     @property
     def name(self) -> str:
-        """What messages call it: its program."""
+        """Its name in messages: that of the program."""
         return PurePath(self.command[0]).name
 
 
 @model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class DistributedOptions:
-    """What ranks are started with, what has to carry their allreduces, and what the machine must have.
+    """How ranks are started, what must carry their allreduces, and what the machine must have.
 
     Each field is described in docs/how-to/validate.md.
     """
@@ -130,10 +130,10 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 def _refuse_unknown(texts: Iterable[str], known: Iterable[str]) -> None:
     unknown = {name for text in texts for name in _PLACEHOLDER.findall(text)} - set(known)
     if unknown:
-        raise ValueError(f"{{{min(unknown)}}} stands for nothing; known are {', '.join(sorted(known))}")
+        raise ValueError(f"{{{min(unknown)}}} is not a known placeholder; known are {', '.join(sorted(known))}")
 
 
-# elements among which an error is relative to the largest
+# the number of elements whose largest is the reference of an error
 _UNIT = 256
 _ROUNDING = 2.0**-24
 _SPEED_DTYPES = ("float32", "int32")
@@ -150,11 +150,11 @@ class DistributedPlan:
 
     @property
     def calls(self) -> int:
-        """Allreduces of the cases; the measured calls come on top."""
+        """The number of allreduces of the cases, without the measured calls."""
         return sum(case.calls for case in self.cases)
 
     def messages(self, max_bytes: int) -> int:
-        """Messages of at most ``max_bytes`` that all allreduces of a rank take, the measured ones too; 0: one each."""
+        """The number of messages of at most ``max_bytes`` (0: any) for all allreduces of a rank."""
         cases = [(case.dtype, case.numel, case.calls) for case in self.cases]
         done = [*cases, *((speed.dtype, speed.numel, speed.calls) for speed in self.speeds)]
         if not max_bytes:
@@ -163,7 +163,7 @@ class DistributedPlan:
 
 
 def make_distributed_plan(options: DistributedOptions) -> DistributedPlan:
-    """The table of all stacks, less what this one does not offer; its own largest size where that is smaller."""
+    """The table of all stacks without what this one does not offer, limited to its own largest size."""
     table = list(standard_cases(max_numel=options.max_numel))
     sized = tuple(dtype for dtype in _SPEED_DTYPES if dtype in options.dtypes)
     if options.max_numel not in SIZES:
@@ -179,7 +179,7 @@ def make_distributed_plan(options: DistributedOptions) -> DistributedPlan:
 
 
 def float_error_allowed(ranks: int) -> float:
-    """1e-6, and where so many ranks are summed that rounding alone may exceed it, the bound of that."""
+    """1e-6, or the bound of rounding errors if that many ranks may exceed it by rounding alone."""
     return max(FLOAT_ERROR_ALLOWED, ranks * _ROUNDING)
 
 
@@ -199,13 +199,13 @@ def distributed_document(plan: DistributedPlan, *, ranks: int, is_on_hosts: bool
 
 
 def _omitted_because(case: Case, options: DistributedOptions) -> str:
-    """Why this row of the table is not asked of the stack; "" if it is."""
+    """Why this row of the table does not apply to the stack; "" if it does."""
     if case.dtype not in options.dtypes:
-        return f"the stack carries no {case.dtype}"
+        return f"the stack does not carry {case.dtype}"
     if case.op not in options.ops:
         return f"the stack has no {case.op}"
     if case.data == "ddp":
-        return "" if options.ddp else "the stack does no DistributedDataParallel"
+        return "" if options.ddp else "the stack does not support DistributedDataParallel"
     if case.numel > options.max_numel:
-        return f"the stack is asked for at most {options.max_numel} elements"
+        return f"the stack is limited to {options.max_numel} elements"
     return options.not_offered.get(case.feature, "") if case.feature else ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Services of the validated environment: started in their order, waited for, watched, ended, their logs counted.
+"""Starts services of the validated environment in order, waits until they are ready, ends them, and counts their logs.
 
-A service's output goes straight to its log, which is looked at until it is ready: a pipe that nobody reads afterwards
-would stop a service that goes on talking.
+A service's output is written directly to its log, which is read until the service is ready: a pipe that is no longer
+read would block a service that continues to print.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 _HOST = "127.0.0.1"
 _LOOK_S = 0.05
-# below those that systems hand out to clients
+# below those that systems assign to clients
 _PORTS = range(20_000, 32_000)
 _ATTEMPTS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceCount:
-    """How many lines a service's log has for each rank, and for how many bytes of a tensor at most each stands.
+    """The number of lines in a service's log for each rank, and how many bytes of a tensor a line represents at most.
 
-    ``bytes_per_line`` 0: for one allreduce.
+    ``bytes_per_line`` 0: a line represents one allreduce.
     """
 
     name: str
@@ -61,7 +61,7 @@ class RunningService:
         )
 
     def stop(self) -> ServiceCount | None:
-        """End the service in order and count what its log says that it carried; None if it says nothing of it."""
+        """End the service normally and count what it carried by its log; None if the log does not say it."""
         end_process_group(self.program.process)
         pattern = self.options.carried_line
         if pattern is None:
@@ -75,9 +75,9 @@ class RunningService:
 def running_services(
     services: Sequence[ServiceOptions], context: MethodContext
 ) -> Iterator[tuple[RunningService, ...]]:
-    """Run all of ``services`` while the block does, each started when the one before is ready.
+    """Run all ``services`` while the block runs, each started when the one before is ready.
 
-    Raises ValidationError when one is not there, ends or is not ready in time, with what it printed.
+    Raises ValidationError, with its output, if one does not exist, ends, or is not ready in time.
     """
     with contextlib.ExitStack() as stack:
         yield tuple(
@@ -111,7 +111,7 @@ def _running_service(options: ServiceOptions, context: MethodContext, number: in
 def _wait_until_ready(
     options: ServiceOptions, program: Program, values: Mapping[str, str], context: MethodContext
 ) -> Mapping[str, str]:
-    """What the named groups of its line say; nothing for one that is ready when it listens."""
+    """The named groups of its ready line; empty for a service that is ready when it listens."""
     deadline = context.deadline.capped(options.ready_timeout_s)
     hint = f"its log is {program.log}"
     while (said := _readiness(options, program.log, values)) is None:
@@ -133,9 +133,9 @@ def _readiness(options: ServiceOptions, log: Path, values: Mapping[str, str]) ->
 
 
 def choose_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, at random, so that runs at the same time do not meet.
+    """A random free port of 127.0.0.1, so that simultaneous runs do not collide.
 
-    Raises ValidationError when none was found.
+    Raises ValidationError if none was found.
     """
     source = random.SystemRandom()
     for _ in range(_ATTEMPTS):

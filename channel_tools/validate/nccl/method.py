@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The method ``nccl``: whether NCCL takes the stack's network plugin, and on GPUs that this carried the allreduces.
+"""The method ``nccl``: whether NCCL uses the stack's network plugin and, on GPUs, whether it carried the allreduces.
 
-NCCL falls back to its own sockets if it cannot use a plugin, and takes shared memory between GPUs of one host. So
-the latter is switched off, and NCCL's log has to name the plugin for every connection. Without a GPU the two libraries
-are compared, and libfabric's providers listed: what can be wrong before a job starts.
+NCCL falls back to its own sockets if it cannot use a plugin, and uses shared memory between GPUs of one host. So the
+latter is disabled, and NCCL's log has to name the plugin for every connection. Without a GPU, only the two libraries
+are compared and libfabric's providers listed, which finds everything that can be wrong before a job starts.
 
 The lines of NCCL's log (``NCCL_DEBUG=INFO``) that are read are printed by src/init.cc, src/plugin/net/net_v*.cc and
 src/transport/*.cc of NCCL 2.12 to 2.32:
@@ -53,7 +53,7 @@ _LOG = "nccl-%p.log"
 
 @model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid"))
 class NcclOptions:
-    """The stack's plugin, what NCCL calls its network, and what is installed where no GPU is.
+    """The stack's plugin, NCCL's name for its network, and the specs for machines without a GPU.
 
     Each field is described in docs/how-to/validate.md.
     """
@@ -65,7 +65,7 @@ class NcclOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginFacts:
-    """What both sides of the plugin's ABIs have, and libfabric's providers on this machine."""
+    """The ABIs of NCCL and of the plugin, and libfabric's providers on this machine."""
 
     plugin: PluginAbis
     nccl: PluginAbis
@@ -76,7 +76,7 @@ class NcclMethod(ValidationMethod):
     """Compares plugin and NCCL; on GPUs also runs the allreduces of the method ``distributed`` and reads NCCL's log."""
 
     def __init__(self, *, root: Path = ROOT) -> None:
-        """``root`` is where the machine's devices are looked for."""
+        """``root`` is the folder in which the machine's devices are searched."""
         self._root = root
 
     def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:
@@ -84,11 +84,11 @@ class NcclMethod(ValidationMethod):
         return tuple(specs) if self._gpus() else _read(stack, options).without_gpu
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
-        """Raise ConfigError for options that are none, UsageError for more ranks than GPUs if there are any."""
+        """Raise ConfigError for invalid options, UsageError for more ranks than GPUs if there are any."""
         _read(stack, options)
         gpus, here = self._gpus(), ranks // hosts
         if gpus and here > gpus:
-            message = f"{here} ranks: stack {stack} gives each rank a GPU of its own, and this machine has {gpus}"
+            message = f"{here} ranks: stack {stack} needs a GPU for each rank, and this machine has {gpus}"
             raise UsageError(
                 message, hint=f"give --ranks {gpus}" if gpus > 1 else "validate on a machine with two GPUs"
             )
@@ -121,12 +121,12 @@ def _read(stack: str, options: Mapping[str, object]) -> NcclOptions:
 
 
 def nccl_variables(stack: str, options: Mapping[str, object]) -> dict[str, str]:
-    """With what ranks of a stack run: NCCL stops if it cannot use the network of this name. Raises ConfigError."""
+    """The ranks' variables: with these, NCCL stops if it cannot use the network of this name. Raises ConfigError."""
     return {"NCCL_NET": _read(stack, options).network}
 
 
 def allreduce_options(options: NcclOptions, folder: Path) -> dict[str, object]:
-    """What the method ``distributed`` runs: each rank logs to a file of its own in ``folder``."""
+    """The options for the method ``distributed``: each rank has its own log file in ``folder``."""
     return {
         "backend": "nccl",
         "device": "cuda",
@@ -135,7 +135,7 @@ def allreduce_options(options: NcclOptions, folder: Path) -> dict[str, object]:
         "not_offered": {"strided": "PyTorch's NCCL backend takes contiguous tensors only"},
         "environment": {
             "NCCL_NET": options.network,
-            # GPUs of one host would pass the network by
+            # GPUs of one host would bypass the network
             "NCCL_P2P_DISABLE": "1",
             "NCCL_SHM_DISABLE": "1",
             "NCCL_DEBUG": "INFO",
@@ -146,11 +146,11 @@ def allreduce_options(options: NcclOptions, folder: Path) -> dict[str, object]:
 
 
 def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFacts:
-    """Open the plugin and libfabric, read NCCL's library. Raises ValidationError for one that does not open."""
+    """Load the plugin and libfabric, read NCCL's library. Raises ValidationError for one that does not load."""
     lib = context.prefix / "lib"
     for name, package in ((options.plugin, "nccl-ofi"), (NCCL, "nccl")):
         if not (lib / name).is_file():
-            raise ValidationError(f"{lib / name}: the environment has none", hint=f"install {package} into it")
+            raise ValidationError(f"{lib / name}: not in the environment", hint=f"install {package} into it")
     plugins = (options.plugin, *(name for name in _TUNERS if (lib / name).is_file()))
     subject = Subject(
         stack=context.stack,
@@ -164,7 +164,7 @@ def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFac
     for library in loaded.values():
         if library.error:
             hint = "install nccl-ofi and libfabric again, or load the site's libfabric"
-            raise ValidationError(f"{Path(library.name).name}: does not open: {library.error}", hint=hint)
+            raise ValidationError(f"{Path(library.name).name}: cannot be loaded: {library.error}", hint=hint)
     return PluginFacts(
         plugin=PluginAbis(
             net=loaded[str(lib / options.plugin)].net_abis,
@@ -176,7 +176,7 @@ def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFac
 
 
 def judge_plugin(facts: PluginFacts) -> tuple[Check, ...]:
-    """Raise ValidationError if NCCL can use no ABI of the plugin; the checks of what it can."""
+    """The checks of the ABIs that NCCL can use. Raises ValidationError if it can use no net ABI of the plugin."""
     shared = shared_net_abi(facts.plugin, facts.nccl)
     tuners = facts.plugin.tuner
     usable = set(tuners) & set(facts.nccl.tuner)
@@ -209,7 +209,7 @@ def describe_plugin(facts: PluginFacts) -> dict[str, str]:
 
 
 def judge_logs(logs: Sequence[NcclLog], facts: PluginFacts, *, ranks: int, network: str) -> tuple[Check, ...]:
-    """What NCCL's own log says of the ranks: the network, the plugin's ABI, and every connection."""
+    """Checks of NCCL's own logs: the network, the plugin's ABI, and every connection."""
     abi = shared_net_abi(facts.plugin, facts.nccl)
     connections = sum(log.connections.get(f"NET/{network}", 0) for log in logs)
     return (
@@ -247,12 +247,12 @@ _DEVICE = re.compile(r"/\d+(\(\d+\))?(/.*)?$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NcclLog:
-    """What one rank's log says: the networks it used, the plugin's ABI, its connections by transport."""
+    """The content of one rank's log: the networks it used, the plugin's ABI, its connections by transport."""
 
     networks: tuple[str, ...]
     abi: int | None
     connections: Mapping[str, int]
-    """``NET/Libfabric`` or ``SHM``, ``P2P`` ... and how many connections went that way."""
+    """The number of connections by transport: ``NET/Libfabric``, ``SHM``, ``P2P`` ..."""
 
 
 def read_nccl_log(text: str) -> NcclLog:

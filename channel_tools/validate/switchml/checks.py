@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Judges a SwitchML run: pure, from the plan, what the ranks wrote and the switch's counters.
+"""Checks a SwitchML run: pure, from the plan, the ranks' results and the switch's counters.
 
-Three accounts have to agree to the element: the plan (what was eligible), the plugin (what it delegated, on every
-rank) and the switch (what it added up). A difference anywhere is a failed check, so that nothing falls back silently.
+Three counts have to agree to the element: the plan's (eligible), the plugin's (delegated, on every rank) and the
+switch's (added up). Any difference is a failed check, so nothing can fall back silently.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def judge(
     prefix: Path,
     hosts: Sequence[str] = (),
 ) -> MethodResult:
-    """Compare all accounts; ``prefix`` is where the plugin's library has to come from, ``hosts`` are a job's."""
+    """Compare all counts; the plugin's library must be in ``prefix``, ``hosts`` are those of a job."""
     cases = tuple(
         _judge_case(case, [result.cases[index] for result in results], allowed=plan.float_error_allowed)
         for index, case in enumerate(plan.cases)
@@ -80,7 +80,7 @@ def _judge_case(case: Case, ranks: Sequence[CountedCase], *, allowed: float) -> 
 
 
 def _route_problems(counts: RankCounts, *, dtype: str, numel: int, calls: int, reason: str) -> Iterable[str]:
-    """How the plugin's counters differ from what ``calls`` of this kind have to add to them."""
+    """How the plugin's counters differ from what ``calls`` of this kind must add to them."""
     jobs = {} if reason else {WIRE_DTYPES[dtype]: calls}
     elements = {} if reason or not numel else {WIRE_DTYPES[dtype]: calls * numel}
     fallbacks = {reason: calls} if reason else {}

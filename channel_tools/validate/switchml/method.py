@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The method ``switchml``: gloo scripts whose allreduces a software switch must have carried.
 
-Switch, controller and ranks share this host's loopback network. The transport's parameters are set for all ranks,
-since the number of packets that the switch must have seen follows from them.
+Switch, controller and ranks use this host's loopback network. The transport's parameters are set for all ranks, since
+they determine the number of packets that the switch must have received.
 
-SwitchML's data port is fixed and the switch tells workers apart by source address, so each run takes a /24 of its own
-of 127.0.0.0/8, at random, and looks whether the switch's port is free there.
+SwitchML's data port is fixed and the switch distinguishes workers by source address, so each run uses its own random
+/24 of 127.0.0.0/8, and checks that the switch's port is free there.
 
-On the hosts of a scheduler's job the ranks run as a user's would: those of a host add in its memory and are one worker,
-and the switch, on the first host, takes free ports, since other jobs may run there.
+On the hosts of a scheduler's job, the ranks run like a user's: those of a host add in shared memory and are one worker,
+and the switch, on the first host, uses free ports, since other jobs may run there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WORKER = WORKERS / "switchml_allreduce.py"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankCounts:
-    """Growth of the plugin's counters: jobs and elements by dtype, fallbacks by reason; zeros left out."""
+    """Increases of the plugin's counters: jobs and elements by dtype, fallbacks by reason, without zeros."""
 
     jobs: dict[str, int]
     elements: dict[str, int]
@@ -58,14 +58,14 @@ class RankCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedCase(RankCase):
-    """With what the plugin counted for it."""
+    """A case of one rank, with what the plugin counted for it."""
 
     counts: RankCounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedPath(RankPath):
-    """With what the plugin counted for it."""
+    """A measurement of one rank, with what the plugin counted for it."""
 
     counts: RankCounts
 
@@ -110,12 +110,12 @@ class RankResult(RankFacts):
 
 
 class SwitchmlMethod(ValidationMethod):
-    """Runs the standard plan of allreduces and judges it by the plugin's and the switch's counters."""
+    """Runs the standard plan of allreduces and checks it by the plugin's and the switch's counters."""
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
-        """Raise UsageError for more workers than a switch serves and for a transport that needs more than a network.
+        """Raise UsageError for more workers than a switch serves and for a transport that needs special hardware.
 
-        Raise ConfigError for options that are none.
+        Raise ConfigError for invalid options.
         """
         workers = ranks if hosts == 1 else hosts
         if not 1 <= workers <= MAX_RANKS:
@@ -124,7 +124,7 @@ class SwitchmlMethod(ValidationMethod):
             raise UsageError(message, hint=f"give {option} 2 to {MAX_RANKS}")
         if needs := read_options(stack, options).needs:
             message = f"the stack {stack} cannot be validated over this host's loopback network: it needs {needs}"
-            raise UsageError(message, hint="install it where that is, and run switchml-bench there, once per rank")
+            raise UsageError(message, hint="install it on such a machine, and run switchml-bench there, once per rank")
 
     def run(self, context: MethodContext) -> MethodResult:
         """See ValidationMethod.run."""
@@ -163,7 +163,7 @@ class SwitchmlMethod(ValidationMethod):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
-    """Where switch and ranks run, and how those are started; ``local_addresses`` are the ranks', if they need any."""
+    """Addresses of the switch, how ranks are started, and their ``local_addresses``, if they need any."""
 
     switch: str
     data_port: int
@@ -180,7 +180,7 @@ def _place(context: MethodContext, *, trains: bool) -> _Place:
             switch=network.switch,
             data_port=DATA_PORT,
             launcher=forked_ranks(context.prefix, context.ranks, trains=trains),
-            # each rank on the wire: those of one host alone would not use the switch
+            # each rank is a worker: ranks of a single host would otherwise not use the switch
             variables={**context.variables, **rank_variables(), "SWITCHML_HOST_REDUCTION": "off"},
             local_addresses=network.workers(context.ranks),
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which allreduces the SwitchML validation runs, and what the wire must carry for them.
+"""The allreduces of the SwitchML validation, and the packets they must cause.
 
-Every number that a counter is compared with is computed here from the plan alone, by the wire protocol's rules, before
+Every number that a counter is compared with is computed here from the plan by the rules of the wire protocol, before
 anything runs.
 """
 
@@ -29,9 +29,9 @@ TRANSPORT = "switchml"
 MAX_RANKS = 32
 ELEMENT_BYTES = 4
 WIRE_DTYPES = {"float32": "float32", "float16": "float32", "bfloat16": "float32", "int32": "int32"}
-"""As what each type travels; the plugin counts jobs by it."""
+"""The type on the wire of each dtype; the plugin counts jobs by it."""
 HOST_CHUNK_NUMEL = 16 * 65_552
-"""Elements that ranks of one host send as one job of theirs (torch-switchml's host_plan.h)."""
+"""Elements that ranks of one host send as one job (torch-switchml's host_plan.h)."""
 _ROUNDING = 2.0**-24
 
 
@@ -48,14 +48,14 @@ class SwitchmlOptions:
     job_timeout_s: PositiveFloat = 20.0
     group_timeout_s: PositiveFloat = 60.0
     needs: str = ""
-    """What the transport needs beyond this host's loopback network; such a stack cannot be validated here."""
+    """What the transport needs besides this host's loopback network; such a stack cannot be validated here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchmlPlan:
     """Everything that the ranks do.
 
-    ``ranks_per_worker`` ranks of a host add in its memory and are one worker on the wire; 1: each is one.
+    ``ranks_per_worker`` ranks of a host add in shared memory and are one worker; if 1, each rank is a worker.
     """
 
     options: SwitchmlOptions
@@ -65,16 +65,16 @@ class SwitchmlPlan:
 
     @property
     def float_error_allowed(self) -> float:
-        """Of a float32 sum: the wire's, and what adding inside a host rounds."""
+        """The allowed error of a float32 sum: that of the wire, plus rounding when adding inside a host."""
         return FLOAT_ERROR_ALLOWED + (self.ranks_per_worker - 1) * _ROUNDING
 
     @property
     def trains(self) -> bool:
-        """Whether a case is a training by DistributedDataParallel."""
+        """Whether a case is a training with DistributedDataParallel."""
         return any(case.layers for case in self.cases)
 
     def delegated_jobs(self) -> tuple[tuple[str, int, int], ...]:
-        """All jobs that SwitchML has to carry: dtype on the wire, elements of one, how many."""
+        """All jobs that SwitchML must carry: dtype on the wire, elements of each, how many."""
         cases = [(WIRE_DTYPES[case.dtype], case.numel, case.calls) for case in self.cases if case.is_delegated]
         return (*cases, *((speed.dtype, speed.numel, speed.calls) for speed in self.speeds))
 
@@ -97,7 +97,7 @@ def read_options(stack: str, values: Mapping[str, object]) -> SwitchmlOptions:
 def ranks_document(
     plan: SwitchmlPlan, *, local_addresses: Sequence[str] = (), is_on_hosts: bool = False
 ) -> dict[str, object]:
-    """The plan as the worker script reads it; ``local_addresses`` by rank, none if each host has one."""
+    """The plan as the worker script reads it; ``local_addresses`` are by rank, empty if not needed."""
     shared = cases_document(
         plan.cases,
         plan.speeds,
@@ -111,9 +111,9 @@ def ranks_document(
 def slots_of_job(dtype: str, numel: int, options: SwitchmlOptions) -> int:
     """Slot uses that the switch completes for one job (wire protocol, sections 3 and 5).
 
-    A job is cut into one slice per thread; a slice takes a packet per ``packet_numel`` elements, the last one padded,
-    and before them float32 one window of packets, which carry the first exponents, and int32 one. The first packet
-    describes the job to the other ranks, so the first thread sends one also where the job has no elements.
+    A job is split into one slice per thread; a slice takes a packet per ``packet_numel`` elements, the last one padded.
+    Before these, float32 has one window of packets with the first exponents, and int32 one packet. The first packet
+    describes the job to the other ranks, so the first thread sends one even if the job has no elements.
     """
     threads = options.num_threads
     window = options.max_outstanding_packets // threads
@@ -133,7 +133,7 @@ def expected_slots(plan: SwitchmlPlan) -> int:
 
 
 def _slots_of_allreduce(plan: SwitchmlPlan, dtype: str, numel: int) -> int:
-    """Of one job, or of the full chunks and the smaller last one that ranks of a host cut it into."""
+    """Slot uses of one job, or of the full chunks and the smaller last one into which ranks of a host split it."""
     if plan.ranks_per_worker == 1:
         return slots_of_job(dtype, numel, plan.options)
     chunks, rest = divmod(numel, HOST_CHUNK_NUMEL)
@@ -142,7 +142,7 @@ def _slots_of_allreduce(plan: SwitchmlPlan, dtype: str, numel: int) -> int:
 
 
 def _routed(case: Case) -> Case:
-    """The case with the plugin's reason for leaving it to gloo, if any; it asks in this order."""
+    """The case with the plugin's reason for leaving it to gloo, if any; the plugin checks in this order."""
     if case.group != "default":
         return replace(case, reason="group")
     if case.op != "SUM":

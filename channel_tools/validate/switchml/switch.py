@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The software switch of the validated environment: started, waited for, ended, its counters read."""
+"""Runs the software switch of the validated environment and reads its counters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIRST_WORKER = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadyLine:
-    """What the switch prints once it serves."""
+    """The line that the switch prints when it is ready."""
 
     event: str
     controller: str
@@ -42,9 +42,9 @@ class ReadyLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DroppedPackets:
-    """Packets that the switch did not take, by cause.
+    """Packets that the switch dropped, by cause.
 
-    ``stale`` came too late, after retransmission; ``injected`` are those that the switch was asked to lose.
+    ``stale`` arrived too late, after retransmission; ``injected`` are those that the switch was told to lose.
     """
 
     malformed: int
@@ -56,7 +56,7 @@ class DroppedPackets:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchStats:
-    """The switch's counters, as its statistics file holds them."""
+    """The switch's counters, as in its statistics file."""
 
     sessions_opened: int
     num_workers: int
@@ -69,7 +69,7 @@ class SwitchStats:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningSwitch:
-    """A switch that serves."""
+    """A running switch."""
 
     program: Program
     ready: ReadyLine
@@ -83,7 +83,7 @@ class RunningSwitch:
         )
 
     def stop(self) -> SwitchStats:
-        """End the switch in order and return its last counters."""
+        """End the switch normally and return its last counters."""
         end_process_group(self.program.process)
         return _read(SwitchStats, self.stats_file.read_bytes() if self.stats_file.exists() else b"", self.program)
 
@@ -101,9 +101,8 @@ def running_switch(
 ) -> Iterator[RunningSwitch]:
     """The environment's switch on ``address``, its controller on ``controller_port`` there (0: any free one).
 
-    ``data_port`` 0 takes any as well; workers that speak the published protocol learn it when they open a session.
-    It is ended when the block is left. Raises ValidationError when it is not there, ends or is not ready in time, with
-    what it printed.
+    ``data_port`` 0 also means any free one; workers learn it when they open a session. The switch is ended at the end
+    of the block. Raises ValidationError, with its output, if it does not exist, ends, or is not ready in time.
     """
     program_file = prefix / "bin" / PROGRAM
     if not program_file.is_file():
@@ -165,7 +164,7 @@ class LoopbackNetwork:
 
     @property
     def switch(self) -> str:
-        """Where the switch listens."""
+        """The address of the switch."""
         return f"{self.base}.1"
 
     def workers(self, count: int) -> tuple[str, ...]:
@@ -174,7 +173,7 @@ class LoopbackNetwork:
 
 
 def choose_loopback_network(port: int = DATA_PORT) -> LoopbackNetwork:
-    """A network whose switch address has the UDP ``port`` free. Raises ValidationError when none was found."""
+    """A network whose switch address has the UDP ``port`` free. Raises ValidationError if none was found."""
     source = random.SystemRandom()
     for _ in range(_ATTEMPTS):
         network = LoopbackNetwork(base=f"127.{source.randrange(1, 255)}.{source.randrange(256)}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank of the validation of a process-group backend, beside a gloo group of its own.
+"""One rank of the validation of a process-group backend, with a gloo group for comparison.
 
-Runs under torchrun or mpiexec in the environment that is being validated, so it uses torch, the standard library and
-the modules that register the backend; nothing of channel_tools but the script beside it. It decides nothing: it writes
-what it saw, and which files it had loaded, to ``rank-N.json`` and leaves the judgement to its starter.
+Runs under torchrun or mpiexec in the environment that is being validated, so it uses only torch, the standard library,
+the modules that register the backend, and the script beside it. It decides nothing: it writes its results, and which
+files it had loaded, to ``rank-N.json``, which its starter checks.
 
 Usage: distributed_allreduce.py PLAN.json (see channel_tools.validate.distributed.options).
 """
@@ -51,7 +51,7 @@ class Plan(reductions.Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Which of the processes this one is."""
+    """The number of this process among the ranks."""
 
     rank: int
     size: int
@@ -59,7 +59,7 @@ class Place:
 
 
 def find_place() -> Place:
-    """What the launcher says. Raises LookupError for a launcher that is not known."""
+    """Read the place from the launcher's variables. Raises LookupError for an unknown launcher."""
     for rank, size, local_rank in _NAMES:
         if rank in os.environ and size in os.environ:
             number = int(os.environ[rank])
@@ -70,7 +70,7 @@ def find_place() -> Place:
 
 
 def find_store(plan: Plan, place: Place, timeout: timedelta) -> dist.Store:
-    """Where the ranks meet: a file of theirs, on several hosts a server of the first rank (not every NFS has locks)."""
+    """The store by which ranks meet: a file, or on several hosts the first rank's server, since NFS may lack locks."""
     if not plan.is_on_hosts:
         return dist.FileStore(str(plan.folder / "store"), place.size)
     reductions.use_interface_towards(os.environ["MASTER_ADDR"])
@@ -88,7 +88,7 @@ class Rank(reductions.Rank):
         self.counter = plan.counter
 
     def run(self) -> dict[str, object]:
-        """All cases, then all measurements, then what this process turned out to be."""
+        """Run all cases, then all measurements, then report this process's data."""
         count = counter_of(self.counter)
         before = count()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
@@ -121,7 +121,7 @@ class Rank(reductions.Rank):
 
 
 def counter_of(name: str) -> Callable[[], int]:
-    """The function MODULE:FUNCTION that says how many allreduces the backend has carried; one of nothing for ""."""
+    """The function MODULE:FUNCTION that returns how many allreduces the backend has carried; 0 for ""."""
     if not name:
         return int
     module, _, function = name.partition(":")
@@ -130,7 +130,7 @@ def counter_of(name: str) -> Callable[[], int]:
 
 
 def name_of(carrier: object) -> str:
-    """What the object that works for a group calls itself; from its class where a backend has left that out."""
+    """The name of a group's backend object; that of its class if the backend has not set one."""
     try:
         return str(carrier.name())  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError):
@@ -157,7 +157,7 @@ def main() -> None:
     place = find_place()
     reductions.report_to(plan.folder, place.rank, end_launcher=True)
     if place.size != plan.ranks:
-        raise ValueError(f"the launcher started {place.size} ranks, {plan.ranks} were asked for")
+        raise ValueError(f"the launcher started {place.size} ranks, but {plan.ranks} were requested")
     torch.set_num_threads(1)
     device = torch.device(plan.device, place.local_rank) if plan.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
@@ -167,7 +167,7 @@ def main() -> None:
     timeout = timedelta(seconds=plan.group_timeout_s)
     store = find_store(plan, place, timeout)
     if plan.backend == "mpi":
-        dist.init_process_group("mpi", timeout=timeout)  # MPI has ranks of its own and refuses others
+        dist.init_process_group("mpi", timeout=timeout)  # MPI has its own ranks and rejects others
     else:
         dist.init_process_group(plan.backend, store=store, rank=place.rank, world_size=place.size, timeout=timeout)
     baseline = dist.ProcessGroupGloo(dist.PrefixStore("baseline", store), place.rank, place.size, timeout)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Starts ranks on one host with what torchrun gives them, without each importing PyTorch: one process forks them all.
+"""Starts ranks on one host with torchrun's variables, but forks them from one process that has imported PyTorch.
 
-The import takes a second or two of a processor; the ranks share that, and their memory of it. They share MODULE too,
-which is imported before they are forked: what else of PyTorch all of them need. As under torchrun the launcher holds
-the store, on a port that it gets from the system, and a rank that fails ends the others.
+The import takes a second or two of processor time; the ranks share it and its memory. They also share MODULE, which
+imports the other parts of PyTorch that they need. As with torchrun, the launcher has the store, on a port chosen by the
+system, and a rank that fails ends the others.
 
 Usage: fork_ranks.py RANKS MODULE SCRIPT ARGUMENT...
 """
@@ -42,7 +42,7 @@ def refuse_threads() -> None:
 
 
 def run_rank(rank: int, ranks: int, port: int, arguments: list[str]) -> NoReturn:
-    """Be a rank: run the script as Python would, and end without the interpreter's own end, which takes long."""
+    """Run the script as a rank, as Python would, and exit without the interpreter's shutdown, which is slow."""
     end_with_parent()
     os.environ.update(
         RANK=str(rank),
@@ -86,12 +86,12 @@ def main() -> int:
 
 
 def serve_store() -> dist.TCPStore:
-    """The store of the ranks, after they are forked: it has threads."""
+    """Create the ranks' store, after they were forked, since it has threads."""
     return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
 def wait_for(processes: dict[int, int]) -> int:
-    """The exit status: 0 when every rank has ended with it; else the first failure ends the others."""
+    """The exit status: 0 if every rank's is 0; otherwise the first failure ends the others."""
     while processes:
         process, status = os.wait()
         rank = processes.pop(process)

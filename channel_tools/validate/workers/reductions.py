@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the worker scripts share: the plan as they read it, reproducible inputs, and the comparison with what is right.
+"""Common parts of the worker scripts: the plan, reproducible inputs, and the comparison with expected results.
 
-The scripts run in the environment that is being validated and import this from the folder they lie in, so it uses torch
-and the standard library and nothing of channel_tools. Expected values are made again chunk by chunk, so that a rank's
-memory stays within two tensors.
+The scripts run in the environment that is being validated and import this from their own folder, so it uses only torch
+and the standard library, not channel_tools. Expected values are computed chunk by chunk, so that a rank needs memory
+for only two tensors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20  # elements made and compared at a time; a multiple of every packet size
 INT32_LIMIT = 2**31
 EXACT_LIMITS = {"int32": INT32_LIMIT, "int64": 2**63, "float64": 2**53}
-"""Below which a type holds every whole number, and so every sum of those that ranks share it out among."""
+"""A type represents all whole numbers below this, and so every sum of numbers chosen below it divided by the ranks."""
 SPREAD_EXPONENTS = 41
 _SIOCGIFADDR = 0x8915
 _ANY_PORT = 9
@@ -49,7 +49,7 @@ _ANY_PORT = 9
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """As channel_tools.validate.cases.Case, less what only the judge needs."""
+    """As channel_tools.validate.cases.Case, without what only the checks need."""
 
     index: int
     name: str
@@ -76,7 +76,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What all ranks do, whatever the method."""
+    """The work of all ranks, common to all methods."""
 
     folder: Path
     seed: int
@@ -91,7 +91,7 @@ P = TypeVar("P", bound=Plan)
 
 
 def read_plan(path: Path, kind: type[P]) -> P:
-    """The plan that the starter wrote."""
+    """Read the plan that the starter wrote."""
     fields = json.loads(path.read_text(encoding="utf-8"))
     cases = [Case(index=index, **case) for index, case in enumerate(fields.pop("cases"))]
     speeds = [Speed(**speed) for speed in fields.pop("speeds")]
@@ -100,18 +100,18 @@ def read_plan(path: Path, kind: type[P]) -> P:
 
 @dataclass
 class Difference:
-    """How far results are from what is right: the largest error, and how many values are plainly wrong."""
+    """The deviation of results from the expected ones: the largest error, and the number of wrong values."""
 
     max_error: float = 0.0
     mismatches: int = 0
 
     def add(self, other: Difference) -> None:
-        """Take in what another comparison found."""
+        """Add the result of another comparison."""
         self.max_error = max(self.max_error, other.max_error)
         self.mismatches += other.mismatches
 
     def note_errors(self, errors: torch.Tensor) -> None:
-        """Take in relative errors, none of them negative; those that are no numbers count as mismatches."""
+        """Add relative errors, none of them negative; NaN counts as a mismatch."""
         largest = float(errors.max()) if errors.numel() else 0.0  # NaN if there is one
         if math.isfinite(largest):
             self.max_error = max(self.max_error, largest)
@@ -124,7 +124,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Values:
-    """The input of any rank for one call of a case: any rank can make any rank's."""
+    """The input of a rank for one call of a case; every rank can compute that of any other."""
 
     plan: Plan
     case: Case
@@ -169,7 +169,7 @@ class Values:
         return tensor
 
     def starts(self) -> Iterator[int]:
-        """Where the chunks begin."""
+        """The first elements of the chunks."""
         return iter(range(0, self.case.numel, CHUNK))
 
     def _magnitudes(self, start: int, count: int) -> torch.Tensor:
@@ -203,12 +203,12 @@ def compare(result: torch.Tensor, values: Values) -> Difference:
 
 
 def count_unequal(found: torch.Tensor, expected: torch.Tensor | int) -> int:
-    """How many elements differ; NaN differs from everything."""
+    """The number of elements that differ; NaN differs from everything."""
     return int((found != expected).count_nonzero())
 
 
 def _reduced(inputs: Iterator[torch.Tensor], op: str) -> torch.Tensor:
-    """The reduction of tensors that may be written to, one at a time: a stack of all would take their memory again."""
+    """Reduce tensors, which may be overwritten, one at a time: stacking them would double the memory."""
     combine = {"SUM": torch.add, "MAX": torch.maximum, "MIN": torch.minimum}[op]
     total = next(inputs)
     for one in inputs:
@@ -228,10 +228,10 @@ def _compare_by_unit(difference: Difference, found: torch.Tensor, inputs: list[t
 
 
 class Rank:
-    """The run of one rank; a method's own says what carries a call, and counts."""
+    """The run of one rank; a method's subclass defines what carries a call, and counts."""
 
     def __init__(self, plan: Plan, second: dist.ProcessGroup | None, *, device: torch.device | None = None) -> None:
-        """``second`` is the group of the cases that are of one, the others are of the default group."""
+        """``second`` is the group for cases with a second group; others use the default group."""
         self.plan = plan
         self.second = second
         self.rank: int = dist.get_rank()
@@ -278,7 +278,7 @@ class Rank:
         return {"dtype": speed.dtype, "numel": speed.numel, "paths": found}
 
     def say(self, step: str) -> None:
-        """Where this rank is, for the message when it gets no further."""
+        """Record the progress of this rank, for the message if it hangs."""
         (self.plan.folder / f"rank-{self.rank}.at").write_text(step, encoding="utf-8")
 
     def _reduce(self, case: Case) -> Difference:
@@ -296,7 +296,7 @@ class Rank:
         return difference
 
     def _train(self, case: Case) -> Difference:
-        """DistributedDataParallel's gradients beside the mean of all ranks' own."""
+        """Compare DistributedDataParallel's gradients with the mean of all ranks' own."""
         torch.manual_seed(self.plan.seed)
         layers = (torch.nn.Linear(*pair) for pair in itertools.pairwise(case.layers))
         model = torch.nn.Sequential(*layers).to(self.device)
@@ -332,7 +332,7 @@ class Rank:
 
 
 def describe_rank() -> dict[str, object]:
-    """What every rank reports of itself."""
+    """The data that every rank reports about itself."""
     return {
         "rank": dist.get_rank(),
         "world_size": dist.get_world_size(),
@@ -345,8 +345,8 @@ def describe_rank() -> dict[str, object]:
 def use_interface_towards(address: str) -> None:
     """Have gloo use the interface with the IPv4 address by which this host and ``address`` reach each other.
 
-    By itself gloo takes the one of the host's name, which many hosts resolve to loopback. Does nothing where the
-    variable is set already, or where the address is none of IPv4.
+    By default, gloo uses that of the host's name, which many hosts resolve to loopback. Does nothing if the variable is
+    already set, or if the address is not IPv4.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((socket.gethostbyname(address), _ANY_PORT))
@@ -362,17 +362,17 @@ def use_interface_towards(address: str) -> None:
 
 
 def write_result(path: Path, result: dict[str, object]) -> None:
-    """Write the result so that it is either absent or whole."""
+    """Write the result atomically."""
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps(result), encoding="utf-8")
     temporary.replace(path)
 
 
 def report_to(folder: Path, rank: int, *, end_launcher: bool = False) -> None:
-    """Leave this process's number in ``rank-N.pid``, and an uncaught exception's last line in ``rank-N.error``.
+    """Write this process's ID to ``rank-N.pid``, and the last line of an uncaught exception to ``rank-N.error``.
 
-    Launchers' own logs are long. With ``end_launcher`` the process then ends by a signal: mpiexec goes on waiting for
-    the other ranks when one that has not joined MPI ends in any other way.
+    Launchers' own logs are long. With ``end_launcher``, the process then ends by a signal: if a rank that has not
+    joined MPI ends in any other way, mpiexec continues to wait for the other ranks.
     """
     (folder / f"rank-{rank}.pid").write_text(str(os.getpid()), encoding="utf-8")
 

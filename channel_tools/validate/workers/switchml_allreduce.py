@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank of the SwitchML validation: a plain gloo script that also looks who carried its allreduces.
+"""One rank of the SwitchML validation: a plain gloo script that also records what carried its allreduces.
 
-Runs under fork_ranks.py or torchrun in the environment that is being validated, so it uses torch, the standard library
-and, to read the counters, torch_switchml; nothing of channel_tools but the script beside it. It decides nothing: it
-writes what it saw to ``rank-N.json`` and leaves the judgement to its starter.
+Runs under fork_ranks.py or torchrun in the environment that is being validated, so it uses only torch, the standard
+library, torch_switchml for the counters, and the script beside it. It decides nothing: it writes its results to
+``rank-N.json``, which its starter checks.
 
 Usage: switchml_allreduce.py PLAN.json (see channel_tools.validate.switchml.plan).
 """
@@ -30,13 +30,13 @@ import torch.distributed as dist
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(reductions.Plan):
-    """The shared plan, and where each rank's packets come from; empty: from its host's address."""
+    """The shared plan, and each rank's source address; empty for that of its host."""
 
     local_addresses: list[str]
 
 
 Counts = Counter[tuple[str, str]]
-"""The plugin's counters, of which only growth is kept: jobs and elements by dtype, fallbacks by reason, failed jobs."""
+"""The plugin's counters, of which only increases are kept: jobs and elements by dtype, fallbacks, failed jobs."""
 
 
 def read_stats() -> dict[str, object]:
@@ -58,7 +58,7 @@ def read_counts() -> Counts:
 
 
 def counts_document(counts: Counts) -> dict[str, object]:
-    """The counters as the judge reads them."""
+    """The counters in the form that the checks read."""
     by_kind: dict[str, dict[str, int]] = {kind: {} for kind in ("jobs", "elements", "fallbacks", "failed_jobs")}
     for (kind, name), count in counts.items():
         by_kind[kind][name] = count
@@ -66,20 +66,20 @@ def counts_document(counts: Counts) -> dict[str, object]:
 
 
 class Rank(reductions.Rank):
-    """The default group, which SwitchML carries where it can, beside a second one that is plain gloo."""
+    """The default group, which SwitchML carries if it can, and a second one that is plain gloo."""
 
     def __init__(self, plan: Plan) -> None:
         self.plain = dist.new_group(backend="gloo")
         super().__init__(plan, self.plain)
 
     def run(self) -> dict[str, object]:
-        """All cases, then all measurements."""
+        """Run all cases, then all measurements."""
         cases = [self.run_case(case) for case in self.plan.cases]
         speeds = [self._measure(speed) for speed in self.plan.speeds]
         return {"cases": cases, "speeds": speeds}
 
     def run_case(self, case: reductions.Case) -> dict[str, object]:
-        """With what the plugin counted for it."""
+        """Run a case and add what the plugin counted for it."""
         before = read_counts()
         seen = super().run_case(case)
         return {**seen, "counts": counts_document(read_counts() - before)}

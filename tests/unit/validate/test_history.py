@@ -164,8 +164,8 @@ def test_runs_are_kept_by_their_time_and_read_again(report: ValidationReport, tm
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", r"one\.json: no report of a validation: the file: Invalid JSON"),
-        ('{"schema_version": 1}', r"one\.json: no report of a validation: stack: Field required"),
+        ("{", r"one\.json: not a report of a validation: the file: Invalid JSON"),
+        ('{"schema_version": 1}', r"one\.json: not a report of a validation: stack: Field required"),
     ],
 )
 def test_what_is_no_report_is_named(tmp_path: Path, content: str, message: str) -> None:
@@ -176,7 +176,7 @@ def test_what_is_no_report_is_named(tmp_path: Path, content: str, message: str) 
 
 def test_a_report_of_another_schema_is_named(report: ValidationReport, tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps({**report_document(report), "schema_version": 2}))
-    with pytest.raises(ConfigError, match=r"one\.json: schema_version 2, this program knows 1"):
+    with pytest.raises(ConfigError, match=r"one\.json: has schema_version 2; this program reads 1"):
         read_history(tmp_path)
 
 

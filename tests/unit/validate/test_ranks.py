@@ -109,7 +109,7 @@ def test_a_switch_that_ends_is_the_reason(tmp_path: Path) -> None:
 
 def test_time_that_is_over_says_where_the_ranks_were(tmp_path: Path, switch: RunningSwitch) -> None:
     (tmp_path / "rank-0.at").write_text("float32 SUM of 1", encoding="utf-8")
-    expected = r"not done within 0\.3 s: rank 0: float32 SUM of 1, rank 1: setting up"
+    expected = r"did not finish within 0\.3 s: rank 0: float32 SUM of 1, rank 1: setting up"
     with pytest.raises(ValidationError, match=expected):
         run(tmp_path, ALIVE, switch, limit_s=0.3)
 

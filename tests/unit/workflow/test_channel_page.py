@@ -87,6 +87,6 @@ def test_what_is_published_brings_what_the_tree_knows_of_it(channel: Channel, se
 
 def test_a_report_that_is_none_is_named(channel: Channel, settings: Settings) -> None:
     (settings.reports / "other.json").write_text('{"schema_version": 1, "stack": "udp"}')
-    with pytest.raises(ConfigError, match=r"other\.json: no report of a validation: .*Field required"):
+    with pytest.raises(ConfigError, match=r"other\.json: not a report of a validation: .*Field required"):
         write(channel, settings)
     assert not (channel.path / "index.html").exists()

@@ -76,7 +76,7 @@ def test_what_cannot_be_used_is_named(values: dict[str, object], message: str) -
         read_distributed_options("toy", values)
     assert message in str(caught.value)
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("the method distributed knows: backend, launcher,")
+    assert caught.value.hint.startswith("the method distributed has the keys: backend, launcher,")
 
 
 GOOD: dict[str, object] = {"command": ["server", "--port", "{port}"], "ready_port": "{port}"}
@@ -108,9 +108,11 @@ def test_placeholders_are_filled() -> None:
         pytest.param({"ready_port": "http"}, "services.0.ready_port: String should match", id="port"),
         pytest.param({"ready_port": "", "ready_line": "("}, "services.0.ready_line: ", id="expression"),
         pytest.param({"carried_line": "call"}, "carried_line needs a group (?P<rank>...)", id="no rank"),
-        pytest.param({"carried_bytes": 64}, "how much one carried_line stands for", id="bytes of nothing"),
-        pytest.param({"command": ["server", "{rank}"]}, "{rank} stands for nothing; known are port, pre", id="word"),
-        pytest.param({"rank_environment": {"A": "{a}"}}, "{a} stands for nothing", id="variable"),
+        pytest.param({"carried_bytes": 64}, "carried_bytes needs carried_line", id="bytes of nothing"),
+        pytest.param(
+            {"command": ["server", "{rank}"]}, "{rank} is not a known placeholder; known are port, pre", id="word"
+        ),
+        pytest.param({"rank_environment": {"A": "{a}"}}, "{a} is not a known placeholder", id="variable"),
         pytest.param({"wait": 1}, "services.0.wait: ", id="unknown"),
     ],
 )

@@ -48,7 +48,7 @@ def test_what_a_stack_does_not_offer_is_a_row_with_its_reason() -> None:
     reasons = {case.name: case.reason for case in plan.omitted}
     assert reasons["int32 SUM of 0"] == "e"
     assert reasons["int32 MAX"] == "the stack has no MAX"
-    assert reasons["float32 SUM, strided"] == "the stack carries no float32"
+    assert reasons["float32 SUM, strided"] == "the stack does not carry float32"
     assert len(plan.cases) + len(plan.omitted) == len(standard_cases())
 
 
@@ -58,7 +58,7 @@ def test_a_slow_backend_is_asked_for_small_tensors() -> None:
     assert max(case.numel for case in plan.cases) == 2500
     sized = {case.numel for case in plan.cases if case.name.startswith("float32 SUM of")}
     assert sized == {0, 1, 3, 255, 257, 2500}
-    too_large = {case.name for case in plan.omitted if case.reason == "the stack is asked for at most 2500 elements"}
+    too_large = {case.name for case in plan.omitted if case.reason == "the stack is limited to 2500 elements"}
     assert too_large == {"float32 SUM of 1000003", "float32 SUM of 16777216"}
     assert [(speed.dtype, speed.numel, speed.calls) for speed in plan.speeds] == [("float32", 2500, 6)]
     assert "DistributedDataParallel" in [case.name for case in make_distributed_plan(options).cases]
