@@ -193,7 +193,7 @@ def _replace_file(source: Path, destination: Path) -> None:
 def _preferring(
     loaded: LoadedChannel, listing: Listing, known: Mapping[PackageKey, CachedPackage], keys: Sequence[PackageKey]
 ) -> Listing:
-    """The listing in which ``keys`` are seen and no other build of their variants; ``known`` are new or read anew."""
+    """The listing in which ``keys`` are visible and no other build of their variants is; ``known`` are new rows."""
     states = {subdir: state.records.packages for subdir, state in loaded.states.items()}
     rows = [known.get(key) or states.get(key.subdir, {}).get(key.file_name) for key in keys]
     names = {row.name for row in rows if row is not None}
