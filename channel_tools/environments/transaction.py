@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Installs a set of packages into a prefix with py-rattler, and converts its errors to ours.
 
-There is a marker file in ``conda-meta`` while packages are linked, with their names. If a prefix has it at the start, an
-earlier run was interrupted: all packages are linked again, since py-rattler takes a package's record as proof of its
+There is a marker file in ``conda-meta`` while packages are linked, with their names. If a prefix has it at the start,
+an earlier run was interrupted: all packages are linked again, since py-rattler takes a package's record as proof of its
 files, and the files of packages that have no record yet are removed. Other files are the user's, and stay.
 
 py-rattler has one error class per stage, with the cause only in the text, so the text is parsed: the phrases below are
