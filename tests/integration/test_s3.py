@@ -274,7 +274,7 @@ def refuse_the_third(request: Request) -> Answer | None:
 def test_big_packages_go_in_parts_that_a_later_run_does_not_send_again(bucket: Bucket, made: Path) -> None:
     big = make_conda(made, "big", files={"data": os.urandom(2 * PART_BYTES)})
     app = bucket.server.app
-    with app.watched(refuse_the_third), pytest.raises(NetworkError, match="may not write part 3"):
+    with app.watched(refuse_the_third), pytest.raises(NetworkError, match="not allowed to write part 3"):
         publish(bucket.target(), make_set([big]))
     assert bucket.keys("chan/linux-64/big") == []
     app.asked.clear()

@@ -75,7 +75,7 @@ def leave_lease(bucket: Bucket, *, lease_s: float) -> None:
 
 def test_a_writer_that_does_not_end_is_named(bucket: Bucket, tmp_path: Path) -> None:
     leave_lease(bucket, lease_s=600.0)
-    with pytest.raises(ChannelError, match="process 4711 on far-away writes to this channel"):
+    with pytest.raises(ChannelError, match="process 4711 on far-away is writing to this channel"):
         publish(bucket.target(wait_s=0.2), make_set([make_conda(tmp_path, "one")]))
     assert bucket.keys() == [_LEASE]
 
@@ -222,7 +222,7 @@ def test_what_could_not_be_deleted_is_deleted_by_the_next_change(bucket: Bucket,
     def refuse_deleting(request: Request) -> Answer | None:
         return ("403 Forbidden", ERROR % b"AccessDenied") if request.path.endswith("?delete") else None
 
-    with bucket.server.app.watched(refuse_deleting), pytest.raises(NetworkError, match="may not delete"):
+    with bucket.server.app.watched(refuse_deleting), pytest.raises(NetworkError, match="not allowed to delete"):
         target.retain(rule, label="main", dry_run=False)
     assert bucket.listed() == [new.name]
     assert bucket.keys(f"chan/linux-64/{old.name}") != []
