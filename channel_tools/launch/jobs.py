@@ -178,12 +178,12 @@ class _Follower:
         return f"job {self._job} cannot start: {state.stuck}; it requests {self._asks}{advice}; to cancel it: Ctrl-C"
 
     def _ask(self, ask_every_s: float) -> JobState:
-        patience = Deadline.after(_SILENCE_LIMIT_S)
+        silence = Deadline.after(_SILENCE_LIMIT_S)
         while True:
             try:
                 return self._scheduler.state(self._job)
             except CommandError:
-                if not patience.left_s():
+                if not silence.left_s():
                     raise
             time.sleep(ask_every_s)
 

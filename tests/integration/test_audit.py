@@ -18,7 +18,7 @@ from channel_tools.system.errors import VerificationError
 from tests.integration.build_driver import build
 from tests.integration.test_build import published, toy
 from tests.integration.test_main_job import tool
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 
 pytestmark = pytest.mark.integration
 
@@ -129,7 +129,12 @@ def _assert_works(prefix: Path) -> None:
         program, *arguments = command
         environ = {"PATH": f"{prefix}/bin"} if program == "bin/torchrun" else {}
         result = subprocess.run(
-            [prefix / program, *arguments], env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+            [prefix / program, *arguments],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TEST_TIMEOUT_S,
         )
         assert result.returncode == 0, result.stderr
         assert words in result.stdout

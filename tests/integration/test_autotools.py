@@ -13,7 +13,7 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +47,7 @@ def prefix(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
     place = tmp_path_factory.mktemp("autotools") / "env"
     driver = [sys.executable, "-m", "tests.integration.clients", "create", str(own_settings.foundation)]
     driver += [str(own_settings.package_cache), str(place), *_TOOLS, "make", "gcc_linux-64"]
-    run_command(driver, cwd=ROOT, timeout_s=PATIENCE_S)
+    run_command(driver, cwd=ROOT, timeout_s=TEST_TIMEOUT_S)
     return place
 
 
@@ -62,7 +62,7 @@ def test_a_libtool_project_is_made_and_built(prefix: Path, tmp_path: Path) -> No
         ["bash", "-ec", script],
         cwd=tmp_path,
         env=activated_environment(prefix, environ=os.environ),
-        timeout_s=PATIENCE_S,
+        timeout_s=TEST_TIMEOUT_S,
     )
     assert done.stdout.splitlines()[-1] == "42"
     assert (tmp_path / "out" / "lib" / "libtoy.so.0").exists()

@@ -24,7 +24,7 @@ from channel_tools.conda.archive import stream_component
 from channel_tools.system.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
 from channel_tools.system.work_folder import choose_work_folder
 from tests.integration.build_driver import BUILD, build, toy_job
-from tests.support.processes import PATIENCE_S, assert_ended
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended
 from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
@@ -333,7 +333,7 @@ def running(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]
     command = [sys.executable, "-m", "tests.integration.build_driver", str(folder), "done", "endless"]
     with subprocess.Popen(command, cwd=_ROOT) as driver:
         try:
-            assert select.select([reading], [], [], PATIENCE_S)[0], "the build did not start"
+            assert select.select([reading], [], [], TEST_TIMEOUT_S)[0], "the build did not start"
             yield driver, [int(word) for word in os.read(reading, 4096).split()]
         finally:
             driver.kill()
@@ -350,7 +350,7 @@ def test_an_interrupted_run_leaves_no_process_and_a_sound_channel(
 ) -> None:
     with running(folder) as (driver, process_ids):
         driver.send_signal(number)
-        assert driver.wait(timeout=PATIENCE_S) == status
+        assert driver.wait(timeout=TEST_TIMEOUT_S) == status
         assert len(process_ids) == 2
         assert_ended(process_ids)
     assert "endless" not in published(folder)

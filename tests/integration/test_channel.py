@@ -25,7 +25,7 @@ from channel_tools.provenance.attestations import signed_sidecar
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import hotfix, yank
 from channel_tools.system.progress import SilentProgress
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.readers import unpack
 from tests.unit.channel.toys import make_conda, new_channel
 from tests.unit.publish.sets import make_set
@@ -38,7 +38,7 @@ _ROOT = Path(__file__).parents[2]
 def drive(*arguments: object) -> object:
     """Run one of the programs beside this file and return what it printed."""
     command = [sys.executable, "-m", "tests.integration.clients", *map(str, arguments)]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -22,7 +22,7 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import ShownStack
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
@@ -149,7 +149,7 @@ def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
         env={**os.environ, "LD_LIBRARY_PATH": sound, "FONTCONFIG_FILE": str(fonts)},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TEST_TIMEOUT_S,
         check=True,
     )
     return f"{done.stdout}\n{done.stderr}"

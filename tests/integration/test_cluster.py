@@ -18,7 +18,7 @@ import pytest
 from channel_tools.build.remote import read_builds
 from channel_tools.system.errors import BuildError, ChannelError
 from tests.support.pbs import write_pbs
-from tests.support.processes import PATIENCE_S, assert_ended, wait_for
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended, wait_for
 from tests.support.programs import program
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
@@ -65,7 +65,7 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
         slurm.run("scontrol", "update", "PartitionName=main", "MaxTime=UNLIMITED")
         script = read_pipe(pipe)
         slurm.run("scancel", job_of(slurm, "lost"))
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, said = process.communicate(timeout=TEST_TIMEOUT_S)
     assert warned.count("its job was rejected: Memory specification can not be satisfied; ") == 1
     assert "; it requests cores: 4, memory_mib: 99000, minutes: 9; request less under `resources`" in warned
     assert warned.count("cannot start") == 1
@@ -115,7 +115,7 @@ def test_a_job_of_pbs_that_is_deleted_is_submitted_again(folder: Path, slurm: Sl
         deleted_script = read_pipe(pipe)
         (job,) = slurm.jobs()
         subprocess.run([pbs / "qdel", f"{job}.stand-in"], check=True)
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, said = process.communicate(timeout=TEST_TIMEOUT_S)
     assert process.returncode == 0, said
     assert tool.published() == ["base"]
     assert_ended(deleted_script)
@@ -139,7 +139,7 @@ def test_killed_runs_lose_nothing_and_build_nothing_twice(folder: Path, slurm: S
     with tool.start("--on", tool.profile) as second:
         script = read_pipe(pipe)
         os.kill(snakemake_of(second), signal.SIGKILL)
-        _, said = second.communicate(timeout=PATIENCE_S)
+        _, said = second.communicate(timeout=TEST_TIMEOUT_S)
     assert second.returncode == BuildError.exit_code
     assert "its job left no result" in said
     survivor = job_of(slurm, "slow")
@@ -147,7 +147,7 @@ def test_killed_runs_lose_nothing_and_build_nothing_twice(folder: Path, slurm: S
     with tool.start("--on", tool.profile) as third:
         wait_for(lambda: any(slurm.is_running(job) for job in slurm.jobs() if job != survivor))
         go.write_text("on\n")
-        _, said = third.communicate(timeout=PATIENCE_S)
+        _, said = third.communicate(timeout=TEST_TIMEOUT_S)
     assert third.returncode == 0, said
     assert tool.published() == ["slow"]
     assert built.read_text() == f"{script[0]} 1\n"  # with the core that was stated
@@ -173,7 +173,7 @@ def test_an_emitted_workflow_builds_with_snakemake_alone_whatever_the_clocks_say
     builds.write_text(json.dumps({**json.loads(builds.read_text()), "python": str(python)}))
     command = [str(snakemake_folder() / "snakemake"), "--snakefile", snakefile, "--cores", "2"]
     for expected in ("4 of 5 steps", "Nothing to be done"):
-        made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
         assert made.returncode == 0, made.stderr
         assert expected in made.stderr
     assert tool.published() == ["base", "upper"]
@@ -190,7 +190,7 @@ def test_a_build_here_takes_over_what_a_cluster_had_built(folder: Path) -> None:
     builds = folder / "workflow" / "builds.json"
     (base,) = [job.stem for job in read_builds(builds).jobs if job.stem.startswith("base-")]
     node = [sys.executable, "-m", "channel_tools.build.node", str(builds), base, "2"]
-    subprocess.run(node, cwd=folder, check=True, timeout=PATIENCE_S)
+    subprocess.run(node, cwd=folder, check=True, timeout=TEST_TIMEOUT_S)
     nodes = tool.tree / "output" / "work" / "nodes"
     assert len(list(nodes.glob("*/finished.json"))) == 1
     said = tool.build()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.system.errors import BuildError
-from tests.support.processes import PATIENCE_S, wait_for
+from tests.support.processes import TEST_TIMEOUT_S, wait_for
 from tests.support.slurm import running_slurm
 from tests.support.stacks import HEAVY_VARIABLE
 from tests.support.toy_cluster import Recipe, Tool, job_of, read_pipe
@@ -65,7 +65,7 @@ def test_what_is_lost_is_built_again_with_more_and_nothing_is_built_twice() -> N
             # the build lives on there; the next job for it waits, and takes over what it makes
             wait_for(lambda: any("_node-" in slurm.jobs()[job] for job in slurm.jobs() if job != first))
             go.write_text("on\n")
-            _, said = process.communicate(timeout=PATIENCE_S)
+            _, said = process.communicate(timeout=TEST_TIMEOUT_S)
         assert process.returncode == BuildError.exit_code, said
         assert tool.said_by_snakemake().count("SLURM status is: 'OUT_OF_MEMORY'") == 1
         assert "large-1.0" in said

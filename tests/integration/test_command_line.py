@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.toy_tree import write_toy_tree
 
 pytestmark = pytest.mark.integration
@@ -29,4 +29,4 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_exit_code_is_exact_though_rattler_was_used(tree: Path, attempt: int) -> None:
     del attempt
     command = [sys.executable, "-m", "channel_tools", "list", "--root", str(tree)]
-    assert subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0
+    assert subprocess.run(command, capture_output=True, check=False, timeout=TEST_TIMEOUT_S).returncode == 0

@@ -21,7 +21,7 @@ import pytest
 from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.stacks import HEAVY_VARIABLE, build_from_upstream, install_stack
 from tests.support.switch import SWITCH_ADDRESS, Cluster, cluster_of, worker_address, worker_interface
 
@@ -78,7 +78,7 @@ def running_switch(prefix: Path, cluster: Cluster, *options: str) -> Iterator[di
             yield stats
         finally:
             process.terminate()
-            stopped, _ = process.communicate(timeout=PATIENCE_S)
+            stopped, _ = process.communicate(timeout=TEST_TIMEOUT_S)
     stats.update(json.loads(stopped)["stats"])
 
 
@@ -114,7 +114,7 @@ def try_workers(cluster: Cluster, commands: list[list[str]], **settings: str) ->
         )
         for rank, command in enumerate(commands)
     ]
-    outputs = [process.communicate(timeout=PATIENCE_S) for process in processes]
+    outputs = [process.communicate(timeout=TEST_TIMEOUT_S) for process in processes]
     return [
         subprocess.CompletedProcess(process.args, process.returncode, *output)
         for process, output in zip(processes, outputs, strict=True)
@@ -236,7 +236,7 @@ def test_a_worker_that_stops_is_noticed(prefix: Path, cluster: Cluster) -> None:
     ):
         worker = [sys.executable, str(WORKER), library, "0", "2", "[[1000]]"]
         output = run_workers(cluster, [worker], SWITCHML_JOB_TIMEOUT_MS="1500")[0]
-        idle.communicate(timeout=PATIENCE_S)
+        idle.communicate(timeout=TEST_TIMEOUT_S)
     session = json.loads(output)[0]
     assert session["status"] == TIMED_OUT
     assert "SWITCHML_JOB_TIMEOUT_MS" in session["message"]

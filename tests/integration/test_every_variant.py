@@ -16,7 +16,7 @@ from channel_tools.matrix import LoadedTree, RenderedPackage, expand_stacks, loa
 from channel_tools.plan import SUPPORTED_PLATFORMS, Plan, make_plan, open_foundation, render_folder
 from channel_tools.system.settings import Tree
 from tests.support.made_up_foundation import write_made_up_foundation
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
@@ -84,7 +84,7 @@ def test_conda_build_takes_every_folder_and_names_it_alike(stack: str, tmp_path:
             "-c",
             "conda-forge",
         ]
-        made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
         assert made.returncode == 0, f"{folder.name}: {made.stdout}{made.stderr}"
         recipe = yaml.safe_load(made.stdout)
         name = f"{recipe['package']['name']}-{recipe['package']['version']}-{recipe['build']['string']}"

@@ -18,7 +18,7 @@ from tests.support.stacks import install
 pytestmark = pytest.mark.integration
 
 SPECS = ["gxx_linux-64", "pkg-config", "zlib", "mpich", "openssl"]
-PATIENCE_S = 600.0
+TEST_TIMEOUT_S = 600.0
 MPI_PROGRAM = r"""
 #include <mpi.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ class Environment:
     ) -> CommandResult:
         """Run shell commands with the environment activated."""
         env = self.variables | dict(variables or {})
-        return run_command(["bash", "-ec", script], cwd=cwd, env=env, check=check, timeout_s=PATIENCE_S)
+        return run_command(["bash", "-ec", script], cwd=cwd, env=env, check=check, timeout_s=TEST_TIMEOUT_S)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 from channel_tools.channel import Channel, open_channel, verify_channel
 from channel_tools.system.files import sha256_of_file
 from tests.support.command_line import run_tool
-from tests.support.processes import PATIENCE_S, RANDOM_KILLS
+from tests.support.processes import RANDOM_KILLS, TEST_TIMEOUT_S
 from tests.support.programs import in_namespaces, program
 from tests.support.serving import make_token, running
 from tests.support.tars import unpack_tar
@@ -58,7 +58,7 @@ class Tool:
             capture_output=True,
             text=True,
             check=False,
-            timeout=PATIENCE_S,
+            timeout=TEST_TIMEOUT_S,
         )
 
 
@@ -135,7 +135,7 @@ def test_a_full_disk_breaks_nothing_and_is_said(tmp_path: Path, what: str, expec
     (tmp_path / "disk").mkdir()
     driver = [sys.executable, "-m", "tests.integration.mirror_kills", what, str(tmp_path), str(tmp_path / "disk")]
     command = [*in_namespaces("mount"), "sh", "-c", script, str(tmp_path / "disk"), *driver]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
     if result.returncode == 99:
         pytest.skip(f"no small disk can be mounted: {result.stderr}")
     assert result.returncode == 0, result.stderr
@@ -151,7 +151,7 @@ def start_driver(*words: object) -> subprocess.Popen[str]:
 
 
 def outcome_of(driver: subprocess.Popen[str]) -> dict[str, Any]:
-    printed, _ = driver.communicate(timeout=PATIENCE_S)
+    printed, _ = driver.communicate(timeout=TEST_TIMEOUT_S)
     assert driver.returncode == 0
     outcome: dict[str, Any] = json.loads(printed)
     return outcome
@@ -215,7 +215,9 @@ def test_a_machine_with_python_alone_installs_the_tool_and_imports(
     assert f"sha256 of bootstrap.py {sha256_of_file(tmp_path / 'bootstrap.py')}" in printed
     words = ["--bundle", bundle, "--to", destination, "--root-sha256", fingerprint]
     command = [*in_namespaces("net"), sys.executable, "-I", tmp_path / "bootstrap.py", *words]
-    installed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=tmp_path)
+    installed = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S, cwd=tmp_path
+    )
     assert installed.returncode == 0, installed.stderr
     assert listed(destination / "channels" / "channel") == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
     theirs = destination / "tool" / "venv" / "bin" / "channel_tools"

@@ -17,7 +17,7 @@ import pytest
 from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from tests.integration.conftest import ROOT
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.support.stacks import install
 
@@ -191,7 +191,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _compile(command: list[str | Path]) -> None:
-    run_command(command, timeout_s=PATIENCE_S)
+    run_command(command, timeout_s=TEST_TIMEOUT_S)
 
 
 def _ask(root: Path, case: Case, *then: str) -> list[str]:
@@ -203,7 +203,7 @@ def _ask(root: Path, case: Case, *then: str) -> list[str]:
     variables |= {"FAKE_VERSION": case.version, "LD_LIBRARY_PATH": str(root / case.queries), **case.answers}
     if case.preload:
         variables["LD_PRELOAD"] = str(root / case.preload)
-    result = run_command([root / "load", root / "libcheck.so", *then], env=variables, timeout_s=PATIENCE_S)
+    result = run_command([root / "load", root / "libcheck.so", *then], env=variables, timeout_s=TEST_TIMEOUT_S)
     return result.stdout.splitlines()
 
 
@@ -262,8 +262,8 @@ def test_a_real_mpich_without_cuda_says_so(own_settings: Settings, stack_channel
             *(f"-Wl,-rpath,{prefix / 'lib'}", f"-Wl,-rpath-link,{prefix / 'lib'}"),
         ],
         env=variables,
-        timeout_s=PATIENCE_S,
+        timeout_s=TEST_TIMEOUT_S,
     )
-    before, after = run_command([program], env=variables, timeout_s=PATIENCE_S).stdout.splitlines()
+    before, after = run_command([program], env=variables, timeout_s=TEST_TIMEOUT_S).stdout.splitlines()
     assert before == NOT_READY
     assert after.startswith(SAID_NO + "MPICH Version:")

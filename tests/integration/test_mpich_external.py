@@ -18,7 +18,7 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.cray import make_cray
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 
 pytestmark = pytest.mark.integration
 
@@ -53,14 +53,14 @@ class Site:
         variables = activated_environment(self.real, environ=os.environ)
         # as a package of the channel: its library beside it, wherever it is installed
         command = "$CC -I$CONDA_PREFIX/include allreduce.c -L$CONDA_PREFIX/lib -lmpi -Wl,-rpath,'$ORIGIN/../lib' -o mpi"
-        run_command(["bash", "-ec", command], cwd=folder, env=variables, timeout_s=PATIENCE_S)
+        run_command(["bash", "-ec", command], cwd=folder, env=variables, timeout_s=TEST_TIMEOUT_S)
         self.program = self.external / "bin" / "allreduce"
         shutil.move(folder / "mpi", self.program)
 
     @staticmethod
     def _install(channel: Path, cache: Path, prefix: Path, *specs: str) -> list[str]:
         driver = [sys.executable, "-m", "tests.integration.clients", "create", str(channel), str(cache), str(prefix)]
-        names: list[str] = json.loads(run_command([*driver, *specs], cwd=ROOT, timeout_s=PATIENCE_S).stdout)
+        names: list[str] = json.loads(run_command([*driver, *specs], cwd=ROOT, timeout_s=TEST_TIMEOUT_S).stdout)
         return names
 
     def make_cray(self, root: Path, version: str) -> Path:
@@ -82,7 +82,7 @@ class Site:
             capture_output=True,
             text=True,
             check=False,
-            timeout=PATIENCE_S,
+            timeout=TEST_TIMEOUT_S,
         )
 
 

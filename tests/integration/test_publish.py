@@ -18,7 +18,7 @@ from channel_tools.publish.maintenance import hotfix, yank
 from channel_tools.system.progress import SilentProgress
 from tests.integration.test_channel import drive, served
 from tests.support.command_line import run_tool
-from tests.support.processes import PATIENCE_S, RANDOM_KILLS
+from tests.support.processes import RANDOM_KILLS, TEST_TIMEOUT_S
 from tests.support.programs import in_namespaces, program
 from tests.unit.channel.toys import make_conda, new_channel
 from tests.unit.publish.sets import make_set
@@ -43,7 +43,7 @@ def fast_folder(tmp_path: Path) -> Iterator[Path]:
 
 def run_driver(*arguments: object, before: tuple[str, ...] = ()) -> dict[str, object]:
     command = [*before, sys.executable, "-m", "tests.integration.publish_kills", *map(str, arguments)]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     outcome: dict[str, object] = json.loads(done.stdout)
     return outcome
@@ -118,7 +118,7 @@ def test_rattler_obeys_yank_and_hotfix_over_http_and_from_the_folder(
 def conda(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "CONDA_PKGS_DIRS": str(folder / "pkgs"), "CONDA_ENVS_DIRS": str(folder / "envs")}
     return subprocess.run(
-        [program("conda"), *arguments], env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [program("conda"), *arguments], env=environ, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False
     )
 
 

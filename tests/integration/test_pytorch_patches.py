@@ -25,7 +25,7 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
 from tests.support.ports import free_port
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.support.stacks import install
 from tests.support.switch import running_switch
@@ -74,7 +74,7 @@ def _patched(version: str, target: Path) -> Path:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             if not (target / name).exists():
                 shutil.copy(source / name, target / name)
-        run_command([program("patch"), "-p1", "-F0", "-i", patch], cwd=target, timeout_s=PATIENCE_S)
+        run_command([program("patch"), "-p1", "-F0", "-i", patch], cwd=target, timeout_s=TEST_TIMEOUT_S)
     recipe = "pytorch-switchml-patched" if version == OLD else "pytorch-cray-mpich-patched"
     shutil.copytree(ROOT / "recipes" / recipe / "src" / "torch", target / "torch", dirs_exist_ok=True)
     return target
@@ -94,7 +94,7 @@ def test_a_patch_fits_the_tagged_file_to_the_line(path: Path, tmp_path: Path) ->
         content = (source / name).read_bytes()
         found = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324 - git's own
         assert not blobs or blobs[-1] == found
-    said = run_command([program("patch"), "-p1", "-F0", "-i", path], cwd=tmp_path, timeout_s=PATIENCE_S).stdout
+    said = run_command([program("patch"), "-p1", "-F0", "-i", path], cwd=tmp_path, timeout_s=TEST_TIMEOUT_S).stdout
     assert "offset" not in said
     assert "fuzz" not in said
 
@@ -113,7 +113,7 @@ def _includes(version: str, *folders: Path) -> list[str]:
 def _compile(prefix: Path, options: list[str], source: Path, target: Path) -> Path:
     variables = activated_environment(prefix, environ=os.environ)
     command: list[str | Path] = [variables["CXX"], "-fPIC", "-O1", "-w", *options, "-c", source, "-o", target]
-    run_command(command, env=variables, timeout_s=PATIENCE_S)
+    run_command(command, env=variables, timeout_s=TEST_TIMEOUT_S)
     return target
 
 
@@ -169,7 +169,7 @@ def test_the_patched_process_group_reduces_in_the_released_pytorch(
     program = tmp_path / "process_group"
     links = [f"-L{libraries}", "-ltorch_cpu", "-lc10", "-lpthread", "-ldl", f"-Wl,-rpath,{libraries}"]
     links += [f"-Wl,-rpath-link,{libraries}", "-Wl,--allow-shlib-undefined"]
-    run_command([variables["CXX"], "-o", program, *objects, *links], env=variables, timeout_s=PATIENCE_S)
+    run_command([variables["CXX"], "-o", program, *objects, *links], env=variables, timeout_s=TEST_TIMEOUT_S)
     (tmp_path / "meeting").mkdir()
     with running_switch(prefix) as switch:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
@@ -179,7 +179,7 @@ def test_the_patched_process_group_reduces_in_the_released_pytorch(
             "SWITCHML_LIBRARY": str(prefix / "lib" / "libswitchml.so.1"),
             "SWITCHML_STATS_FILE": str(tmp_path / "rank{rank}.json"),
         }
-        run_command([program, "2", tmp_path / "meeting"], env=variables, timeout_s=PATIENCE_S)
+        run_command([program, "2", tmp_path / "meeting"], env=variables, timeout_s=TEST_TIMEOUT_S)
     for rank in range(2):
         report = json.loads((tmp_path / f"rank{rank}.json").read_text())
         assert report["delegated"]["float32"]["jobs"] == 6 + 13

@@ -20,7 +20,7 @@ from channel_tools.publish.s3.client import PART_BYTES
 from channel_tools.publish.target import MaintainedTarget
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.progress import SilentProgress
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.s3 import Answer, Bucket, Request, publish
 from tests.unit.channel.toys import CONDA_FORGE, make_conda, own
 from tests.unit.publish.sets import make_set
@@ -53,7 +53,7 @@ def test_a_client_installs_from_the_bucket(bucket: Bucket, made: Path, tmp_path:
     driver = [sys.executable, "-m", "tests.integration.clients", "install"]
     done = subprocess.run(
         [*driver, address, str(tmp_path / "env"), "toy", how, *extra],
-        cwd=_ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        cwd=_ROOT, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["libtoy-1.0-0.conda", "toy-1.0-0.conda"]

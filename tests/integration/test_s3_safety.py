@@ -20,7 +20,7 @@ from channel_tools.conda.repodata import encode_json
 from channel_tools.publish.bucket.lease import LeaseRecord, Owner
 from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.http.pace import Timeouts
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.s3 import ACCESS_KEY, ERROR, SECRET_KEY, After, Answer, Bucket, Request, Watch, publish, serve_s3
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
@@ -36,7 +36,7 @@ _LEASE = "chan/.channel_tools/writer.json"
 def test_killed_writers_leave_a_sound_channel_that_the_next_run_completes() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.s3_kills", str(_ROUNDS), "1"],
-        cwd=_ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        cwd=_ROOT, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)

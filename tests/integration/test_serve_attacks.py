@@ -24,7 +24,7 @@ from channel_tools.publish.server.protocol import API, JobResponse, YankRequest,
 from channel_tools.publish.server.target import ServerTarget, open_server
 from channel_tools.system.errors import DiskFullError
 from channel_tools.system.progress import SilentProgress
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.support.serving import Server, make_token, running, select_briefly
 from tests.unit.channel.toys import REGISTRY, make_conda
@@ -49,7 +49,7 @@ def token(server: Server) -> str:
 def say(server: Server, *pieces: bytes) -> bytes:
     """What the server answers to these bytes."""
     found = b""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=TEST_TIMEOUT_S) as connection:
         try:
             for piece in pieces:
                 connection.sendall(piece)
@@ -295,7 +295,7 @@ def send_while_filling(server: Server, address: str, headers: dict[str, str], bo
     """Send the first half, fill the disk, send the rest; the status of the answer."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = f"PUT {address} HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=TEST_TIMEOUT_S) as connection:
         connection.sendall(head.encode() + body[: 2 << 20])
         part = next(path for path in server.root.glob("**/parts/*/*.conda"))
         while part.stat().st_size < (1 << 20):
@@ -383,7 +383,7 @@ def test_a_single_upload_that_was_killed_leaves_nothing_for_long(tmp_path: Path)
     arriving = root / ".channel_tools" / "uploads" / "ours" / "arriving"
     begin = f"PUT /ours/linux-64/x-1-0.conda HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
     with running(root, work=tmp_path, quiet=False) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=TEST_TIMEOUT_S) as connection:
             connection.sendall(f"{begin}Content-Length: 4000000\r\n\r\n".encode() + bytes(2_000_000))
             while sum(path.stat().st_size for path in arriving.glob("*")) < 1 << 20:
                 select_briefly()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import Channel, add_set, channel_writer, create_channel
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 
@@ -56,7 +56,7 @@ def drive(*arguments: object, environ: dict[str, str]) -> subprocess.CompletedPr
     command = [sys.executable, "-m", *map(str, arguments)]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("RATTLER")}
     return subprocess.run(
-        command, cwd=_ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=clean | environ
+        command, cwd=_ROOT, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False, env=clean | environ
     )
 
 

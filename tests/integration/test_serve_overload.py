@@ -19,7 +19,7 @@ from channel_tools.conda.package import PackageRef
 from channel_tools.publish.server.protocol import API, SetRequest, encode
 from channel_tools.serve.admission import raise_files_limit
 from tests.support.overload import ATTACKS, begin_peak, memory_kib, peak_kib, send_without_end
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY
 
@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def connect(server: Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=TEST_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -125,7 +125,7 @@ def test_one_address_has_its_share_and_others_find_room(tmp_path: Path) -> None:
         refused = stack.enter_context(connect(small))
         assert refused.recv(100).startswith(b"HTTP/1.1 503")
         other = stack.enter_context(
-            socket.create_connection(("127.0.0.1", small.port), timeout=PATIENCE_S, source_address=("127.0.0.2", 0))
+            socket.create_connection(("127.0.0.1", small.port), timeout=TEST_TIMEOUT_S, source_address=("127.0.0.2", 0))
         )
         assert answers(other)
         for connection in downloads:  # what was under way goes on

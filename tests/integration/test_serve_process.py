@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE_S, assert_ended
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended
 from tests.support.serving import Server, make_token, running, select_briefly
 
 pytestmark = pytest.mark.integration
@@ -62,7 +62,7 @@ def kill_the_first(root: Path, work: Path) -> None:
 
 def test_a_download_under_way_is_finished_when_the_server_ends(root: Path, tmp_path: Path) -> None:
     with running(root, "--public", "ours", work=tmp_path, workers=1) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=TEST_TIMEOUT_S) as connection:
             connection.sendall(b"GET /ours/noarch/big-1-0.conda HTTP/1.1\r\nHost: x\r\n\r\n")
             received = connection.recv(1000)
             server.process.send_signal(signal.SIGTERM)
@@ -79,7 +79,7 @@ def test_a_download_under_way_is_finished_when_the_server_ends(root: Path, tmp_p
 
 def serve(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "channel_tools", "serve", *options]
-    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
 
 
 def test_what_cannot_be_served_is_one_error(root: Path, server: Server, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_log_goes_to_stderr_where_no_file_is_named(root: Path, tmp_path: Pat
         assert token not in "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in (process.pid, *log.workers()))
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TEST_TIMEOUT_S) == 0
     lines = error_file.read_text().splitlines()
     assert json.loads(lines[1])["path"] == "/t/***/ours/noarch/none.conda"
     assert len(lines) == 2

@@ -19,7 +19,7 @@ import pytest
 from channel_tools.channel import add_set, channel_writer, create_channel
 from channel_tools.page.write import add_page, paged_folder
 from channel_tools.serve.access.tokens import default_tokens_file, revoke_token
-from tests.support.processes import PATIENCE_S, wait_for
+from tests.support.processes import TEST_TIMEOUT_S, wait_for
 from tests.support.serving import Answer, Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 
@@ -245,7 +245,7 @@ def test_no_path_leads_out(server: Server, bearer: dict[str, str], path: str, pr
 
 def raw(server: Server, *pieces: str | bytes) -> bytes:
     """What comes back for these bytes until the server closes, or stops sending for a while."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=TEST_TIMEOUT_S) as connection:
         for piece in pieces:
             connection.sendall(piece if isinstance(piece, bytes) else piece.encode("latin-1"))
         connection.shutdown(socket.SHUT_WR)
@@ -272,7 +272,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server, bearer: dict[s
 def test_a_client_that_leaves_hurts_nobody(server: Server, bearer: dict[str, str]) -> None:
     size = len(on_disk(server, BIG))
     for _ in range(20):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=TEST_TIMEOUT_S) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.sendall(
                 f"GET {BIG} HTTP/1.1\r\nHost: x\r\nAuthorization: {bearer['Authorization']}\r\n\r\n".encode()
@@ -293,7 +293,7 @@ def has_open(server: Server, prefix: str) -> bool:
 
 
 def test_many_clients_at_once(server: Server, bearer: dict[str, str]) -> None:
-    connections = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S) for _ in range(200)]
+    connections = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=TEST_TIMEOUT_S) for _ in range(200)]
     for connection in connections:
         connection.request("GET", BIG, headers=bearer)
     expected = hashlib.sha256(on_disk(server, BIG)).hexdigest()

@@ -28,7 +28,7 @@ from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
 from tests.integration.conftest import Served, build_into_output
 from tests.support.command_line import run_tool
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import has, in_namespaces, program
 from tests.unit.sources.toys import file_need, git, make_repository, tar_gz
 
@@ -110,7 +110,7 @@ class Toys:
             return run_tool(*words, "--root", self.tree, cwd=self.folder, environ=self.environment(cache))
         command = [*prefix, *_command(self.tree, *words)]
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=self.environment(cache)
+            command, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S, env=self.environment(cache)
         )
 
     def build(
@@ -250,7 +250,7 @@ def test_processes_that_fetch_at_once_fill_one_store(toys: Toys, served: Served)
             )
             for _ in range(3)
         ]
-        errors = [process.communicate(timeout=PATIENCE_S)[1].decode() for process in running]
+        errors = [process.communicate(timeout=TEST_TIMEOUT_S)[1].decode() for process in running]
     assert [process.returncode for process in running] == [0, 0, 0], errors
     assert toys.tool("sources", "verify").stdout.endswith("2 sources, 0 damaged\n")
 

@@ -24,7 +24,7 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.integration.test_serve_clients import drive, naming
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import has, program
 from tests.support.s3 import Bucket
 from tests.support.serving import make_token, nginx_before, running
@@ -118,18 +118,18 @@ def test_ranks_reduce_beside_mpi4py_in_an_environment_of_conda(own_settings: Set
     place = Place(address=own_settings.channel.as_uri())
     with_conda(place, prefix, tmp_path / "cache", "pytorch-cray-mpich", "pip", "numpy")
     python, mpiexec = prefix / "bin" / "python", prefix / "bin" / "mpiexec"
-    done = run_command([python, "-m", "pip", "install", "--quiet", "mpi4py"], check=False, timeout_s=PATIENCE_S)
+    done = run_command([python, "-m", "pip", "install", "--quiet", "mpi4py"], check=False, timeout_s=TEST_TIMEOUT_S)
     if done.returncode != 0:
         pytest.skip(f"mpi4py cannot be installed into the environment: {done.tail()}")
     script = ROOT / "tests" / "support" / "beside_mpi4py.py"
     for first in ("mpi4py", "torch"):
-        done = run_command([mpiexec, "-n", "2", python, script, first], timeout_s=PATIENCE_S)
+        done = run_command([mpiexec, "-n", "2", python, script, first], timeout_s=TEST_TIMEOUT_S)
         assert done.stdout == f"{first} first: 2 ranks, 2 allreduces by torch_mpi\n"
 
 
 def tool(*arguments: object, inside: tuple[str, ...] = ()) -> str:
     command = [*inside, sys.executable, "-m", "channel_tools", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -152,7 +152,7 @@ def install(client: str, place: Place, work: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE_S,
+        timeout=TEST_TIMEOUT_S,
     )
     assert found.stdout == "False\n", found.stderr
 
@@ -162,6 +162,6 @@ def with_conda(place: Place, prefix: Path, cache: Path, *specs: str) -> None:
     environ = {**os.environ, **place.environ, "CONDA_PKGS_DIRS": str(cache)}
     done = subprocess.run(
         [*place.inside, *create, "--channel", place.address, *specs],
-        env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        env=environ, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,7 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
 from tests.support.ports import free_port
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.stacks import install
 from tests.support.switch import running_switch
 
@@ -45,9 +45,9 @@ def ranks(prefix: Path) -> Path:
     run_command(
         ["cmake", "-G", "Ninja", "-S", TESTS, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"],
         env=variables,
-        timeout_s=PATIENCE_S,
+        timeout_s=TEST_TIMEOUT_S,
     )
-    run_command(["cmake", "--build", build], env=variables, timeout_s=PATIENCE_S)
+    run_command(["cmake", "--build", build], env=variables, timeout_s=TEST_TIMEOUT_S)
     return build / "ranks"
 
 
@@ -61,7 +61,7 @@ def _run(
         "SWITCHML_WORKER_PORT": str(free_port(socket.SOCK_DGRAM)),
         **settings,
     }
-    result = run_command([ranks, str(size), scenario, *assignments], env=variables, timeout_s=PATIENCE_S)
+    result = run_command([ranks, str(size), scenario, *assignments], env=variables, timeout_s=TEST_TIMEOUT_S)
     said: dict[int, list[str]] = {rank: [] for rank in range(size)}
     for line in result.stdout.splitlines():
         rank, _, text = line.partition(" ")

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.third_party_servers import KEY, ForeignServer, foreign_server
 from tests.unit.channel.toys import make_conda
 
@@ -49,7 +49,7 @@ def publish(server: ForeignServer, kind: str, *steps: dict[str, object]) -> list
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.third_party_publisher", server.addresses()[kind], VARIABLES[kind]],
         input=json.dumps([{"key": KEY} | step for step in steps]),
-        cwd=_ROOT, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        cwd=_ROOT, env=environ, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert KEY not in done.stdout + done.stderr

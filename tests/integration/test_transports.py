@@ -20,7 +20,7 @@ from elftools.elf.sections import SymbolTableSection
 from channel_tools.system.elf import read_elf_file
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.stacks import HEAVY_VARIABLE, build_from_upstream, install
 from tests.support.switch import running_switch
 
@@ -82,7 +82,7 @@ def test_the_dummy_transport_reduces_without_a_network(channel: Path, own_settin
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
     for options in (["--dtype", "int32"], ["--dtype", "float32", "--in-place"]):
         result = subprocess.run(
-            [*command, *options], env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+            [*command, *options], env=environment, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S
         )
         assert result.returncode == 0, result.stderr
         report = json.loads(result.stdout)
@@ -109,7 +109,7 @@ def test_lossy_allreduces_are_right_and_take_no_more_memory(
             )
             for rank in range(2)
         ]
-        reports = [json.loads(rank.communicate(timeout=PATIENCE_S)[0]) for rank in ranks]
+        reports = [json.loads(rank.communicate(timeout=TEST_TIMEOUT_S)[0]) for rank in ranks]
     for report in reports:
         assert report["wrong"] == 0
         assert report["elements_reduced"] == iterations * numel

@@ -18,7 +18,7 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.stacks import build_from_upstream, install, packages_of
 
 pytestmark = pytest.mark.integration
@@ -61,7 +61,7 @@ def test_dpdk_works_where_it_was_not_built(own_settings: Settings, drivers: str,
     shutil.move(tmp_path / "first", moved)
     shutil.copytree(DPDK_TESTS, tmp_path / "work" / "tests")
     variables |= {"PREFIX": str(moved), "EXPECTED_VERSION": "19.11", "EXPECTED_DRIVERS": drivers}
-    run_command(["bash", "tests/consume.sh"], cwd=tmp_path / "work", env=variables, timeout_s=PATIENCE_S)
+    run_command(["bash", "tests/consume.sh"], cwd=tmp_path / "work", env=variables, timeout_s=TEST_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("drivers", STACKS)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-PATIENCE_S = 900.0
+TEST_TIMEOUT_S = 900.0
 """What a test gives to that which has to happen: only what hangs takes so long.
 
 A machine at a load of 20 takes minutes for what takes seconds at rest.
@@ -36,13 +36,13 @@ def run_here(
 
 
 def assert_ended(process_ids: list[int]) -> None:
-    """Each of the processes is gone, or goes within PATIENCE_S."""
+    """Each of the processes is gone, or goes within TEST_TIMEOUT_S."""
     for process_id in process_ids:
         try:
             descriptor = os.pidfd_open(process_id)
         except ProcessLookupError:
             continue
-        ended, _, _ = select.select([descriptor], [], [], PATIENCE_S)
+        ended, _, _ = select.select([descriptor], [], [], TEST_TIMEOUT_S)
         os.close(descriptor)
         assert ended, f"process {process_id} is still there: {Path(f'/proc/{process_id}/cmdline').read_bytes()!r}"
 
@@ -78,7 +78,7 @@ def square_elsewhere(item: int) -> tuple[int, int]:
     return item * item, os.getpid()
 
 
-def wait_for(condition: Callable[[], bool], *, limit_s: float = PATIENCE_S) -> None:
+def wait_for(condition: Callable[[], bool], *, limit_s: float = TEST_TIMEOUT_S) -> None:
     """Look again and again until the condition holds, which it has to within the limit."""
     deadline = time.monotonic() + limit_s
     while not condition():

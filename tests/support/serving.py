@@ -19,7 +19,7 @@ from pathlib import Path
 
 from channel_tools.serve.access.tokens import Access, create_token, default_tokens_file
 from tests.support.ports import free_port
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 
 _ROOT = Path(__file__).parents[2]
 
@@ -47,7 +47,7 @@ class Server:
         self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
         """One request, its path sent as it is."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TEST_TIMEOUT_S)
         try:
             connection.putrequest(method, path, skip_accept_encoding=True)
             for name, value in (headers or {}).items():
@@ -66,7 +66,7 @@ class Server:
 
         Each process writes its lines once a second, so that those of several stand out of order.
         """
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + TEST_TIMEOUT_S
         while True:
             lines = self.log_file.read_text().splitlines()
             found = [json.loads(line) for line in lines if all(part in line for part in parts)]
@@ -115,7 +115,7 @@ def running(
         address = _address_of(process, error_file)
         yield Server(root=root, address=address, process=process, log_file=log_file, error_file=error_file)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0, f"{process.returncode}: {error_file.read_text()}"
+        assert process.wait(TEST_TIMEOUT_S) == 0, f"{process.returncode}: {error_file.read_text()}"
         assert not quiet or error_file.read_text().splitlines() == [f"serving {root} at {address}"]
     finally:
         process.kill()
@@ -123,7 +123,7 @@ def running(
 
 
 def _address_of(process: subprocess.Popen[str], error_file: Path) -> str:
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + TEST_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline_s:
         found = re.search(r"^serving .* at (\S+)$", error_file.read_text(), re.MULTILINE)
         if found:
@@ -203,7 +203,7 @@ def _running(program: str, work: Path, configuration: str, root: Path) -> Iterat
         yield Front(server=server, log_file=log_file)
     finally:
         process.send_signal(signal.SIGQUIT)
-        process.wait(PATIENCE_S)
+        process.wait(TEST_TIMEOUT_S)
 
 
 def _answers(port: int) -> bool:

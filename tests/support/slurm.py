@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.support.switch import SWITCH_ADDRESS, Cluster, worker_address
 
@@ -209,7 +209,7 @@ def _daemon(command: Sequence[str | Path], folder: Path) -> Iterator[None]:
 
 
 def _await_nodes(slurm: Slurm) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TEST_TIMEOUT_S
     states: list[str] = []
     while states != ["idle"] * len(slurm.nodes):
         if time.monotonic() > deadline:
@@ -228,6 +228,6 @@ def _end_jobs(slurm: Slurm) -> None:
             except subprocess.CalledProcessError:  # scancel refuses a job that has ended meanwhile
                 if slurm.is_running(job):
                     raise
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TEST_TIMEOUT_S
     while slurm.jobs() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 
 
@@ -129,7 +129,7 @@ def _add_addresses(namespace: str, interface: str, ipv4: str, ipv6: str) -> None
 def _try_ip(*arguments: str) -> str:
     """What it says when it fails; "" when it does not."""
     result = subprocess.run(
-        [program("ip"), *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        [program("ip"), *arguments], capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S
     )
     return "" if result.returncode == 0 else result.stderr.strip() or f"exit status {result.returncode}"
 

@@ -15,7 +15,7 @@ from typing import TypedDict
 import yaml
 
 from channel_tools.channel import open_channel, published_packages, verify_channel
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.support.slurm import Slurm
 from tests.support.snakemake import snakemake_folder
@@ -118,7 +118,7 @@ class Tool:
     def build(self, *words: str | Path, code: int = 0) -> str:
         """What the command says; it has to end with ``code``."""
         with self.start(*words) as process:
-            said, errors = process.communicate(timeout=PATIENCE_S)
+            said, errors = process.communicate(timeout=TEST_TIMEOUT_S)
         assert process.returncode == code, errors
         return said + errors
 
@@ -136,11 +136,11 @@ class Tool:
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """What the command says on stderr, up to these words; it is given PATIENCE_S for each part of it."""
+    """What the command says on stderr, up to these words; it is given TEST_TIMEOUT_S for each part of it."""
     assert process.stderr is not None
     said = ""
     while words not in said:
-        assert select.select([process.stderr], [], [], PATIENCE_S)[0], said
+        assert select.select([process.stderr], [], [], TEST_TIMEOUT_S)[0], said
         part = os.read(process.stderr.fileno(), 4096).decode()
         assert part, said
         said += part
@@ -148,10 +148,10 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
 
 
 def read_pipe(pipe: Path) -> list[int]:
-    """The numbers that a build's script writes to the pipe; it is given PATIENCE_S to begin."""
+    """The numbers that a build's script writes to the pipe; it is given TEST_TIMEOUT_S to begin."""
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        assert select.select([reading], [], [], PATIENCE_S)[0], "the build did not start"
+        assert select.select([reading], [], [], TEST_TIMEOUT_S)[0], "the build did not start"
         return [int(word) for word in os.read(reading, 4096).split()]
     finally:
         os.close(reading)

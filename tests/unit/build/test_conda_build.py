@@ -11,7 +11,7 @@ import pytest
 
 from channel_tools.build.conda_build import run_conda_build
 from channel_tools.build.model import BuildTools, WorkerResult, WorkerSpec, decode, encode
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 
 
 def program(folder: Path, script: str) -> Path:
@@ -89,7 +89,7 @@ def test_one_that_waits_for_ever_at_a_pipe_in_the_prefix_is_ended(tmp_path: Path
     spec = replace(spec_of(tmp_path), parent_pid=os.getpid(), tools=BuildTools(conda_build=made))
     (tmp_path / "spec.json").write_bytes(encode(spec))
     command = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(tmp_path / "spec.json")]
-    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
+    subprocess.run(command, check=True, capture_output=True, timeout=TEST_TIMEOUT_S)
     result = decode(spec.result_file.read_bytes(), WorkerResult)
     assert result.failure == "file"
     assert result.message == "pipe is a named pipe; packages have only files, folders and links"

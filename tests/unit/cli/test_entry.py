@@ -17,7 +17,7 @@ import channel_tools.system.errors
 from channel_tools.cli.app import app, app_for
 from channel_tools.system.errors import ChannelToolsError
 from tests.support.command_line import run_tool
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 
 ROOT = Path(__file__).parents[3]
 # the command line's own libraries, and what they take themselves
@@ -77,7 +77,12 @@ def test_help_imports_no_stage(tmp_path: Path) -> None:
         "    raise\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TEST_TIMEOUT_S,
     )
     assert result.returncode == 0
     modules = set(result.stderr.split())
@@ -184,7 +189,7 @@ def test_exit_codes_are_those_of_the_documentation() -> None:
 def test_results_that_cannot_be_written_are_an_error(tree: Path, closing: str, code: int) -> None:
     command = f'exec "{sys.executable}" -m channel_tools list {closing}'
     result = subprocess.run(
-        ["sh", "-c", command], cwd=tree, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        ["sh", "-c", command], cwd=tree, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S
     )
     assert result.returncode == code
     assert result.stderr.startswith("error: standard output: " if code and "2>" not in closing else "")
@@ -206,7 +211,7 @@ runpy.run_module("channel_tools", run_name="__main__")
 @pytest.mark.parametrize("module", ["entry", "app", "console", "tokens"])
 def test_an_interrupt_among_the_imports_gives_no_traceback(tree: Path, module: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED, "list", module]
-    result = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    result = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
 
 
@@ -223,7 +228,7 @@ import channel_tools.__main__
 
 def test_an_interrupt_of_the_first_import_gives_no_traceback() -> None:
     command = [sys.executable, "-c", INTERRUPTED_AT_FIRST]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
 
 

@@ -13,7 +13,7 @@ import pytest
 from channel_tools.doctor import uses_fabric
 from channel_tools.doctor.devices import find_controller, find_loopback
 from tests.support.ports import free_port
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import in_namespaces, program
 
 ROOT = Path(__file__).parents[3]
@@ -70,7 +70,7 @@ print(*(f"{one.subject}: {one.level}: {one.fix}" for one in found if one.level !
 def test_a_broken_network_namespace_is_named(setup: str, named: list[str]) -> None:
     script = f'{setup.replace("{ip}", program("ip"))} && exec "$@"'
     command = [*in_namespaces("net"), "sh", "-c", script, "sh", sys.executable, "-c", _REPORT]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=TEST_TIMEOUT_S)
     lines = result.stdout.strip().splitlines()
     assert len(lines) == len(named)
     assert all(line.startswith(start) for line, start in zip(lines, named, strict=True)), lines

@@ -21,7 +21,7 @@ from channel_tools.foundation.model import LockedArtifact
 from channel_tools.foundation.plan import plan_packages
 from channel_tools.foundation.worker import PackageJob, make_packages
 from channel_tools.system.errors import FoundationError, IntegrityError
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.unit.foundation.archives import make_table, write_deb
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def test_workers_end_with_the_run_that_started_them(tmp_path: Path, number: sign
         writing = os.open(pipe, os.O_WRONLY)  # waits until the worker has opened the other end
         os.kill(run.pid, number)
         try:
-            assert run.wait(timeout=PATIENCE_S) != 0
+            assert run.wait(timeout=TEST_TIMEOUT_S) != 0
         finally:
             run.kill()
     poll = select.poll()
     poll.register(writing, select.POLLERR)
-    ended = poll.poll(PATIENCE_S * 1000)
+    ended = poll.poll(TEST_TIMEOUT_S * 1000)
     os.close(writing)
     assert ended, "the worker still holds its end of the pipe"
     assert not list(tmp_path.glob("*/*.conda"))
@@ -101,7 +101,7 @@ def test_a_worker_that_is_killed_is_said_to_be(tmp_path: Path) -> None:
     )
     with pytest.raises(FoundationError, match="memory ran out"):
         next(running)
-    assert killer.wait(timeout=PATIENCE_S) == 0
+    assert killer.wait(timeout=TEST_TIMEOUT_S) == 0
 
 
 # waits until a worker reads the pipe, then kills the process that holds it open

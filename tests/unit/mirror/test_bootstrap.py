@@ -25,7 +25,7 @@ import channel_tools.mirror
 from channel_tools.mirror.format import ToolWheels
 from channel_tools.mirror.keys import Role, Rotation, rotate_keys
 from channel_tools.system.work_folder import temporary_folder
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.unit.mirror.bundles import ExportingSite, exporting_site, new_keys
 
 SCRIPT = Path(channel_tools.mirror.__file__).parent / "data" / "bootstrap.py"
@@ -221,7 +221,7 @@ def test_a_changed_wheel_is_not_installed(tmp_path: Path, site: ExportingSite) -
 
 def run(bundle: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", str(SCRIPT), "--bundle", str(bundle), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
 
 
 def test_errors_are_one_line(tmp_path: Path, site: ExportingSite) -> None:

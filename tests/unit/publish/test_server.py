@@ -27,7 +27,7 @@ from channel_tools.system.errors import (
 )
 from channel_tools.system.http.pace import Retry, Timeouts
 from channel_tools.system.progress import SilentProgress
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
@@ -40,7 +40,7 @@ class Strange(ScriptedServer):
     def address(self) -> str:
         return f"{self.origin}/ours"
 
-    def target(self, *, silence_s: float = PATIENCE_S) -> ServerTarget:
+    def target(self, *, silence_s: float = TEST_TIMEOUT_S) -> ServerTarget:
         address = server_address(self.address, {"CHANNEL_TOOLS_TOKEN": TOKEN})
         client = make_http_client({}, timeouts=Timeouts(read_s=silence_s), retry=Retry(first_wait_s=0.0))
         return ServerTarget(connection=ServerConnection(address, client))
@@ -92,7 +92,7 @@ def test_a_reply_that_never_ends_is_one_error(packages: PackageSet, length: int)
     one_error(packages, (200, {"Content-Length": str(length)}, b"{}"), "stopped responding", silence_s=0.3)
 
 
-def one_error(packages: PackageSet, reply: Reply | None, words: str, *, silence_s: float = PATIENCE_S) -> None:
+def one_error(packages: PackageSet, reply: Reply | None, words: str, *, silence_s: float = TEST_TIMEOUT_S) -> None:
     with strange(lambda _asked: reply) as server:
         with pytest.raises(NetworkError, match=words) as caught:
             server.target(silence_s=silence_s).plan(packages, label="main")
@@ -113,7 +113,7 @@ def test_a_server_that_stalls_is_given_up(packages: PackageSet) -> None:
     waiting = threading.Event()
 
     def stall(_asked: Asked) -> Reply:
-        waiting.wait(PATIENCE_S)
+        waiting.wait(TEST_TIMEOUT_S)
         return said({})
 
     with strange(stall) as server:

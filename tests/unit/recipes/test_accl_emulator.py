@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE_S, assert_ended
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended
 
 SCRIPT = Path(__file__).parents[3] / "recipes/accl-emulator/src/accl_emulator.py"
 READY = 'echo "ZMQ Context established for rank"\n'
@@ -32,7 +32,7 @@ def installed(prefix: Path, emulator: str) -> Path:
 
 def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
 
 
 def is_running(pid: int) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 
 CHECK = Path(__file__).parents[3] / "recipes/torch-ccl/package/pytorch_version.py"
 
@@ -33,6 +33,6 @@ def test_a_pytorch_of_another_minor_version_is_one_error(tmp_path: Path, found: 
     (torch / "__init__.py").write_text(f"__version__ = {found!r}\n", encoding="utf-8")
     check = tmp_path / "check.py"
     check.write_text(CHECK.read_text(encoding="utf-8").replace("@PYTORCH@", "2.13"), encoding="utf-8")
-    done = subprocess.run([sys.executable, check], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    done = subprocess.run([sys.executable, check], capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
     assert (done.stderr.splitlines() or [""])[-1] == error.format(torch=torch)
     assert done.returncode == (1 if error else 0)

@@ -15,7 +15,7 @@ from channel_tools.mirror.exporting.extras import own_requirements
 from channel_tools.publish.target import open_target
 from channel_tools.system.errors import CommandError
 from channel_tools.system.extras import AIR_GAPPED, MODULES, needs_extra
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 
 CORE = """\
 import sys
@@ -60,7 +60,7 @@ def test_publishing_to_a_bucket_names_its_extra(monkeypatch: pytest.MonkeyPatch)
 
 def test_building_installing_and_publishing_need_no_extra() -> None:
     blocked = " ".join(sorted({module for modules in MODULES.values() for module in modules}))
-    subprocess.run([sys.executable, "-c", CORE, blocked], check=True, timeout=PATIENCE_S)
+    subprocess.run([sys.executable, "-c", CORE, blocked], check=True, timeout=TEST_TIMEOUT_S)
 
 
 def test_the_modules_are_those_that_the_extras_install() -> None:

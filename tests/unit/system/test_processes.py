@@ -28,7 +28,7 @@ from channel_tools.system.processes import (
     watch_command,
 )
 from channel_tools.system.workers import signals_held, signals_released
-from tests.support.processes import PATIENCE_S, assert_ended
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended
 from tests.unit.validate.fakes import write_program
 
 
@@ -109,7 +109,7 @@ def test_a_program_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
         run.kill()
     poll = select.poll()
     poll.register(writing, select.POLLERR)
-    ended = poll.poll(PATIENCE_S * 1000)
+    ended = poll.poll(TEST_TIMEOUT_S * 1000)
     os.close(writing)
     assert ended, "the program still holds its end of the pipe"
 
@@ -157,7 +157,7 @@ def test_it_is_ended_when_the_block_fails(tmp_path: Path) -> None:
 def test_its_end_and_its_words_are_told(tmp_path: Path) -> None:
     program_file = write_program(tmp_path / "failing", "import sys; print('out'); sys.exit('no driver')")
     with running_program("failing", [program_file], env={}, cwd=tmp_path, log=tmp_path / "log") as program:
-        assert ends_within(program.descriptor, PATIENCE_S)
+        assert ends_within(program.descriptor, TEST_TIMEOUT_S)
         assert program.end_in_words() == "exit status 1"
     assert "no driver" in program.tail()
 
@@ -195,7 +195,7 @@ def test_kill_9_of_the_starter_ends_the_program(tmp_path: Path) -> None:
         assert process.stdout is not None
         descriptor = os.pidfd_open(int(process.stdout.readline()))
         process.send_signal(signal.SIGKILL)
-        assert ends_within(descriptor, PATIENCE_S)
+        assert ends_within(descriptor, TEST_TIMEOUT_S)
         os.close(descriptor)
 
 

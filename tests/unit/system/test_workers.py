@@ -13,7 +13,7 @@ import pytest
 
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
 from channel_tools.system.workers import run_in_processes, run_in_threads
-from tests.support.processes import PATIENCE_S, assert_ended, square_elsewhere
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended, square_elsewhere
 
 
 def test_results_come_with_their_items_from_other_processes() -> None:
@@ -51,10 +51,10 @@ def test_an_error_in_a_thread_is_raised_when_those_that_run_were_cancelled_and_h
 
     def work(item: int) -> None:
         if item == 0:
-            assert begun.wait(PATIENCE_S)
+            assert begun.wait(TEST_TIMEOUT_S)
             raise IntegrityError("item 0")
         begun.set()
-        assert cancelled.wait(PATIENCE_S)
+        assert cancelled.wait(TEST_TIMEOUT_S)
         ended.append(item)
 
     with pytest.raises(IntegrityError, match="item 0"):
@@ -149,7 +149,7 @@ def test_the_status_is_the_childs_and_nothing_stays(held_open: int, action: str,
     with start(_DRIVER, action, "0", stdin=held_open) as driver:
         process_ids = processes_of(driver)
         assert len(process_ids) == 3
-        assert driver.wait(timeout=PATIENCE_S) == status
+        assert driver.wait(timeout=TEST_TIMEOUT_S) == status
     assert_ended(process_ids)
 
 
@@ -158,7 +158,7 @@ def test_a_signal_ends_all(held_open: int, number: signal.Signals) -> None:
     with start(_DRIVER, "wait", "0", stdin=held_open) as driver:
         process_ids = processes_of(driver)
         driver.send_signal(number)
-        assert driver.wait(timeout=PATIENCE_S) == 128 + number
+        assert driver.wait(timeout=TEST_TIMEOUT_S) == 128 + number
     assert_ended(process_ids)
 
 
@@ -166,11 +166,11 @@ def test_the_death_of_the_parent_ends_all(held_open: int) -> None:
     with start(_PARENT, _DRIVER, stdin=held_open) as parent:
         process_ids = processes_of(parent)
         parent.kill()
-        parent.wait(timeout=PATIENCE_S)
+        parent.wait(timeout=TEST_TIMEOUT_S)
         assert_ended(process_ids)
 
 
 def test_a_parent_that_is_gone_already_means_nothing_is_started(held_open: int) -> None:
     with start(_DRIVER, "wait", "1", stdin=held_open) as driver:
         assert processes_of(driver) == []
-        assert driver.wait(timeout=PATIENCE_S) == 128 + signal.SIGTERM
+        assert driver.wait(timeout=TEST_TIMEOUT_S) == 128 + signal.SIGTERM

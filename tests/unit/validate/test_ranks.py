@@ -16,7 +16,7 @@ from channel_tools.system.processes import Deadline, running_program
 from channel_tools.validate.ranks import RankJob, forked_ranks, read_results, run_job
 from channel_tools.validate.switchml.method import WORKER, RankResult
 from channel_tools.validate.switchml.switch import ReadyLine, RunningSwitch
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.unit.validate.fakes import perfect_results, small_plan, write_program
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def start_switch(stack: ExitStack, folder: Path, code: str) -> RunningSwitch:
     return RunningSwitch(program=program, ready=ready, stats_file=folder / "stats")
 
 
-def run(folder: Path, code: str, switch: RunningSwitch, *, limit_s: float = PATIENCE_S) -> tuple[RankResult, ...]:
+def run(folder: Path, code: str, switch: RunningSwitch, *, limit_s: float = TEST_TIMEOUT_S) -> tuple[RankResult, ...]:
     prefix = folder / "env"
     write_program(prefix / "bin/python", code)
     job = RankJob(

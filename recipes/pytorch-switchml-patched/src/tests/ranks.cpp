@@ -30,7 +30,7 @@ using SessionPtr = std::shared_ptr<SwitchMLSession>;
 
 constexpr std::chrono::milliseconds kGroupTimeout{60000};
 constexpr int kJobs = 40;
-constexpr std::chrono::milliseconds kPatience{20000};
+constexpr std::chrono::milliseconds kTimeout{20000};
 
 struct Rank {
     int rank;
@@ -150,7 +150,7 @@ int dies(const Rank &self) {
 
 // Whether a counter of the transport's came to a value in good time.
 bool counts(const std::string &counter, uint64_t value) {
-    const auto until = std::chrono::steady_clock::now() + kPatience;
+    const auto until = std::chrono::steady_clock::now() + kTimeout;
     while (SwitchMLSession::report().find("\"" + counter + "\": " + std::to_string(value) + ",") == std::string::npos) {
         if (std::chrono::steady_clock::now() > until) {
             return false;
@@ -167,7 +167,7 @@ int overlaps(const Rank &self) {
     const std::string ready = "ready/" + std::to_string(self.rank);
     const bool last = self.rank + 1 == self.size;
     for (int rank = 0; last && rank + 1 < self.size; ++rank) {
-        self.store.wait({"ready/" + std::to_string(rank)}, kPatience);
+        self.store.wait({"ready/" + std::to_string(rank)}, kTimeout);
     }
     std::vector<std::future<std::string>> ends;
     for (int job = 0; job < kJobs; ++job) {
@@ -194,7 +194,7 @@ int leaves(const Rank &self) {
         start(session, numbers<float>(kNumel, 0), kNumel, SwitchMLSession::Dtype::kFloat32);
         return counts("jobs_submitted", 1) ? 0 : 1;
     }
-    const bool ended = self.store.wait({"ended"}, kPatience);
+    const bool ended = self.store.wait({"ended"}, kTimeout);
     self.say(ended ? "rank 0 has ended" : "rank 0 still runs");
     return 0;
 }

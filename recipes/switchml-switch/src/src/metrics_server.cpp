@@ -125,7 +125,7 @@ void MetricsServer::serve() {
 void MetricsServer::accept_connection() {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-        connections_.push_back({fd, Clock::now() + options_.patience, {}, {}, 0});
+        connections_.push_back({fd, Clock::now() + options_.timeout, {}, {}, 0});
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // The connection stays where it is, so poll would say at once that it is there.
         pollfd stop{wake_fd_, POLLIN, 0};

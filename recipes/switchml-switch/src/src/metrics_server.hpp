@@ -18,7 +18,7 @@ namespace switchml::softswitch {
 
 struct MetricsOptions {
     wire::Endpoint local;                      // port 0: a free one
-    std::chrono::milliseconds patience{5000};  // from a connection's begin to its end
+    std::chrono::milliseconds timeout{5000};   // from a connection's begin to its end
     std::chrono::milliseconds freshness{250};  // a text this young is sent again
 };
 

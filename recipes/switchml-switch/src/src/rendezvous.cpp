@@ -60,11 +60,11 @@ void Rendezvous::complete_broadcast_when_due() {
 void Rendezvous::fail_without_the_absent() {
     const auto now = Clock::now();
     for (const auto &[rank, since] : broadcast_.left) {
-        if (now - since < patience_) continue;
+        if (now - since < timeout_) continue;
         settle(broadcast_, absence("rank " + std::to_string(rank) + " left while the session was being opened"));
         break;
     }
-    if (barrier_.calls.empty() || now - barrier_.latest < patience_) return;
+    if (barrier_.calls.empty() || now - barrier_.latest < timeout_) return;
     const std::string absent = absent_of(barrier_);
     if (!absent.empty()) settle(barrier_, absence(absent + " did not go on with opening the session"));
 }

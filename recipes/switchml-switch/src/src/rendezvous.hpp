@@ -46,8 +46,8 @@ struct BroadcastCall {
 
 class Rendezvous {
   public:
-    // `patience`: how long who is missing is waited for.
-    explicit Rendezvous(std::chrono::milliseconds patience) : patience_(patience) {}
+    // `timeout`: how long who is missing is waited for.
+    explicit Rendezvous(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
     // `rank` is below num_workers.
     Outcome barrier(std::uint32_t num_workers, const Cancelled &cancelled, std::optional<std::uint32_t> rank = {});
@@ -83,7 +83,7 @@ class Rendezvous {
     Outcome wait(std::unique_lock<std::mutex> &lock, Group &group, std::uint64_t key, const CallPointer &call,
                  const Cancelled &cancelled);
 
-    const std::chrono::milliseconds patience_;
+    const std::chrono::milliseconds timeout_;
     std::mutex mutex_;
     std::condition_variable changed_;
     Group barrier_;

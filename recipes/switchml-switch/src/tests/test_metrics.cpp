@@ -84,7 +84,7 @@ TEST(a_failure_is_503) {
 
 TEST(clients_that_say_nothing_make_room_in_time) {
     MetricsOptions options{kLoopback};
-    options.patience = std::chrono::milliseconds(500);
+    options.timeout = std::chrono::milliseconds(500);
     const MetricsServer server(options, [] { return std::string("text\n"); });
     std::vector<std::unique_ptr<Client>> silent;
     for (std::size_t i = 0; i < 2 * MetricsServer::kMaxConnections; ++i) {

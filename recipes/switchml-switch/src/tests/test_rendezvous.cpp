@@ -16,7 +16,7 @@ namespace {
 
 using Pending = std::future<Outcome>;
 
-constexpr std::chrono::milliseconds kPatience{200};
+constexpr std::chrono::milliseconds kTimeout{200};
 
 // Callers as threads. A call "arrives" when it first asks whether its caller has gone.
 struct Meeting {
@@ -56,7 +56,7 @@ struct Meeting {
     }
 
     std::atomic<bool> never{false};
-    Rendezvous rendezvous{kPatience};
+    Rendezvous rendezvous{kTimeout};
 };
 
 Outcome ended(Pending &pending) {
@@ -192,7 +192,7 @@ TEST(callers_of_another_job_do_not_answer_for_who_left_the_one_before) {
     expect(dying, Outcome::Kind::kCancelled);
     Pending newer = meeting.broadcast({8, 0, 2, 0});
     expect(older, Outcome::Kind::kFailed, "another worker came with rank 0");
-    CHECK(newer.wait_for(2 * kPatience) != std::future_status::ready);
+    CHECK(newer.wait_for(2 * kTimeout) != std::future_status::ready);
     Pending late = meeting.broadcast({0, 1, 2, 0});
     for (Pending *pending : {&newer, &late}) expect(*pending, Outcome::Kind::kDone);
 }
@@ -208,7 +208,7 @@ TEST(a_barrier_that_a_rank_does_not_come_to_names_it) {
 TEST(a_barrier_of_callers_without_ranks_waits) {
     Meeting meeting;
     Pending first = meeting.barrier(2);
-    CHECK(first.wait_for(2 * kPatience) != std::future_status::ready);
+    CHECK(first.wait_for(2 * kTimeout) != std::future_status::ready);
     Pending second = meeting.barrier(2);
     for (Pending *pending : {&first, &second}) expect(*pending, Outcome::Kind::kDone);
 }

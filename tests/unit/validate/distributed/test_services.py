@@ -16,7 +16,7 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.validate.distributed.options import ServiceOptions
 from channel_tools.validate.distributed.services import RunningService, ServiceCount, choose_port, running_services
 from channel_tools.validate.model import MethodContext
-from tests.support.processes import PATIENCE_S, assert_ended
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended
 from tests.unit.validate.fakes import write_program
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ LISTENER = """
 
 
 def services(
-    folder: Path, *several: ServiceOptions, limit_s: float = PATIENCE_S
+    folder: Path, *several: ServiceOptions, limit_s: float = TEST_TIMEOUT_S
 ) -> AbstractContextManager[tuple[RunningService, ...]]:
     context = MethodContext(
         stack="toy",
@@ -108,7 +108,7 @@ def test_one_that_dies_is_seen_at_once_and_named(tmp_path: Path) -> None:
     options = toy(tmp_path, TALKER, str(tmp_path), ready_line="serves")
     with services(tmp_path, options) as (running,):
         os.kill(running.program.process.pid, signal.SIGKILL)
-        assert wait_for_any([running.program.descriptor], Deadline.after(PATIENCE_S))
+        assert wait_for_any([running.program.descriptor], Deadline.after(TEST_TIMEOUT_S))
         assert str(running.failure()).startswith("toy-server ended while the ranks ran: signal SIGKILL\ntalking")
 
 

@@ -17,7 +17,7 @@ from channel_tools.validate.switchml.switch import (
     choose_loopback_network,
     running_switch,
 )
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.unit.validate.fakes import write_program
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def prefix(tmp_path: Path) -> Path:
     return tmp_path / "env"
 
 
-def run(prefix: Path, code: str, *, limit_s: float = PATIENCE_S) -> AbstractContextManager[RunningSwitch]:
+def run(prefix: Path, code: str, *, limit_s: float = TEST_TIMEOUT_S) -> AbstractContextManager[RunningSwitch]:
     write_program(prefix / "bin/switchml-switch", code)
     return running_switch(
         prefix=prefix, variables={}, address="127.9.9.1", folder=prefix.parent, deadline=Deadline.after(limit_s)

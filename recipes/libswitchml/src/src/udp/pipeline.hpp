@@ -29,13 +29,13 @@
 namespace switchml::udp {
 
 // How long a job waits without any result.
-struct Patience {
+struct Timeouts {
     std::int64_t job_ns;   // in any case
     std::int64_t gone_ns;  // once a worker or the switch has gone
 
     // What a worker that has gone had its share in can still be completed by the switch alone, through some losses;
     // and a switch that was stopped for a while finds every worker silent until the next renewals.
-    static Patience of(std::int64_t job_ns, std::int64_t renewal_ns, const RetransmitTimes &times) {
+    static Timeouts of(std::int64_t job_ns, std::int64_t renewal_ns, const RetransmitTimes &times) {
         return {job_ns, std::max(2 * renewal_ns, 8 * times.longest_ns)};
     }
 

@@ -68,7 +68,7 @@ Runner::Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &
       trips_(RetransmitTimes::from_first(settings.retransmit_timeout_us * kNsPerUs), session.numbered()),
       pipeline_(SlotRing(thread, window_, session.first_number), settings.packet_numel, settings.num_workers, trips_,
                 session.numbered()),
-      patience_(Patience::of(settings.job_timeout_ms * kNsPerMs, session.renewal_period().count() * kNsPerMs,
+      timeouts_(Timeouts::of(settings.job_timeout_ms * kNsPerMs, session.renewal_period().count() * kNsPerMs,
                              trips_.times())),
       burst_(burst_packets_ * packet_bytes_) {
     socket_.reserve_send(buffer_wanted_);
@@ -146,11 +146,11 @@ void Runner::resend_lost() {
 void Runner::check_progress() const {
     const std::int64_t progress_ns = interrupt_.progress_ns();
     const std::int64_t silence_ns = now_ns_ - progress_ns;
-    if (patience_.ended_by_absence(now_ns_, progress_ns, liveness_.gone_since_ns())) {
+    if (timeouts_.ended_by_absence(now_ns_, progress_ns, liveness_.gone_since_ns())) {
         if (const auto gone = liveness_.gone())
             throw Error(gone->status(), gone->what() + ("; " + describe_silence(silence_ns)));
     }
-    if (!patience_.ended(now_ns_, progress_ns)) return;
+    if (!timeouts_.ended(now_ns_, progress_ns)) return;
     std::string text = describe_silence(silence_ns) + " (the limit is job_timeout_ms)";
     const int error = receiver_.last_error() != 0 ? receiver_.last_error() : sender_.last_error();
     if (error != 0) text += "; the network's last answer: " + std::string(std::strerror(error));

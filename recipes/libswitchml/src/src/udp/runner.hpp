@@ -107,7 +107,7 @@ class Runner {
     std::size_t burst_packets_;
     RoundTrips trips_;
     Pipeline pipeline_;
-    Patience patience_;
+    Timeouts timeouts_;
     std::vector<std::uint8_t> burst_;
     std::size_t burst_filled_ = 0;
     std::int64_t now_ns_ = 0;

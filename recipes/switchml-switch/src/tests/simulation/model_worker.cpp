@@ -37,7 +37,7 @@ ModelWorker::ModelWorker(World &world, const GroupPlan &group, const softswitch:
       seat_(seat),
       values_(jobs),
       on_end_(std::move(on_end)),
-      patience_(udp::Patience::of(kJobTimeoutNs, renewal_period_ns(), retransmit_times())),
+      timeouts_(udp::Timeouts::of(kJobTimeoutNs, renewal_period_ns(), retransmit_times())),
       jobs_left_(jobs.size()) {
     const std::uint32_t first = wire::first_number(seat.session.id);
     const bool numbered = world.weakness != Weakness::kPublishedRules;
@@ -166,7 +166,7 @@ void ModelWorker::tick(std::uint32_t thread, std::uint32_t round) {
     Line &line = *lines_[thread];
     if (over_ || line.pipeline.idle() || line.round != round) return;
     look(thread);
-    if (out_of_patience()) return fail();
+    if (timed_out()) return fail();
     look_later(thread, round);
 }
 
@@ -181,10 +181,10 @@ void ModelWorker::look_later(std::uint32_t thread, std::uint32_t round) {
     world_.agenda.after(kLookNs, [this, thread, round] { tick(thread, round); });
 }
 
-bool ModelWorker::out_of_patience() const {
+bool ModelWorker::timed_out() const {
     const std::int64_t now = world_.agenda.now_ns();
-    if (patience_.ended_by_absence(now, progress_ns_, liveness_.gone_since_ns())) return true;
-    return patience_.ended(now, progress_ns_);
+    if (timeouts_.ended_by_absence(now, progress_ns_, liveness_.gone_since_ns())) return true;
+    return timeouts_.ended(now, progress_ns_);
 }
 
 void ModelWorker::renew() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A worker process of libswitchml without sockets, threads and gRPC: its own
-// slices, pipelines, timers and patience in virtual time.
+// slices, pipelines, timers and timeouts in virtual time.
 #pragma once
 
 #include <cstddef>
@@ -80,7 +80,7 @@ class ModelWorker {
     void tick(std::uint32_t thread, std::uint32_t round);
     void look(std::uint32_t thread);
     void look_later(std::uint32_t thread, std::uint32_t round);
-    bool out_of_patience() const;
+    bool timed_out() const;
     void renew();
     void end_slice(std::size_t number);
     void fail();
@@ -94,7 +94,7 @@ class ModelWorker {
     const softswitch::SessionRequest seat_;
     const std::vector<JobValues> &values_;
     const OnEnd on_end_;
-    const udp::Patience patience_;
+    const udp::Timeouts timeouts_;
     udp::Liveness liveness_;
     std::vector<std::unique_ptr<Line>> lines_;  // by thread
     std::vector<Job> jobs_;
