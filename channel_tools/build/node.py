@@ -26,7 +26,7 @@ from channel_tools.build.remote import Failure, Outcome, read_builds, read_outco
 from channel_tools.build.resume import can_resume
 from channel_tools.build.worker import left_where_denied, package_of, start_child, usage_of, was_killed
 from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError, UsageError
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.files import exclusive_lock, remove_tree
 from channel_tools.system.kernel import count_oom_kills
 from channel_tools.system.processes import end_process_group
 
@@ -99,7 +99,7 @@ def clear_builds(
         with left_where_denied(folder, needed):
             if folder.is_dir() and not (folder.name in keep and (folder / FINISHED).is_file()):
                 with contextlib.suppress(ChannelError), exclusive_lock(lock_of(folder), what=str(folder)):
-                    shutil.rmtree(folder)
+                    remove_tree(folder)
 
 
 def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:

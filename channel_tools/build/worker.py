@@ -36,7 +36,7 @@ from channel_tools.build.model import (
 from channel_tools.build.resume import can_resume, set_aside
 from channel_tools.build.special_files import StuckEngine
 from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError, UsageError
-from channel_tools.system.files import disk_full_reported, write_bytes_atomically
+from channel_tools.system.files import disk_full_reported, remove_tree, write_bytes_atomically
 from channel_tools.system.processes import start_command
 from channel_tools.system.workers import SIGNALLED, Consumption, supervise
 
@@ -184,7 +184,7 @@ def clear_work(work: Path, *, keep: Collection[str] = (), needed: Collection[str
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
         with left_where_denied(folder, needed):
             if (folder / SPEC_FILE).is_file() and folder.name not in keep:
-                shutil.rmtree(folder)
+                remove_tree(folder)
 
 
 @contextlib.contextmanager

@@ -238,6 +238,20 @@ def remove_leftovers(folder: Path) -> list[Path]:
     return leftovers
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that a process which is about to end may still be removing files from.
+
+    Raises OSError as shutil.rmtree does, but not for a file that has gone.
+    """
+    while True:
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            if folder.exists():
+                continue
+        return
+
+
 def walk_entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
     """Everything below ``folder`` that is not a folder, including symbolic links to folders.
 

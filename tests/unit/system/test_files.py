@@ -25,6 +25,7 @@ from channel_tools.system.files import (
     read_first_line,
     read_tail,
     remove_leftovers,
+    remove_tree,
     sha256_of_file,
     write_text_atomically,
 )
@@ -214,3 +215,26 @@ def test_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     log.write_bytes(b"first\n" + b"x" * (256 << 10) + b"\nlast \xff\n")
     assert read_tail(log).endswith("x\nlast \ufffd\n")
     assert "first" not in read_tail(log)
+
+
+def test_a_folder_is_removed_beside_a_process_that_removes_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "work"
+    for name in ("a/one", "a/two", "b/three"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    unlink = os.unlink
+    raced: list[str] = []
+
+    def unlink_after_another(path: str, *, dir_fd: int | None = None) -> None:
+        if not raced:
+            raced.append(path)
+            unlink(path, dir_fd=dir_fd)  # the other process
+        unlink(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", unlink_after_another)
+    remove_tree(folder)
+    assert raced
+    assert not folder.exists()
+    remove_tree(folder)
