@@ -150,3 +150,12 @@ def remove_sidecars(package: Path) -> None:
     if sidecar.is_file():
         package.with_name(hashed_name(package.name, sha256_of_file(sidecar))).unlink(missing_ok=True)
         sidecar.unlink()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunExports:
+    """The requirements that a package adds to packages that are built with it (CEP 12)."""
+
+    weak: tuple[str, ...] = ()
+    strong: tuple[str, ...] = ()
+    noarch: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER as PREFIX_PLACEHOLDER  # noqa: PLC0414 - for the steps
+from channel_tools.conda.package import RunExports
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.yamlfile import read_yaml
 
@@ -95,15 +96,6 @@ def table_summary() -> TableSummary:
         default=default,
         combinations=combinations_of(default, more.get("python", ()), more.get("pytorch", ())),
     )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunExports:
-    """What a package adds to the requirements of packages built with it (CEP 12)."""
-
-    weak: tuple[str, ...] = ()
-    strong: tuple[str, ...] = ()
-    noarch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

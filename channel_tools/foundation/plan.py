@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from channel_tools.conda.package import NOARCH, PackageKey
-from channel_tools.foundation.model import Combination, Entry, RunExports, names_in
+from channel_tools.conda.package import NOARCH, PackageKey, RunExports
+from channel_tools.foundation.model import Combination, Entry, names_in
 from channel_tools.foundation.table import FoundationTable, entry_value
 from channel_tools.foundation.wheel import is_pure_wheel
 from channel_tools.system.errors import ConfigError

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from channel_tools.conda.package import RunExports
 from channel_tools.foundation.model import (
     DATA_FOLDER,
     Combination,
     Entry,
-    RunExports,
     combinations_of,
     names_in,
     reachable,

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
     from rattler import GenericVirtualPackage, PackageName, Subdir
 
+    from channel_tools.conda.package import RunExports
     from channel_tools.matrix.model import Requirement, VariantScalar
-    from channel_tools.plan.foundation import Foundation, RunExports
+    from channel_tools.plan.foundation import Foundation
 
 _SolveKey = tuple[tuple[str, ...], tuple[str, ...]]
 """The requirements of an environment, and those that are their cause."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.addresses import channel_address, local_path
+from channel_tools.conda.package import RunExports
 from channel_tools.matrix.model import requirement_name
 from channel_tools.system.errors import FoundationError
 
@@ -38,15 +39,6 @@ def not_asked_for(name: str) -> str:
     """Why the registry foundation lacks an optional package, and how to request it: ``--with`` takes ``name``."""
     how = f"channel_tools build does so, or: channel_tools foundation build --with {name}"
     return f"{_KIND_LABELS['registry']} makes it only on request; {how}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunExports:
-    """The requirements that a package adds to packages that are built with it (CEP 12)."""
-
-    weak: tuple[str, ...] = ()
-    strong: tuple[str, ...] = ()
-    noarch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, cast
 
 from rattler import Version
 
+from channel_tools.conda.package import RunExports
 from channel_tools.matrix.expand import read_requirements
 from channel_tools.matrix.model import Pin, requirement_name
 from channel_tools.plan.environments import UnsatisfiableError, pin_by_variant
-from channel_tools.plan.foundation import RunExports
 from channel_tools.plan.model import OwnPin
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.foundation.model import DATA_FOLDER, Entry, RunExports, table_summary
+from channel_tools.conda.package import RunExports
+from channel_tools.foundation.model import DATA_FOLDER, Entry, table_summary
 from channel_tools.foundation.table import load_table
 from channel_tools.system.errors import ConfigError
 from tests.unit.foundation.archives import HEADER, make_table, write_table

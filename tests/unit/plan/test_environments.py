@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.conda.package import RunExports
 from channel_tools.plan import open_foundation
 from channel_tools.plan.environments import (
     EnvironmentSolver,
@@ -17,7 +18,6 @@ from channel_tools.plan.environments import (
     UnsatisfiableError,
     _Solved,
 )
-from channel_tools.plan.foundation import RunExports
 from channel_tools.system.errors import NetworkError
 from tests.unit.matrix.toytree import PLATFORM, Record, write_foundation
 from tests.unit.plan.conftest import VIRTUAL_PACKAGES
