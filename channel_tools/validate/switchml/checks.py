@@ -173,7 +173,7 @@ def _path_check(name: str, paths: Sequence[tuple[Speed, Sequence[CountedPath]]],
 
 
 def _switch_checks(plan: SwitchmlPlan, ranks: int, switch: SwitchStats) -> Iterable[Check]:
-    slots = expected_slots(plan)
+    slots = expected_slots(plan, ranks)
     dropped = switch.packets_dropped
     worker = "rank" if plan.ranks_per_worker == 1 else "host"
     for name, found, expected in (

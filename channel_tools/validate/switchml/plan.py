@@ -33,6 +33,8 @@ WIRE_DTYPES = {"float32": "float32", "float16": "float32", "bfloat16": "float32"
 HOST_CHUNK_NUMEL = 16 * 65_552
 """Elements that ranks of one host send as one job (torch-switchml's host_plan.h)."""
 _ROUNDING = 2.0**-24
+_DESCRIPTION_WORDS, _EXACT_WORDS = 2, 11
+"""Values of a packet that a worker's description takes, and an element of float32 that is summed exactly."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,13 +110,15 @@ def ranks_document(
     return {**shared, "local_addresses": list(local_addresses)}
 
 
-def slots_of_job(dtype: str, numel: int, options: SwitchmlOptions) -> int:
+def slots_of_job(dtype: str, numel: int, options: SwitchmlOptions, *, workers: int) -> int:
     """Slot uses that the switch completes for one job (wire protocol, sections 3 and 5).
 
     A job is split into one slice per thread; a slice takes a packet per ``packet_numel`` elements, the last one padded.
     Before these, float32 has one window of packets with the first exponents, and int32 one packet. The first packet
-    describes the job to the other ranks, so the first thread sends one even if the job has no elements.
+    describes the job to the other ranks, so the first thread sends one even if the job has no elements. If all elements
+    of a float32 slice fit behind the descriptions (libswitchml's exact.hpp), that packet is the only one.
     """
+    exact = (options.packet_numel - _DESCRIPTION_WORDS * workers) // _EXACT_WORDS
     threads = options.num_threads
     window = options.max_outstanding_packets // threads
     slots = 0
@@ -123,22 +127,26 @@ def slots_of_job(dtype: str, numel: int, options: SwitchmlOptions) -> int:
         packets = -(-elements // options.packet_numel)
         if packets == 0 and thread > 0:
             continue
-        slots += packets + (min(window, packets) if dtype == "float32" and packets else 1)
+        if dtype == "float32" and 0 < elements <= exact:
+            slots += 1
+        else:
+            slots += packets + (min(window, packets) if dtype == "float32" and packets else 1)
     return slots
 
 
-def expected_slots(plan: SwitchmlPlan) -> int:
-    """Slot uses that the switch completes for the whole plan."""
-    return sum(_slots_of_allreduce(plan, dtype, numel) * calls for dtype, numel, calls in plan.delegated_jobs())
+def expected_slots(plan: SwitchmlPlan, ranks: int) -> int:
+    """Slot uses that the switch completes for the whole plan of so many ranks."""
+    workers = ranks // plan.ranks_per_worker
+    return sum(_slots_of_allreduce(plan, dtype, numel, workers) * calls for dtype, numel, calls in plan.delegated_jobs())
 
 
-def _slots_of_allreduce(plan: SwitchmlPlan, dtype: str, numel: int) -> int:
+def _slots_of_allreduce(plan: SwitchmlPlan, dtype: str, numel: int, workers: int) -> int:
     """Slot uses of one job, or of the full chunks and the smaller last one into which ranks of a host split it."""
     if plan.ranks_per_worker == 1:
-        return slots_of_job(dtype, numel, plan.options)
+        return slots_of_job(dtype, numel, plan.options, workers=workers)
     chunks, rest = divmod(numel, HOST_CHUNK_NUMEL)
-    full = slots_of_job(dtype, HOST_CHUNK_NUMEL, plan.options)
-    return chunks * full + slots_of_job(dtype, rest, plan.options)
+    full = slots_of_job(dtype, HOST_CHUNK_NUMEL, plan.options, workers=workers)
+    return chunks * full + slots_of_job(dtype, rest, plan.options, workers=workers)
 
 
 def _routed(case: Case) -> Case:

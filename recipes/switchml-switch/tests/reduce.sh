@@ -36,7 +36,8 @@ read -r -t 20 stopped <&"${switch_output}"
 wait "${switch_pid}"
 echo "${stopped}"
 # 3907 packets of 256 carry 1000003 values. int32 sends one packet more, which describes the job; float32 one window of
-# 252 packets more, with the description in its first; a single value has two packets. Each run reduces twice.
-expected=$((2 * (3908 + 3907 + 252 + 2 + 1)))
+# 252 packets more, with the description in its first; a single value is in the packet with its description. Each run
+# reduces twice.
+expected=$((2 * (3908 + 3907 + 252 + 1 + 1)))
 grep -q "\"slots_completed\": ${expected}," <<<"${stopped}"
 grep -q '"sessions_opened": 4,' <<<"${stopped}"

@@ -36,7 +36,7 @@ struct Datagram {
     bool due = false;  // of the unit that the lane waits for
 };
 
-// The sums of equal descriptions, of two workers.
+// The sums of equal descriptions, of two workers; what is behind them stays.
 void describe(const Description &job, std::uint8_t *values) {
     std::vector<std::int32_t> sums(kNumel);
     std::vector<std::uint8_t> own(std::size_t{4} * kNumel);
@@ -46,11 +46,10 @@ void describe(const Description &job, std::uint8_t *values) {
         wire::value_kernels().load(words.data(), own.data(), kNumel);
         for (std::uint32_t i = 0; i < kNumel; ++i) sums[i] += words[i];
     }
-    wire::value_kernels().store(values, sums.data(), kNumel);
+    wire::value_kernels().store(values, sums.data(), std::size_t{kWorkers} * kDescriptionWords);
 }
 
-Datagram take_datagram(Input &input, std::uint8_t kind, const Slice &slice, std::uint32_t lane,
-                       const Description &job) {
+Datagram take_datagram(Input &input, std::uint8_t kind, const Slice &slice, std::uint32_t lane) {
     Datagram datagram;
     const bool earlier = (kind & 0x40U) != 0;
     const std::uint32_t unit = slice.unit_of(lane) - (earlier ? 1 + input.byte() : 0);
@@ -66,7 +65,7 @@ Datagram take_datagram(Input &input, std::uint8_t kind, const Slice &slice, std:
     wire::encode(header, datagram.bytes.data());
     std::uint8_t *values = datagram.bytes.data() + wire::kHeaderBytes;
     for (std::size_t i = 0; i < std::size_t{4} * kNumel; ++i) values[i] = static_cast<std::uint8_t>(header.e0 * i);
-    if (unit == 0 && (kind & 0x08U) == 0) describe(job, values);
+    if (unit == 0 && (kind & 0x08U) == 0) describe(slice.job(), values);
     datagram.due = header.slot == place.slot && header.set == place.set && !earlier && slice.outstanding(lane);
     return datagram;
 }
@@ -124,7 +123,7 @@ class Worker {
             datagram.bytes.assign(raw.begin(), raw.end());
         } else {
             const std::uint32_t lane_of_slice = to_next ? lane - front.lanes() : lane;
-            datagram = take_datagram(input, kind, slice, lane_of_slice, job_of(slice).description);
+            datagram = take_datagram(input, kind, slice, lane_of_slice);
         }
         const auto outputs = [this] { return std::make_pair(jobs_[0].buffers.out, jobs_[1].buffers.out); };
         const auto before = outputs();

@@ -58,7 +58,7 @@ def perfect_results(plan: SwitchmlPlan, prefix: Path, *, ranks: int = 2) -> list
 
 def perfect_stats(plan: SwitchmlPlan, *, ranks: int = 2) -> SwitchStats:
     """What the switch counts when everything is as planned."""
-    slots = expected_slots(plan)
+    slots = expected_slots(plan, ranks)
     return SwitchStats(
         sessions_opened=1,
         num_workers=ranks,

@@ -136,7 +136,9 @@ SWITCHML_API switchml_status switchml_open(const switchml_config *config, switch
  * and all magnitudes of the packet below 2^e, e the least such (and at least
  * -126), the unit is 2^(e + ceil(log2 n) - 31), and each element is within n / 2
  * units of the exact sum before the last rounding to float32. Addends that are
- * multiples of the unit are summed exactly. All workers get the same bits.
+ * multiples of the unit are summed exactly. A thread's share of a job that has at
+ * most (packet_numel - 2 n) / 11 elements is always summed exactly (udp), and
+ * rounded once, to the nearest float32. All workers get the same bits.
  * Where any worker has Inf or NaN in a packet, all elements of that packet come
  * back as NaN. A sum beyond float32 is Inf; the sign of zero is not kept. */
 SWITCHML_API switchml_status switchml_allreduce_submit(switchml_context *context, const void *in, void *out,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -169,6 +171,56 @@ TEST(an_in_place_slice_keeps_its_input_until_the_result) {
     for (const float value : test.values) CHECK_EQ(value, 1.5F);
 }
 
+// Few elements come with the description, where they fit behind it: 22 for 2 workers in packets of 256.
+TEST(few_elements_take_one_packet) {
+    const auto units = [](std::uint64_t numel, std::uint32_t packet_numel, std::uint32_t workers,
+                          switchml_dtype dtype) {
+        SliceData data;
+        data.numel = numel;
+        data.job = {numel, dtype, 0};
+        return Slice(data, SlotRing(0, 8), packet_numel, workers).units();
+    };
+    CHECK_EQ(units(1, 256, 2, SWITCHML_FLOAT32), 1U);
+    CHECK_EQ(units(22, 256, 2, SWITCHML_FLOAT32), 1U);
+    CHECK_EQ(units(23, 256, 2, SWITCHML_FLOAT32), 2U);
+    CHECK_EQ(units(17, 256, 32, SWITCHML_FLOAT32), 1U);
+    CHECK_EQ(units(18, 256, 32, SWITCHML_FLOAT32), 2U);
+    CHECK_EQ(units(5, 64, 2, SWITCHML_FLOAT32), 1U);
+    CHECK_EQ(units(6, 64, 2, SWITCHML_FLOAT32), 2U);
+    CHECK_EQ(units(1, 64, 32, SWITCHML_FLOAT32), 2U);  // the descriptions fill the packet
+    CHECK_EQ(units(0, 256, 2, SWITCHML_FLOAT32), 1U);
+    CHECK_EQ(units(1, 256, 2, SWITCHML_INT32), 2U);
+}
+
+TEST(elements_beside_the_description_come_back) {
+    std::vector<float> values{1.5F, -0x1p-140F, 3e38F};
+    SliceData data;
+    data.in = data.out = values.data();
+    data.numel = 3;
+    data.job = {3, SWITCHML_FLOAT32, 4};
+    Slice slice(data, SlotRing(0, 8), kNumel, 1);
+    slice.mark_sent(0);
+    CHECK(built(slice, 0) == built(slice, 0));  // what a retransmission would send
+    const std::vector<float> before = values;
+    CHECK(echo(slice, 0));
+    CHECK(slice.complete());
+    CHECK(values == before);
+}
+
+TEST(inf_or_nan_beside_the_description_makes_all_of_it_nan) {
+    for (const float odd : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+        std::vector<float> values{1.0F, odd};
+        SliceData data;
+        data.in = data.out = values.data();
+        data.numel = 2;
+        data.job = {2, SWITCHML_FLOAT32, 4};
+        Slice slice(data, SlotRing(0, 8), kNumel, 1);
+        slice.mark_sent(0);
+        CHECK(echo(slice, 0));
+        for (const float value : values) CHECK(std::isnan(value));
+    }
+}
+
 namespace {
 
 std::string difference_between(const Description &first, const Description &second, const Description &third) {
@@ -199,6 +251,9 @@ TEST(a_rank_whose_job_differs_is_named_with_what_it_has) {
     CHECK_MENTIONS(difference_between(job, {0, SWITCHML_FLOAT32, 7}, job), "rank 1: 0 float32");
     const std::uint64_t many = (std::uint64_t{1} << 44) - 1;
     CHECK_MENTIONS(difference_between({many, SWITCHML_INT32, 7}, job, job), std::to_string(many) + " int32");
+    // Of which an older library knows nothing: it would send a packet more.
+    CHECK_MENTIONS(difference_between({5, SWITCHML_FLOAT32, 7, true}, {5, SWITCHML_FLOAT32, 7}, job),
+                   "rank 0: 5 exactly summed float32 elements as job 7");
 }
 
 TEST(the_descriptions_of_32_workers_fit_the_smallest_packet) {

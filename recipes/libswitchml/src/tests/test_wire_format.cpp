@@ -159,14 +159,15 @@ TEST(float32_sends_exponents_one_window_ahead) {
 
 TEST(the_next_job_goes_on_where_the_ring_and_the_numbers_were) {
     Session session;
-    std::vector<float> values(1, 7);
+    std::vector<float> values(6, 7);  // too many for a single packet
     for (std::uint8_t number = 0; number < 5; ++number) {
         Job job;
         session.submit(values, SWITCHML_FLOAT32, job);
         const auto packet = static_cast<std::uint32_t>(2 * number);
         const std::uint8_t high = number % 2 == 1 ? 0x80 : 0x00;  // two packets a job, in a ring of two sets of two
-        const Bytes exponent = with_values(header(session, number, packet, high, 0, 3, 0), description(1, 1, number));
-        const Bytes data = with_values(header(session, number, packet + 1, high, 1, 0x80, 0), {0x70000000});
+        const Bytes exponent = with_values(header(session, number, packet, high, 0, 3, 0), description(6, 1, number));
+        const Bytes data = with_values(header(session, number, packet + 1, high, 1, 0x80, 0),
+                                       std::vector<std::uint32_t>(6, 0x70000000));
         expect(session, exponent);
         answer(session, exponent);
         expect(session, data);
@@ -174,6 +175,26 @@ TEST(the_next_job_goes_on_where_the_ring_and_the_numbers_were) {
         CHECK_EQ(job.wait().status, SWITCHML_OK);
         CHECK_EQ(values[0], 7.0F);
     }
+}
+
+// As many as fit beside the description; 3 is float32 that is summed exactly.
+TEST(few_elements_of_float32_are_digits_beside_the_description) {
+    Session session;
+    std::vector<float> values{1.0F, -0x1p-149F};
+    Job job;
+    session.submit(values, SWITCHML_FLOAT32, job);
+    std::vector<std::uint32_t> words = description(2, 3, 0);
+    words.resize(2 + 2 * 11);
+    words[2 + 5] = 0x80000;      // of 11 digits to the base 2^26: 2^19 * 2^(5 * 26 - 149)
+    words[13 + 0] = 0xFFFFFFFF;  // -1 * 2^-149
+    const Bytes only = with_values(header(session, 0, 0, 0x00, 0, 0x80, 0), words);
+    expect(session, only);
+    words[2 + 5] = 0xFFF80000;
+    words[2 + 0] = 3;
+    answer(session, with_values(header(session, 0, 0, 0x00, 0, 0x80, 0), words));
+    CHECK_EQ(job.wait().status, SWITCHML_OK);
+    CHECK_EQ(values[0], -1.0F);
+    CHECK_EQ(values[1], -0x1p-149F);
 }
 
 TEST(an_empty_job_is_described_to_the_others) {
@@ -201,10 +222,10 @@ TEST(a_result_that_tells_of_another_job_fails_it) {
 
 TEST(non_finite_values_travel_in_the_second_exponent) {
     Session session;
-    std::vector<float> values{1.0F, std::numeric_limits<float>::infinity(), 2.0F};
+    std::vector<float> values{1.0F, std::numeric_limits<float>::infinity(), 2.0F, 3.0F, 4.0F, 5.0F};
     Job job;
     session.submit(values, SWITCHML_FLOAT32, job);
-    const Bytes exponents = with_values(header(session, 0, 0, 0x00, 0, 127, 2), description(3, 1, 0));
+    const Bytes exponents = with_values(header(session, 0, 0, 0x00, 0, 127, 2), description(6, 1, 0));
     expect(session, exponents);
     answer(session, exponents);
     const Bytes data = with_values(header(session, 0, 1, 0x00, 1, 0x80, 0), {});

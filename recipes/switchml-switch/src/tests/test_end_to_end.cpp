@@ -133,6 +133,32 @@ TEST(every_size_from_one_to_eight_workers) {
     }
 }
 
+// Of a few elements, whose packets need no exponent.
+TEST(few_floats_are_summed_as_if_by_one_addition) {
+    for (const std::uint32_t threads : {1U, 3U}) {
+        Switch net;
+        Workers workers(net, 4, [threads](switchml_config &config) {
+            config.num_threads = threads;
+            config.max_outstanding_packets = 8 * threads;
+        });
+        for (const std::size_t numel : {1U, 2U, 21U, 22U, 23U, 60U, 64U}) {
+            Buffers<float> in(4, std::vector<float>(numel));
+            for (std::size_t i = 0; i < numel; ++i) {
+                in[0][i] = 1e8F;
+                in[1][i] = std::ldexp(static_cast<float>(i + 1), -10);
+                in[2][i] = -1e8F;
+            }
+            Reduction<float> reduction(workers, in);
+            const auto &out = reduction.wait();
+            const bool few = (numel + threads - 1) / threads <= (256 - 2 * 4) / 11;
+            for (std::size_t rank = 0; rank < 4; ++rank) {
+                for (std::size_t i = 0; few && i < numel; ++i) CHECK_EQ(out[rank][i], in[1][i]);
+            }
+            check_sums(in, out);
+        }
+    }
+}
+
 // Two workers double parts of one array, each an element behind the one before it, all of them submitted at once.
 void check_falling_parts(std::uint32_t threads, std::size_t numel, int rounds) {
     constexpr std::size_t kJobs = 30;

@@ -31,20 +31,25 @@ from tests.unit.validate.fakes import small_plan
         pytest.param("int32", 257, 3, id="one-more"),
         pytest.param("int32", 16 << 20, 65_536 + 1, id="64-MiB"),
         pytest.param("float32", 0, 1, id="no-exponents-of-nothing"),
-        pytest.param("float32", 1, 2, id="exponent-and-value"),
+        pytest.param("float32", 1, 1, id="exact-beside-the-description"),
+        pytest.param("float32", 22, 1, id="as-many-as-fit-there"),
+        pytest.param("float32", 23, 2, id="exponent-and-values"),
         pytest.param("float32", 252 * 256, 504, id="as-many-as-the-window"),
         pytest.param("float32", 16 << 20, 65_536 + 252, id="a-window-of-exponents"),
     ],
 )
 def test_slots_of_a_job(dtype: str, numel: int, slots: int) -> None:
-    assert slots_of_job(dtype, numel, SwitchmlOptions()) == slots
+    assert slots_of_job(dtype, numel, SwitchmlOptions(), workers=2) == slots
 
 
 def test_threads_take_slices_of_their_own() -> None:
     options = SwitchmlOptions(num_threads=3, packet_numel=64, max_outstanding_packets=12)
     # slices of 334, 333 and 333 elements: 6 packets each, one that describes the job or 4 of the window's 12 per thread
-    assert slots_of_job("int32", 1000, options) == 18 + 3
-    assert slots_of_job("float32", 1000, options) == 18 + 12
+    assert slots_of_job("int32", 1000, options, workers=2) == 18 + 3
+    assert slots_of_job("float32", 1000, options, workers=2) == 18 + 12
+    # slices of 6, 5 and 5 elements, of which (64 - 2 * 2) // 11 fit beside the descriptions
+    assert slots_of_job("float32", 16, options, workers=2) == 2 + 1 + 1
+    assert slots_of_job("float32", 16, options, workers=32) == 2 + 2 + 2
 
 
 @given(
@@ -54,13 +59,13 @@ def test_threads_take_slices_of_their_own() -> None:
 )
 def test_slots_hold_all_elements_and_little_more(numel: int, threads: int, packet_numel: Literal[64, 256]) -> None:
     options = SwitchmlOptions(num_threads=threads, packet_numel=packet_numel)
-    held = slots_of_job("int32", numel, options) * packet_numel
+    held = slots_of_job("int32", numel, options, workers=2) * packet_numel
     assert numel < held <= numel + 2 * threads * packet_numel
 
 
 def test_the_plans_slots_are_those_of_its_jobs() -> None:
     floats, none, integers, infinities, measured = 4 + 4, 1, 4 * (2 + 1), 8 + 8, 4 * (4096 + 1)
-    assert expected_slots(small_plan()) == floats + none + integers + infinities + measured
+    assert expected_slots(small_plan(), 2) == floats + none + integers + infinities + measured
 
 
 class TestStandardPlan:

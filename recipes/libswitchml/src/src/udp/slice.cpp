@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "error.hpp"
+#include "udp/exact.hpp"
 #include "wire/values.hpp"
 
 namespace switchml::udp {
@@ -13,6 +14,11 @@ namespace {
 
 std::uint64_t count_data_units(std::uint64_t numel, std::uint32_t packet_numel) {
     return numel / packet_numel + (numel % packet_numel != 0 ? 1 : 0);
+}
+
+bool fits_exactly(const SliceData &data, std::uint32_t packet_numel, std::uint32_t num_workers) {
+    const std::uint32_t free = packet_numel - kDescriptionWords * num_workers;
+    return data.job.dtype == SWITCHML_FLOAT32 && data.numel > 0 && data.numel <= exact_capacity(free);
 }
 
 constexpr std::uint32_t kUnitsAhead = 4;  // that are fetched from memory before they are needed
@@ -41,7 +47,10 @@ Slice::Slice(const SliceData &data, const SlotRing &ring, std::uint32_t packet_n
       lanes_(std::min(ring.window(), is_float() ? std::max(data_units_, 1U) : data_units_ + 1)),
       lead_(is_float() ? lanes_ : 1),
       units_(static_cast<std::uint32_t>(count_units(data.numel, data.job.dtype, packet_numel, ring.window()))),
-      state_(lanes_) {}
+      state_(lanes_) {
+    data_.job.exact = fits_exactly(data, packet_numel, num_workers);
+    if (data_.job.exact) units_ = 1;
+}
 
 std::uint32_t Slice::numel_at(std::uint32_t data_unit) const {
     const std::uint64_t first = std::uint64_t{data_unit} * packet_numel_;
@@ -109,19 +118,27 @@ void Slice::build(std::uint32_t unit, std::uint8_t *packet) const {
     header.packet = ring_.number(unit);
     header.slot = place.slot;
     header.set = place.set;
+    std::uint8_t *values = packet + wire::kHeaderBytes;
+    if (unit == 0) {
+        write_description(data_.job, data_.rank, values, packet_numel_);
+    } else {
+        const std::uint32_t filled = !has_data(unit) ? 0 : is_float() ? quantize(unit, values) : store(unit, values);
+        std::memset(values + 4 * std::size_t{filled}, 0, 4 * std::size_t{packet_numel_ - filled});
+    }
     if (is_float()) {
-        const Exponents exponents = unit < data_units_ ? exponents_at(unit) : Exponents{kLowestExponent, kPlain};
+        const Exponents exponents = exponents_of_unit(unit, values);
         header.e0 = exponents.e0;
         header.e1 = exponents.e1;
     }
     wire::encode(header, packet);
-    std::uint8_t *values = packet + wire::kHeaderBytes;
-    if (unit == 0) {
-        write_description(data_.job, data_.rank, values, packet_numel_);
-        return;
+}
+
+Exponents Slice::exponents_of_unit(std::uint32_t unit, std::uint8_t *values) const {
+    if (data_.job.exact) {
+        const bool finite = write_exact(static_cast<const float *>(data_.in), data_.numel, values + described_bytes());
+        return {kLowestExponent, finite ? kPlain : kNonFinite};
     }
-    const std::uint32_t filled = !has_data(unit) ? 0 : is_float() ? quantize(unit, values) : store(unit, values);
-    std::memset(values + 4 * std::size_t{filled}, 0, 4 * std::size_t{packet_numel_ - filled});
+    return unit < data_units_ ? exponents_at(unit) : Exponents{kLowestExponent, kPlain};
 }
 
 void Slice::take_float(std::uint32_t data_unit, const std::uint8_t *values) {
@@ -132,6 +149,15 @@ void Slice::take_float(std::uint32_t data_unit, const std::uint8_t *values) {
         wire::value_kernels().dequantize(to, values, numel, scale.inverse);
     } else {
         std::fill_n(to, numel, std::numeric_limits<float>::quiet_NaN());
+    }
+}
+
+void Slice::take_exact(const wire::Header &header, const std::uint8_t *values) const {
+    float *to = static_cast<float *>(data_.out);
+    if (header.e1 >= kNonFinite) {
+        std::fill_n(to, data_.numel, std::numeric_limits<float>::quiet_NaN());
+    } else {
+        read_exact(values + described_bytes(), data_.numel, to);
     }
 }
 
@@ -151,6 +177,7 @@ std::optional<std::uint32_t> Slice::accept(const wire::Header &header, const std
     if (place.slot != header.slot || place.set != header.set) return std::nullopt;
     if (unit == 0) {
         check_description(values);
+        if (data_.job.exact) take_exact(header, values);
     } else if (has_data(unit)) {
         if (is_float()) {
             take_float(unit - lead_, values);

@@ -13,7 +13,8 @@
 // last W of the slice ahead, where that is still under way.
 //
 // Unit 0 describes the job (see description.hpp). Data unit d is unit d + B of
-// float32, whose first B units carry exponents only, and unit d + 1 of int32.
+// float32, whose first B units carry exponents only, and unit d + 1 of int32. Few
+// enough elements of float32 are in unit 0, too, and all of the slice.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ struct SliceData {
     std::uint64_t numel = 0;  // of the slice; 0 sends the description alone
 };
 
-// Units that a slice takes; more than 32 bits hold means that the job is too long.
+// Units that a slice takes at most; more than 32 bits hold means that the job is too long.
 std::uint64_t count_units(std::uint64_t numel, switchml_dtype dtype, std::uint32_t packet_numel, std::uint32_t window);
 
 class Slice {
@@ -46,6 +47,7 @@ class Slice {
           const Slice *ahead = nullptr);
 
     const SlotRing &ring() const noexcept { return ring_; }
+    const Description &job() const noexcept { return data_.job; }  // as it is told to the others
     std::uint32_t units() const noexcept { return units_; }
     std::uint32_t lanes() const noexcept { return lanes_; }
     bool complete() const noexcept { return received_ == units_; }
@@ -84,8 +86,12 @@ class Slice {
     bool has_result(std::uint32_t unit) const;
     bool slot_is_free(std::uint32_t unit) const;
     bool is_float() const noexcept { return data_.job.dtype == SWITCHML_FLOAT32; }
+    std::size_t described_bytes() const noexcept { return 4 * std::size_t{kDescriptionWords} * num_workers_; }
     bool has_data(std::uint32_t unit) const noexcept { return unit >= lead_ && unit - lead_ < data_units_; }
+    // Writes exact sums, where the slice has those, behind the description.
+    Exponents exponents_of_unit(std::uint32_t unit, std::uint8_t *values) const;
     void check_description(const std::uint8_t *values) const;
+    void take_exact(const wire::Header &header, const std::uint8_t *values) const;
     std::uint32_t numel_at(std::uint32_t data_unit) const;
     void prefetch_after(std::uint32_t data_unit) const;
     Exponents exponents_at(std::uint32_t data_unit) const;
