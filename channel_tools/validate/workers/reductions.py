@@ -258,7 +258,10 @@ class Rank:
         barrier: Callable[[], object],
         after_call: Callable[[str], object] = lambda _name: None,
     ) -> dict[str, Any]:
-        """Time each path's calls in turn; ``after_call`` gets the path's name after each, unmeasured."""
+        """Time each path's calls in turn; ``after_call`` gets the path's name after each, unmeasured.
+
+        Ranks that are done wait for the others before they check results, which takes processor time.
+        """
         self.say(f"bandwidth {speed.dtype} {speed.numel}")
         tensor = torch.empty(speed.numel, dtype=getattr(torch, speed.dtype), device=self.device)
         found: dict[str, dict[str, Any]] = {name: {"seconds": [], "mismatches": 0} for name in paths}
@@ -271,6 +274,7 @@ class Rank:
                 reduce(tensor)
                 self._synchronise()
                 taken = time.perf_counter() - started
+                barrier()
                 after_call(name)
                 found[name]["mismatches"] += count_unequal(tensor, self.world)
                 if repetition >= speed.warmups:
