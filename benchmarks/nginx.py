@@ -37,7 +37,7 @@ http {{
   server {{ listen 127.0.0.1:{port}; root {root}; }}
 }}
 """
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ def nginx(root: Path, work: Path) -> Iterator[str]:
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline_s = time.monotonic() + _PATIENCE_S
+    deadline_s = time.monotonic() + _TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline_s:
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
             return

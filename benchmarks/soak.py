@@ -53,7 +53,7 @@ _FILES = 512
 _WORKERS = 2
 _DISK_MIB = 128
 _FULL_EVERY_S = 10.0
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 """For what is under way when the time is over."""
 _ATTACKER = ("127.0.0.2", 0)
 _MAY_BE_TRIED_AGAIN = frozenset({429, 502, 503, 507})
@@ -258,7 +258,7 @@ def _run_part(
         server.process.wait(seconds)
     place.ended.set()
     for thread in threads:
-        thread.join(_PATIENCE_S)
+        thread.join(_TIMEOUT_S)
     lasted = server.process.poll() is None and server.ask("/health").status == http.client.OK
     return _told(name, place, lasted=lasted)
 

@@ -29,7 +29,7 @@ from tests.fuzz.targets import Target
 from tests.support.malformed import FILE_NAME, SUBDIR, sound
 
 _TOKEN = b"@TOKEN@"
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 class _NoJobs(JobRunner):
@@ -135,7 +135,7 @@ class Requests(Target):
             with contextlib.suppress(ConnectionError):
                 writer.write(data)
                 writer.write_eof()
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 with contextlib.suppress(ConnectionError):
                     return await reader.read()
                 return b""

@@ -43,7 +43,7 @@ class Sender {
 
     // Hands everything queued to the kernel, in order. What the network cannot
     // take now is dropped (last_error says why): retransmission makes up for it.
-    // Returns 0, or the errno of the latest packet that no retransmission can mend
+    // Returns 0, or the errno of the latest packet that no retransmission can repair
     // (its destination or size is impossible); the others have been sent.
     int flush();
 
