@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.system.errors import CommandError
+from channel_tools.system.errors import CommandError, CommandTimeoutError
 from channel_tools.system.files import read_tail
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def run_command(
     """Run ``command`` to its end and return what it printed.
 
     ``env`` replaces the environment (None: inherit), ``content`` is its standard input (None: empty). Raises
-    CommandError if the program is not installed, if it runs longer than ``timeout_s`` and, with ``check``, if its exit
-    status is not 0; the message has the command and its last lines.
+    CommandError if the program is not installed, if it runs longer than ``timeout_s`` (CommandTimeoutError) and, with
+    ``check``, if its exit status is not 0; the message has the command and its last lines.
     """
     words = tuple(str(word) for word in command)
     _log.info("$ %s", shlex.join(words))
@@ -93,7 +93,7 @@ def run_command(
         try:
             output = process.communicate(content, timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            raise CommandError(f"{shlex.join(words)}: did not finish within {timeout_s:g} s") from None
+            raise CommandTimeoutError(f"{shlex.join(words)}: did not finish within {timeout_s:g} s") from None
     result = _result(words, process, output)
     if check and result.returncode != 0:
         raise CommandError(f"{shlex.join(words)}: exit status {result.returncode}\n{result.tail()}")

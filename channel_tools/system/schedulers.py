@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from channel_tools.system.errors import CommandError
+from channel_tools.system.errors import CommandError, CommandTimeoutError
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class _Slurm:
 
     def submit(self, script: Path, options: Sequence[str]) -> str:
         command = ["sbatch", "--parsable", *options, str(script)]
-        return _job_id("sbatch", _SLURM_JOB, run_command(command, env=self.environ, timeout_s=_LIMIT_S).stdout)
+        return _submitted(command, _SLURM_JOB, self.environ)
 
     def state(self, job: str) -> JobState:
         command = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T|%r|%N"]
@@ -151,7 +151,7 @@ class _Pbs:
 
     def submit(self, script: Path, options: Sequence[str]) -> str:
         command = ["qsub", *options, str(script)]
-        return _job_id("qsub", _PBS_JOB, run_command(command, env=self.environ, timeout_s=_LIMIT_S).stdout)
+        return _submitted(command, _PBS_JOB, self.environ)
 
     def state(self, job: str) -> JobState:
         asked = _asked(["qstat", "-x", "-f", job], self.environ)
@@ -196,14 +196,15 @@ def _asked(command: Sequence[str], environ: Mapping[str, str]) -> CommandResult:
     return asked
 
 
-def _job_id(client: str, pattern: re.Pattern[str], said: str) -> str:
-    """The id of a submitted job in the client's output, among a site's notices. Raises CommandError if it has none."""
-    found = pattern.search(said.strip())
-    if found is None:
-        raise CommandError(
-            f"{client}: expected the job's id, got {said.strip()!r}",
-            hint="the job may have been submitted anyway: check with squeue or qstat",
-        )
+def _submitted(command: Sequence[str], pattern: re.Pattern[str], environ: Mapping[str, str]) -> str:
+    """The id of the job that the command submits, in its output among a site's notices. Raises CommandError."""
+    perhaps = "the job may have been submitted anyway: check with squeue or qstat"
+    try:
+        said = run_command(command, env=environ, timeout_s=_LIMIT_S).stdout
+    except CommandTimeoutError as err:
+        raise CommandError(err.message, hint=perhaps) from None
+    if (found := pattern.search(said.strip())) is None:
+        raise CommandError(f"{command[0]}: expected the job's id, got {said.strip()!r}", hint=perhaps)
     return found[1]
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from channel_tools.launch.hosts import hosts_of_the_job
 from channel_tools.launch.jobs import JobFolder, Listener, run_job_script
+from channel_tools.system import schedulers
 from channel_tools.system.errors import CommandError, JobError, signals_raised
 from channel_tools.system.schedulers import JobState, SchedulerName, scheduler_of, snakemake_status
 
@@ -66,6 +67,18 @@ def test_a_submitted_jobs_id_is_found_among_a_sites_notices(
     assert scheduler_of(scheduler, write_client(tmp_path, client, said)).submit(tmp_path / "job.sh", []) == job
     with pytest.raises(CommandError, match=f"{client}: expected the job's id, got 'a notice'"):
         scheduler_of(scheduler, write_client(tmp_path, client, "a notice")).submit(tmp_path / "job.sh", [])
+
+
+@pytest.mark.parametrize(("client", "scheduler"), [("sbatch", "slurm"), ("qsub", "pbs")])
+def test_a_client_that_hangs_may_have_submitted_the_job(
+    client: str, scheduler: SchedulerName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedulers, "_LIMIT_S", 0.2)
+    environ = write_client(tmp_path, client, "")
+    (tmp_path / client).write_text("#!/bin/sh\nexec sleep 60\n")
+    with pytest.raises(CommandError, match=f"^{client} .*: did not finish within 0.2 s") as caught:
+        scheduler_of(scheduler, environ).submit(tmp_path / "job.sh", [])
+    assert caught.value.hint == "the job may have been submitted anyway: check with squeue or qstat"
 
 
 def test_slurms_reasons_are_told_of_the_jobs_that_were_asked_for_whatever_else_squeue_prints(tmp_path: Path) -> None:
