@@ -137,7 +137,9 @@ def slots_of_job(dtype: str, numel: int, options: SwitchmlOptions, *, workers: i
 def expected_slots(plan: SwitchmlPlan, ranks: int) -> int:
     """Slot uses that the switch completes for the whole plan of so many ranks."""
     workers = ranks // plan.ranks_per_worker
-    return sum(_slots_of_allreduce(plan, dtype, numel, workers) * calls for dtype, numel, calls in plan.delegated_jobs())
+    return sum(
+        _slots_of_allreduce(plan, dtype, numel, workers) * calls for dtype, numel, calls in plan.delegated_jobs()
+    )
 
 
 def _slots_of_allreduce(plan: SwitchmlPlan, dtype: str, numel: int, workers: int) -> int:
