@@ -218,6 +218,8 @@ TEST(a_result_that_tells_of_another_job_fails_it) {
     const Result result = job.wait();
     CHECK_EQ(result.status, SWITCHML_EMISMATCH);
     CHECK_MENTIONS(result.message, "rank 0: 65 int32");
+    // what the status means is the caller's to put before it
+    CHECK(result.message.find(switchml_strerror(SWITCHML_EMISMATCH)) == std::string::npos);
 }
 
 TEST(non_finite_values_travel_in_the_second_exponent) {

@@ -164,8 +164,7 @@ void Slice::take_exact(const wire::Header &header, const std::uint8_t *values) c
 void Slice::check_description(const std::uint8_t *values) const {
     const auto difference = find_difference(data_.job, values, num_workers_);
     if (!difference) return;
-    throw Error(SWITCHML_EMISMATCH, "the workers submitted different jobs: " + *difference +
-                                        "; all must submit the same jobs in the same order");
+    throw Error(SWITCHML_EMISMATCH, *difference + "; all must submit the same jobs in the same order");
 }
 
 std::optional<std::uint32_t> Slice::accept(const wire::Header &header, const std::uint8_t *values) {
