@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "udp/description.hpp"
+#include "udp/exact.hpp"
 #include "udp/slots.hpp"
 
 namespace switchml::simulation {
@@ -22,18 +24,46 @@ float float_of(std::uint32_t bits) {
     return value;
 }
 
+__extension__ using Wide = __int128;
+
 // Multiples of one power of two, whose sums are exact in 24 bits.
-void add_floats(JobValues &job, Random &random) {
+void add_floats(JobValues &job, const udp::Part &part, Random &random) {
     const float unit = std::ldexp(1.0F, static_cast<int>(random.between(-40, 40)));
-    std::vector<std::int64_t> sums(job.sums.size());
-    for (auto &input : job.inputs) {
-        for (std::size_t i = 0; i < sums.size(); ++i) {
+    for (std::uint64_t i = part.first; i < part.first + part.numel; ++i) {
+        std::int64_t sum = 0;
+        for (auto &input : job.inputs) {
             const std::int64_t value = random.between(-100000, 100000);
-            sums[i] += value;
+            sum += value;
             input.values[i] = bits_of(static_cast<float>(value) * unit);
         }
+        job.sums[i] = bits_of(static_cast<float>(sum) * unit);
     }
-    for (std::size_t i = 0; i < sums.size(); ++i) job.sums[i] = bits_of(static_cast<float>(sums[i]) * unit);
+}
+
+// So far apart that no fixed point of 32 bits holds them all: only the conversion of the sum to float rounds.
+void add_floats_of_all_sizes(JobValues &job, const udp::Part &part, Random &random) {
+    const int unit = static_cast<int>(random.between(-149, 10));
+    for (std::uint64_t i = part.first; i < part.first + part.numel; ++i) {
+        Wide sum = 0;
+        for (auto &input : job.inputs) {
+            const std::int64_t value = random.between(-0xFFFFFF, 0xFFFFFF);
+            const int shift = static_cast<int>(random.chance(0.3) ? 0 : random.between(0, 90));
+            sum += value * (Wide{1} << shift);
+            input.values[i] = bits_of(std::ldexp(static_cast<float>(value), unit + shift));
+        }
+        job.sums[i] = bits_of(std::ldexp(static_cast<float>(sum), unit));
+    }
+}
+
+// Thread by thread, as each thread's share says whether it is summed exactly.
+void add_floats(JobValues &job, const GroupPlan &group, Random &random) {
+    for (std::uint32_t thread = 0; thread < group.threads; ++thread) {
+        const udp::Part part = udp::part_of(job.sums.size(), group.threads, thread);
+        if (part.numel <= most_exact(group))
+            add_floats_of_all_sizes(job, part, random);
+        else
+            add_floats(job, part, random);
+    }
 }
 
 void add_ints(JobValues &job, Random &random) {
@@ -61,12 +91,16 @@ void poison(JobValues &job, const GroupPlan &group, Random &random) {
 
 }  // namespace
 
+std::uint32_t most_exact(const GroupPlan &group) {
+    return udp::exact_capacity(group.packet_numel - udp::kDescriptionWords * group.num_workers);
+}
+
 JobValues make_job(const GroupPlan &group, const JobPlan &plan, Random &random) {
     JobValues job;
     job.inputs.assign(group.num_workers, {plan.dtype, Bits(plan.numel)});
     job.sums.assign(plan.numel, 0);
     if (plan.dtype == SWITCHML_FLOAT32) {
-        add_floats(job, random);
+        add_floats(job, group, random);
         if (plan.non_finite && plan.numel > 0) poison(job, group, random);
     } else {
         add_ints(job, random);

@@ -25,6 +25,9 @@ struct JobValues {
     Bits sums;                  // where they agree
 };
 
+// Elements of float32 in a thread's share that are summed exactly.
+std::uint32_t most_exact(const GroupPlan &group);
+
 JobValues make_job(const GroupPlan &group, const JobPlan &plan, Random &random);
 
 // What is wrong with a rank's result, nothing where every bit is right.

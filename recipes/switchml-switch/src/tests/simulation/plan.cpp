@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "plan.hpp"
 
+#include "job.hpp"
+
 namespace switchml::simulation {
 namespace {
 
@@ -23,6 +25,8 @@ JobPlan make_job(Random &random, const GroupPlan &group) {
     JobPlan plan{};
     const std::uint64_t most = std::uint64_t{group.packet_numel} * group.threads * 2 * (group.window + 1);
     plan.numel = random.chance(0.05) ? 0 : random.below(most) + 1;
+    // Exact sums, and shares of which one has an element too many for that.
+    if (random.chance(0.3)) plan.numel = random.below(std::uint64_t{group.threads} * (most_exact(group) + 1)) + 1;
     plan.dtype = random.chance(0.5) ? SWITCHML_FLOAT32 : SWITCHML_INT32;
     if (random.chance(0.02)) plan.odd_rank = static_cast<std::uint32_t>(random.below(group.num_workers));
     plan.non_finite = random.chance(0.05);
