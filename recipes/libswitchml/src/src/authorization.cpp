@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <fstream>
-#include <iterator>
 
 #include "error.hpp"
 
@@ -26,8 +25,10 @@ bool is_printable(const std::string &token) {
 
 std::string read_file(const std::string &variable, const std::string &path) {
     std::ifstream file(path, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) throw Error(SWITCHML_ECONFIG, variable + "='" + path + "' cannot be read");
+    std::string text;
+    for (char c = 0; file.get(c);) text += c;
+    if (!file.is_open() || file.bad())  // the latter of a folder
+        throw Error(SWITCHML_ECONFIG, variable + "='" + path + "' cannot be read");
     return text;
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 namespace switchml::softswitch {
@@ -42,8 +41,10 @@ std::string fault_of_session_token(const std::string &token) {
 
 std::string read_file(const std::string &option, const std::string &path) {
     std::ifstream file(path, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) throw std::runtime_error("cannot read " + path + " (" + option + ")");
+    std::string text;
+    for (char c = 0; file.get(c);) text += c;
+    if (!file.is_open() || file.bad())  // the latter of a folder
+        throw std::runtime_error("cannot read " + path + " (" + option + ")");
     return text;
 }
 

@@ -124,6 +124,21 @@ TEST(a_token_file_that_is_none_is_named_by_both_sides) {
     CHECK_MENTIONS(failure.what(), "SWITCHML_TOKEN_FILE='" + site.path("missing"));
 }
 
+TEST(a_folder_in_place_of_a_token_file_is_named_by_both_sides) {
+    Site site;
+    const std::string folder = site.path("");
+    const std::string command = SWITCHML_SWITCH_EXECUTABLE + (" --address " + private_address(1));
+    Process refused({"/bin/sh", "-c", "exec " + command + " --token-file '" + folder + "' 2>&1"});
+    const Exit exit = refused.wait();
+    CHECK_EQ(exit.code, 1);
+    CHECK_MENTIONS(exit.output, "cannot read " + folder + " (--token-file)");
+    Switch net;
+    site.set("SWITCHML_TOKEN_FILE", folder);
+    const OpenFailed failure = refusal(net);
+    CHECK_EQ(failure.status, SWITCHML_ECONFIG);
+    CHECK_MENTIONS(failure.what(), "SWITCHML_TOKEN_FILE='" + folder + "' cannot be read");
+}
+
 #ifdef SWITCHML_OPENSSL
 TEST(a_switch_with_a_certificate_is_verified) {
     Site site;
