@@ -174,6 +174,20 @@ TEST(a_switch_may_want_certificates_of_its_workers) {
     site.set("SWITCHML_TLS_KEY", site.path("worker.key"));
     check_reduces(net);
 }
+
+// Without an authority of its own gRPC trusts those of the system, whoever they sign for.
+TEST(a_file_without_an_authority_does_not_mean_those_of_the_system) {
+    Site site;
+    Authority(site, "ca").sign("switch");
+    Switch net({"--tls-cert", site.path("switch.pem"), "--tls-key", site.path("switch.key")});
+    site.set("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", site.path("ca.pem"));
+    for (const std::string &none : {site.write("empty", ""), site.write("blank", "\n")}) {
+        site.set("SWITCHML_TLS_CA", none);
+        const OpenFailed failure = refusal(net);
+        CHECK_EQ(failure.status, SWITCHML_ECONFIG);
+        CHECK_MENTIONS(failure.what(), "SWITCHML_TLS_CA='" + none + "'");
+    }
+}
 #endif
 
 // One after the other from the same addresses, which the end of the session leaves free.
