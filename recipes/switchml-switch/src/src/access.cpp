@@ -2,6 +2,7 @@
 #include "access.hpp"
 
 #include <optional>
+#include <stdexcept>
 
 namespace switchml::softswitch {
 namespace {
@@ -10,6 +11,14 @@ std::optional<std::string> entry(const grpc::ServerContext &context, const char 
     const auto found = context.client_metadata().find(key);
     if (found == context.client_metadata().end()) return std::nullopt;
     return std::string(found->second.data(), found->second.size());
+}
+
+// Without an authority no worker's certificate would do.
+std::string read_authorities(const std::string &path) {
+    std::string text = read_file("--tls-client-ca", path);
+    if (text.find("-----BEGIN ") == std::string::npos)
+        throw std::runtime_error(path + " (--tls-client-ca) holds no certificate in the PEM format");
+    return text;
 }
 
 }  // namespace
@@ -33,7 +42,7 @@ std::shared_ptr<grpc::ServerCredentials> make_credentials(const AccessOptions &o
                                               : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
     tls.pem_key_cert_pairs.push_back(
         {read_file("--tls-key", options.tls_key), read_file("--tls-cert", options.tls_cert)});
-    if (!options.tls_client_ca.empty()) tls.pem_root_certs = read_file("--tls-client-ca", options.tls_client_ca);
+    if (!options.tls_client_ca.empty()) tls.pem_root_certs = read_authorities(options.tls_client_ca);
     return grpc::SslServerCredentials(tls);
 }
 

@@ -175,6 +175,16 @@ TEST(a_switch_may_want_certificates_of_its_workers) {
     check_reduces(net);
 }
 
+TEST(a_switch_that_no_worker_could_satisfy_does_not_start) {
+    Site site;
+    Authority(site, "ca").sign("switch");
+    Process refused({SWITCHML_SWITCH_EXECUTABLE, "--address", private_address(1), "--controller-port", "0",
+                     "--tls-cert", site.path("switch.pem"), "--tls-key", site.path("switch.key"), "--tls-client-ca",
+                     site.write("empty", "")});
+    CHECK_EQ(refused.read_line(), "");
+    CHECK_EQ(refused.wait().code, 1);
+}
+
 // Without an authority of its own gRPC trusts those of the system, whoever they sign for.
 TEST(a_file_without_an_authority_does_not_mean_those_of_the_system) {
     Site site;
