@@ -25,13 +25,16 @@ inline std::uint32_t private_address(std::uint32_t last) {
     return 127U << 24 | (1 + pid % 250) << 16 | (pid / 250 % 250) << 8 | last;
 }
 
-class FakeController final : public switchml_proto::Session::Service, public switchml_proto::Sync::Service {
+class FakeController final : public switchml_proto::Session::Service,
+                             public switchml_proto::Sync::Service,
+                             public switchml_proto::Lease::Service {
   public:
-    explicit FakeController(std::uint32_t address) : address_(address) {
+    explicit FakeController(std::uint32_t address) : data_address(address), address_(address) {
         grpc::ServerBuilder builder;
         builder.AddListeningPort(wire::to_text(address) + ":0", grpc::InsecureServerCredentials(), &port_);
         builder.RegisterService(static_cast<switchml_proto::Session::Service *>(this));
         builder.RegisterService(static_cast<switchml_proto::Sync::Service *>(this));
+        builder.RegisterService(static_cast<switchml_proto::Lease::Service *>(this));
         server_ = builder.BuildAndStart();
         if (server_ == nullptr || port_ == 0) throw std::runtime_error("the fake controller cannot listen");
     }
@@ -39,8 +42,10 @@ class FakeController final : public switchml_proto::Session::Service, public swi
     std::string target() const { return wire::to_text(address_) + ":" + std::to_string(port_); }
 
     bool refuse = false;          // answer with zeros
+    std::uint32_t data_address;   // of the switch that it names
     std::uint32_t data_port = 0;  // 0: as published controllers, which do not say
-    std::string calls;            // in order: B barrier, V value broadcast, S session
+    std::uint32_t lease_ms = 0;   // likewise
+    std::string calls;            // in order: B barrier, V value broadcast, S session, E its end
     switchml_proto::UdpSessionRequest seen;
 
   private:
@@ -63,8 +68,15 @@ class FakeController final : public switchml_proto::Session::Service, public swi
         seen = *request;
         if (refuse) return grpc::Status::OK;
         response->set_session_id(request->session_id());
-        response->set_ipv4(address_);
+        response->set_ipv4(data_address);
         response->set_data_port(data_port);
+        response->set_lease_ms(lease_ms);
+        return grpc::Status::OK;
+    }
+
+    grpc::Status End(grpc::ServerContext *, const switchml_proto::LeaseRequest *request,
+                     switchml_proto::EndResponse *) override {
+        if (request->session_id() == seen.session_id()) calls += 'E';
         return grpc::Status::OK;
     }
 

@@ -3,11 +3,13 @@
 // Session set-up against a controller that behaves as published ones do.
 #include <cstdint>
 #include <string>
+#include <system_error>
 
 #include "controller_client.hpp"
 #include "error.hpp"
 #include "fake_switch.hpp"
 #include "local_address.hpp"
+#include "transport.hpp"
 #include "udp/endpoint.hpp"
 #include "udp/session.hpp"
 #include "wire/check.hpp"
@@ -88,6 +90,22 @@ TEST(zeros_are_a_refusal) {
     CHECK_EQ(error.status(), SWITCHML_EREFUSED);
     CHECK_MENTIONS(error.what(), controller.target());
     CHECK_MENTIONS(error.what(), "rank 0");
+}
+
+// As from 127.0.0.1 to a switch on another host; the system does not let a plain socket connect to this one.
+TEST(a_worker_that_cannot_reach_the_switch_gives_the_session_back) {
+    FakeController controller(private_address(1));
+    controller.data_address = 0xFFFFFFFF;
+    controller.lease_ms = 20000;
+    Settings settings = settings_for(controller);
+    settings.local_address = private_address(2);
+    try {
+        open_transport(settings);
+        throw check::Failed("no error came");
+    } catch (const std::system_error &error) {
+        CHECK_MENTIONS(error.what(), "255.255.255.255");
+    }
+    CHECK_EQ(controller.calls, "VSBBE");
 }
 
 TEST(the_session_id_carries_what_all_workers_must_share) {

@@ -69,10 +69,14 @@ Session open_session(const Settings &settings, const wire::Endpoint &first) {
         if (opens) client.barrier();
         client.barrier();
     } catch (const Error &) {
-        if (session.lease.count() > 0) client.end_lease(session.id);
+        give_back(session);
         throw;
     }
     return session;
+}
+
+void give_back(const Session &session) {
+    if (session.lease.count() > 0) session.controller->end_lease(session.id);
 }
 
 }  // namespace switchml::udp

@@ -38,4 +38,7 @@ struct Session {
 // differ from rank 0's).
 Session open_session(const Settings &settings, const wire::Endpoint &first);
 
+// Tells the switch that this worker will not use it, so that the others need not wait for a lease.
+void give_back(const Session &session);
+
 }  // namespace switchml::udp

@@ -75,14 +75,20 @@ class UdpTransport final : public Transport {
         // Bound before the session is asked for, so that a port in use does not disturb the other workers.
         std::vector<wire::UdpSocket> sockets = udp::bind_sockets(settings_, local);
         const udp::Session session = udp::open_session(settings_, local);
-        for (std::uint32_t thread = 0; thread < settings_.num_threads; ++thread) {
-            lines_.push_back(std::make_unique<Line>(*this, thread, std::move(sockets[thread]), session));
+        try {
+            for (std::uint32_t thread = 0; thread < settings_.num_threads; ++thread) {
+                lines_.push_back(std::make_unique<Line>(*this, thread, std::move(sockets[thread]), session));
+            }
+        } catch (...) {
+            udp::give_back(session);
+            throw;
         }
         try {
             lease_ = std::make_unique<udp::Lease>(session, liveness_,
                                                   [this](const std::string &reason) { lose_session(reason); });
             for (auto &line : lines_) line->thread = std::thread([this, &line] { serve(*line); });
         } catch (...) {
+            if (lease_ == nullptr) udp::give_back(session);
             stop({SWITCHML_ENOMEM, "cannot start a thread", nullptr});
             throw Error(SWITCHML_ENOMEM, "cannot start a thread; see the limit of processes (ulimit -u)");
         }
