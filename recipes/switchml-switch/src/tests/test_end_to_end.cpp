@@ -324,4 +324,17 @@ TEST(the_switch_counts_what_it_did) {
     CHECK_EQ(json_value(stats, "address"), private_address(2));
 }
 
+// As README.md says: 22 elements are the most that two workers sum exactly.
+TEST(few_floats_take_one_slot_and_more_take_two) {
+    for (const std::size_t numel : {1U, 22U, 23U}) {
+        Switch net;
+        {
+            Workers workers(net, 2);
+            const auto in = random_floats(2, numel);
+            check_sums(in, Reduction<float>(workers, in).wait());
+        }
+        CHECK_EQ(json_number(net.stop(), "slots_completed"), numel <= 22 ? 1U : 2U);
+    }
+}
+
 CHECK_MAIN()
