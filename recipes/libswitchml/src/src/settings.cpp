@@ -70,6 +70,25 @@ std::optional<Sourced> text_setting(const char *given, const char *field, const 
     return std::nullopt;
 }
 
+// As messages to the controller need it.
+bool is_utf8(const std::string &text) {
+    constexpr std::uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};  // by the number of further bytes
+    for (std::size_t i = 0; i < text.size();) {
+        const auto lead = static_cast<unsigned char>(text[i++]);
+        const unsigned more = lead < 0x80 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+        if ((lead >= 0x80 && lead < 0xC0) || lead >= 0xF8 || text.size() - i < more) return false;
+        std::uint32_t code = more == 0 ? lead : lead & (0x3FU >> more);
+        for (unsigned left = more; left > 0; --left) {
+            const auto next = static_cast<unsigned char>(text[i++]);
+            if ((next & 0xC0U) != 0x80U) return false;
+            code = code << 6 | (next & 0x3FU);
+        }
+        const bool surrogate = code >= 0xD800 && code < 0xE000;
+        if (code < kLeast[more] || code > 0x10FFFF || surrogate) return false;
+    }
+    return true;
+}
+
 struct HostPort {
     std::string host;
     std::uint16_t port;
@@ -116,6 +135,13 @@ void resolve_local_address(const switchml_config &config, const Environment &env
                     local->name + "='" + local->text + "', expected one of this host's IPv4 or IPv6 addresses");
     }
     settings.local_address = address;
+}
+
+void resolve_job_name(const switchml_config &config, const Environment &environment, Settings &settings) {
+    const auto name = text_setting(config.job_name, "job_name", "SWITCHML_JOB_NAME", environment);
+    if (!name) return;
+    if (!is_utf8(name->text)) throw Error(name->blame, name->name + " is not UTF-8");
+    settings.job_name = name->text;
 }
 
 bool resolve_switch(const char *variable, const Environment &environment) {
@@ -226,8 +252,7 @@ Settings resolve_settings(const switchml_config &given, const Environment &envir
     settings.job_timeout_ms =
         resolve(config.job_timeout_ms, {"job_timeout_ms", "SWITCHML_JOB_TIMEOUT_MS", 30000, 1, kMaxTimeoutMs});
     settings.segment_offload = resolve_switch("SWITCHML_SEGMENT_OFFLOAD", environment);
-    if (const auto name = text_setting(config.job_name, "job_name", "SWITCHML_JOB_NAME", environment))
-        settings.job_name = name->text;
+    resolve_job_name(config, environment, settings);
     resolve_access(environment, settings);
     check_threads(settings);
     return settings;

@@ -177,6 +177,19 @@ TEST(wrong_fields_of_the_struct_are_the_callers_fault) {
     refused(with([](auto &c) { c.struct_size = 8; }), {}, SWITCHML_EINVAL, "struct_size");
 }
 
+TEST(a_jobs_name_is_text_that_messages_can_carry) {
+    for (const char *name : {"job 7", "\x7F", "\xC2\x80\xDF\xBF", "\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF",
+                             "\xF0\x90\x80\x80\xF4\x8F\xBF\xBF"})
+        CHECK_EQ(resolve(base(), {{"SWITCHML_JOB_NAME", name}}).job_name, name);
+    for (const char *name : {"\x80", "caf\xE9", "\xC3", "\xC1\xBF", "\xE0\x9F\xBF", "\xE2\x82", "\xED\xA0\x80",
+                             "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80", "\xFF"}) {
+        refused(base(), {{"SWITCHML_JOB_NAME", name}}, SWITCHML_ECONFIG, "SWITCHML_JOB_NAME");
+        switchml_config config = base();
+        config.job_name = name;
+        refused(config, {}, SWITCHML_EINVAL, "switchml_config.job_name");
+    }
+}
+
 TEST(certificates_come_from_the_environment) {
     const Settings settings = resolve(base(), {{"SWITCHML_TOKEN_FILE", "/token"},
                                                {"SWITCHML_SESSION_TOKEN_FILE", "/job-token"},
