@@ -9,7 +9,12 @@
 namespace switchml {
 namespace {
 
-using Clock = std::chrono::system_clock;  // what gRPC's deadlines are made of
+using Clock = std::chrono::steady_clock;
+
+// gRPC's deadlines are made of a clock that may be set while the session opens: only as a call begins.
+std::chrono::system_clock::time_point from_now(std::chrono::nanoseconds limit) {
+    return std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(limit);
+}
 
 constexpr std::chrono::milliseconds kFarewell{500};  // closing must not wait for a switch that died
 
@@ -65,7 +70,7 @@ void ControllerClient::connect() {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetServiceConfigJSON(kRetries);
     channel_ = grpc::CreateCustomChannel(target_, make_credentials(settings_), arguments);
-    if (!channel_->WaitForConnected(connect_deadline_)) {
+    if (!channel_->WaitForConnected(from_now(connect_deadline_ - Clock::now()))) {
         throw Error(SWITCHML_EUNREACHABLE,
                     "the switch controller at " + target_ + " did not answer within " +
                         std::to_string(settings_.connect_timeout_ms) +
@@ -137,7 +142,7 @@ std::optional<switchml_proto::RenewResponse> ControllerClient::renew_lease(std::
     request.set_session_id(session_id);
     request.set_rank(settings_.rank);
     grpc::ClientContext context;
-    prepare(context, Clock::now() + limit);
+    prepare(context, limit);
     {
         const std::lock_guard lock(renewal_mutex_);
         if (no_renewals_) return std::nullopt;
@@ -162,19 +167,19 @@ void ControllerClient::end_lease(std::uint64_t session_id) {
     request.set_session_id(session_id);
     request.set_rank(settings_.rank);
     grpc::ClientContext context;
-    prepare(context, Clock::now() + kFarewell);
+    prepare(context, kFarewell);
     switchml_proto::EndResponse response;
     (void)lease_->End(&context, request, &response);  // a lease that is not ended runs out
 }
 
 std::unique_ptr<grpc::ClientContext> ControllerClient::make_context() const {
     auto context = std::make_unique<grpc::ClientContext>();
-    prepare(*context, deadline_);
+    prepare(*context, deadline_ - Clock::now());
     return context;
 }
 
-void ControllerClient::prepare(grpc::ClientContext &context, std::chrono::system_clock::time_point deadline) const {
-    context.set_deadline(deadline);
+void ControllerClient::prepare(grpc::ClientContext &context, std::chrono::nanoseconds limit) const {
+    context.set_deadline(from_now(limit));
     if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
     if (!session_token_.empty()) context.AddMetadata("switchml-session-token", session_token_);
 }

@@ -47,7 +47,7 @@ class ControllerClient {
 
   private:
     std::unique_ptr<grpc::ClientContext> make_context() const;
-    void prepare(grpc::ClientContext &context, std::chrono::system_clock::time_point deadline) const;
+    void prepare(grpc::ClientContext &context, std::chrono::nanoseconds limit) const;
     void check(const grpc::Status &status, const char *method) const;
     Error refusal(const grpc::ClientContext &context, const wire::IpAddress &local_address) const;
 
@@ -55,8 +55,8 @@ class ControllerClient {
     std::string target_;
     std::string authorization_;  // empty: no token
     std::string session_token_;  // likewise
-    std::chrono::system_clock::time_point connect_deadline_;
-    std::chrono::system_clock::time_point deadline_;
+    std::chrono::steady_clock::time_point connect_deadline_;
+    std::chrono::steady_clock::time_point deadline_;
     std::shared_ptr<grpc::Channel> channel_;
     std::unique_ptr<switchml_proto::Session::Stub> session_;
     std::unique_ptr<switchml_proto::Sync::Stub> sync_;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -47,6 +48,7 @@ class FakeController final : public switchml_proto::Session::Service,
     std::uint32_t lease_ms = 0;   // likewise
     std::string calls;            // in order: B barrier, V value broadcast, S session, E its end
     switchml_proto::UdpSessionRequest seen;
+    std::function<void()> on_broadcast;
 
   private:
     grpc::Status Barrier(grpc::ServerContext *, const switchml_proto::BarrierRequest *,
@@ -58,6 +60,7 @@ class FakeController final : public switchml_proto::Session::Service,
     grpc::Status Broadcast(grpc::ServerContext *, const switchml_proto::BroadcastRequest *request,
                            switchml_proto::BroadcastResponse *response) override {
         calls += 'V';
+        if (on_broadcast) on_broadcast();
         response->set_value(request->value());
         return grpc::Status::OK;
     }

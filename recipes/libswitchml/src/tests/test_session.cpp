@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Session set-up against a controller that behaves as published ones do.
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <system_error>
@@ -17,6 +22,19 @@
 using namespace switchml;
 using namespace switchml::udp;
 using namespace switchml::testing;
+
+namespace {
+
+std::atomic<time_t> seconds_set_forward{0};
+
+}  // namespace
+
+// Of the whole process: the system's clock, which may be set.
+extern "C" int clock_gettime(clockid_t clock, timespec *time) noexcept {
+    const auto status = static_cast<int>(syscall(SYS_clock_gettime, clock, time));
+    if (clock == CLOCK_REALTIME) time->tv_sec += seconds_set_forward;
+    return status;
+}
 
 namespace {
 
@@ -81,6 +99,14 @@ TEST(a_data_port_that_the_switch_names_is_used) {
     controller.data_port = 70000;
     CHECK_EQ(failure_of([&] { open_session(settings_for(controller), {private_address(2), 4000}); }).status(),
              SWITCHML_EREFUSED);
+}
+
+TEST(a_clock_that_is_set_while_the_session_opens_ends_nothing) {
+    FakeController controller(private_address(1));
+    controller.on_broadcast = [] { seconds_set_forward = 3600; };
+    open_session(settings_for(controller), {private_address(2), 4000});
+    seconds_set_forward = 0;
+    CHECK_EQ(controller.calls, "VSBB");
 }
 
 TEST(zeros_are_a_refusal) {
