@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // switchml-switch: starts the parts, says that they are ready, waits for a signal.
+#include <sys/resource.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -40,6 +42,14 @@ sigset_t block_signals() {
     return signals;
 }
 
+// Of files to the most that the system allows: a gRPC that finds none for a connection (1.51) never accepts another.
+void raise_limit() {
+    rlimit files{};
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);  // what is not granted stays as it was
+}
+
 // Returns when a signal has come; throws when the data plane failed.
 void wait_for_signal(const sigset_t &signals, DataPlane &plane) {
     const timespec interval{0, kWatchIntervalNs};
@@ -75,6 +85,7 @@ DataPlaneOptions data_plane_options(const Options &options) {
 
 void run(const Options &options) {
     const sigset_t signals = block_signals();
+    raise_limit();
     DataPlane plane(data_plane_options(options));
     std::unique_ptr<StatsFile> stats;
     if (!options.stats_file.empty()) stats = std::make_unique<StatsFile>(options.stats_file, plane);

@@ -3,6 +3,7 @@
 // Clients that ask too much of the controller get errors, and so do those that ask for what is others' and those that
 // wait for one that stops half-way; jobs go on.
 #include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "http_client.hpp"
 #include "jobs.hpp"
 #include "switchml.grpc.pb.h"
 
@@ -270,6 +272,22 @@ TEST(one_host_cannot_take_all_threads) {
         CHECK(served.wait_for(std::chrono::milliseconds(300)) == std::future_status::timeout);
     }
     served.get();
+}
+
+// As a login's or a service manager's limit of 1024 files would do for more connections than that.
+TEST(a_switch_takes_more_connections_than_its_first_limit_of_files) {
+    rlimit usual{};
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    const rlimit low{64, usual.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    const Switch net;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    const std::size_t colon = net.controller.find(':');
+    const wire::Endpoint controller{wire::IpAddress::parse(net.controller.substr(0, colon)).value(),
+                                    static_cast<std::uint16_t>(std::stoi(net.controller.substr(colon + 1)))};
+    std::vector<std::unique_ptr<HttpClient>> silent;
+    for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<HttpClient>(controller));
+    check_serves(net);
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }
