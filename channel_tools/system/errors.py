@@ -149,10 +149,6 @@ class CommandError(ChannelToolsError):
     exit_code = 13
 
 
-class CommandTimeoutError(CommandError):
-    """An external program was ended because it took too long."""
-
-
 class JobError(ChannelToolsError):
     """A scheduler's job ended before its command did: it was cancelled, ran out of time, or lost its node."""
 

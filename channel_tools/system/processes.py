@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.system.errors import CommandError, CommandTimeoutError
+from channel_tools.system.errors import CommandError
 from channel_tools.system.files import read_tail
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ class CommandResult:
     def tail(self) -> str:
         """The last lines that the command printed, for an error message."""
         return _last_lines(self.stderr.strip() or self.stdout)
+
+
+class CommandTimeoutError(CommandError):
+    """A program was ended because it took too long."""
 
 
 def run_command(

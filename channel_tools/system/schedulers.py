@@ -16,8 +16,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from channel_tools.system.errors import CommandError, CommandTimeoutError
-from channel_tools.system.processes import run_command
+from channel_tools.system.errors import CommandError
+from channel_tools.system.processes import CommandTimeoutError, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

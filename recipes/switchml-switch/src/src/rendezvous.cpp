@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous.hpp"
 
+#include <algorithm>
 #include <set>
 
 namespace switchml::softswitch {
@@ -8,8 +9,11 @@ namespace {
 
 // How late a caller's going is noticed; completion does not wait for it.
 constexpr std::chrono::milliseconds kCancellationPoll{5};
-// How long a complete broadcast waits for the news that one of its callers has gone.
+// How long a complete broadcast waits for the news that one of its callers has gone, and how long where one of them has
+// waited so much longer than the latest that it may well have given up.
 constexpr std::chrono::milliseconds kGrace{20};
+constexpr std::chrono::milliseconds kLongGrace{300};
+constexpr std::chrono::milliseconds kLongWait{500};
 
 Outcome failure(const std::string &reason) { return {Outcome::Kind::kFailed, 0, reason}; }
 
@@ -50,7 +54,10 @@ Outcome Rendezvous::wait(std::unique_lock<std::mutex> &lock, Group &group, std::
 // Asked by every waiting call after it found its own caller to be there still.
 void Rendezvous::complete_broadcast_when_due() {
     if (broadcast_.calls.empty() || broadcast_.calls.size() < broadcast_.num_workers) return;
-    if (Clock::now() - broadcast_.latest < kGrace) return;
+    const bool waited = std::any_of(broadcast_.calls.begin(), broadcast_.calls.end(), [this](const auto &entry) {
+        return broadcast_.latest - entry.second->since >= kLongWait;
+    });
+    if (Clock::now() - broadcast_.latest < (waited ? kLongGrace : kGrace)) return;
     settle(barrier_, failure("another session began"));
     broken_.clear();
     settle(broadcast_, {Outcome::Kind::kDone, broadcast_.value, {}});
@@ -94,7 +101,7 @@ Outcome Rendezvous::barrier(std::uint32_t num_workers, const Cancelled &cancelle
     const auto call = std::make_shared<Call>();
     call->rank = rank;
     barrier_.calls[key] = call;
-    barrier_.latest = Clock::now();
+    barrier_.latest = call->since;
     if (barrier_.calls.size() == num_workers) settle(barrier_, {});
     return wait(lock, barrier_, key, call, cancelled);
 }
@@ -119,7 +126,7 @@ Outcome Rendezvous::broadcast(const BroadcastCall &request, const Cancelled &can
     }
     place = call;
     broadcast_.left.erase(request.rank);
-    broadcast_.latest = Clock::now();
+    broadcast_.latest = call->since;
     return wait(lock, broadcast_, request.rank, call, cancelled);
 }
 

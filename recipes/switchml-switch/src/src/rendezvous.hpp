@@ -61,6 +61,7 @@ class Rendezvous {
 
     struct Call {
         std::optional<std::uint32_t> rank;
+        Clock::time_point since = Clock::now();
         bool settled = false;
         Outcome outcome;
     };

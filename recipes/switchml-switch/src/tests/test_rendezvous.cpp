@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "rendezvous.hpp"
 #include "waiting_calls.hpp"
@@ -20,6 +22,8 @@ constexpr std::chrono::milliseconds kTimeout{200};
 
 // Callers as threads. A call "arrives" when it first asks whether its caller has gone.
 struct Meeting {
+    using Clock = std::chrono::steady_clock;
+
     Pending barrier(std::uint32_t workers, std::atomic<bool> &gone) {
         return start([this, workers, &gone](const Cancelled &poll) { return rendezvous.barrier(workers, poll); }, gone);
     }
@@ -135,6 +139,28 @@ TEST(a_root_waits_so_that_no_value_outlives_its_session) {
     Pending other = meeting.broadcast({0, 1, 2, 0});
     CHECK_EQ(ended(other).value, 78U);
     CHECK_EQ(ended(again).value, 78U);
+}
+
+// On a busy machine, where its successor's call may come first.
+TEST(the_news_that_a_caller_gave_up_may_come_late) {
+    Meeting meeting;
+    std::atomic<bool> latest_came{false};
+    Pending dead = meeting.start(
+        [&](const Cancelled &poll) {
+            std::optional<Meeting::Clock::time_point> since;
+            return meeting.rendezvous.broadcast({1, 0, 2, 0}, [&, since]() mutable {
+                poll();
+                if (!since && latest_came) since = Meeting::Clock::now();
+                return since && Meeting::Clock::now() - *since >= std::chrono::milliseconds(100);
+            });
+        },
+        meeting.never);
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // what it has waited
+    Pending worker = meeting.broadcast({0, 1, 2, 0});
+    latest_came = true;
+    expect(dead, Outcome::Kind::kCancelled);
+    Pending root = meeting.broadcast({2, 0, 2, 0});
+    for (Pending *pending : {&worker, &root}) CHECK_EQ(ended(*pending).value, 2U);
 }
 
 TEST(a_new_session_ends_the_waiting_of_an_older_one) {

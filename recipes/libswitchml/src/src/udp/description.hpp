@@ -3,8 +3,8 @@
 // What a worker takes a job to be, told to all others in the first packet of
 // each slice. Every worker writes its own two words and leaves the others' 0, so
 // that the switch's sum hands all descriptions to everybody: workers that differ
-// learn it from the same packet, whatever the switch. So do those of a
-// libswitchml before 1.2, which does not know of exact sums.
+// learn it from the same packet, whatever the switch. So do those whose
+// libswitchml does not know of exact sums.
 #pragma once
 
 #include <cstddef>
