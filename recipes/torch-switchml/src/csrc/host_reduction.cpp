@@ -19,6 +19,9 @@ using std::chrono::milliseconds;
 // wire's own limit it waits for the wire.
 constexpr milliseconds kLookPeriod(500);
 constexpr milliseconds kWireMargin(5000);
+// How long a host whose ranks differ stays, for other hosts to come to their job and learn why it fails; those that
+// come later find that a worker has gone.
+constexpr milliseconds kRefusalMargin(2000);
 // Looks at the doorbell before it sleeps: a microsecond or two, for processors may be fewer than ranks.
 constexpr int kSpins = 50;
 
@@ -88,6 +91,9 @@ void HostReduction::close() {
     board_->ring(board_->index());
     thread_.join();
     if (wire_) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        refused_everywhere_.wait_for(lock, kRefusalMargin, [this] { return !refusing_; });
+        lock.unlock();
         wire_->close();
     }
     board_->leave();
@@ -313,10 +319,25 @@ void HostReduction::report_difference(uint64_t step, Dtype dtype) {
     if (!wire_) {
         return;
     }
-    std::string reason;
     refused_.resize((kChunkNumel + 1) * kElementBytes);
-    others_know_.store(wire_->submit(refused_.data(), kChunkNumel + 1, dtype, &HostReduction::on_carried, this,
+    set_refusing(true);
+    std::string reason;
+    others_know_.store(wire_->submit(refused_.data(), kChunkNumel + 1, dtype, &HostReduction::on_refused, this,
                                      reason) == SWITCHML_OK);
+    if (!others_know_.load()) {
+        set_refusing(false);
+    }
+}
+
+void HostReduction::set_refusing(bool refusing) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    refusing_ = refusing;
+    refused_everywhere_.notify_all();
+}
+
+// Whatever came of it: the failure is known here.
+void HostReduction::on_refused(void *user, switchml_status, const char *) noexcept {
+    static_cast<HostReduction *>(user)->set_refusing(false);
 }
 
 void HostReduction::wait_for_news(uint32_t seen) {

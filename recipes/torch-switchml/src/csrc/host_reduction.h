@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -70,7 +71,9 @@ class HostReduction final : public Carrier {
     void add_part(const Job &job, const Step &step, uint64_t number);
     bool same_everywhere(uint64_t step) const;
     void report_difference(uint64_t step, Dtype dtype);
+    void set_refusing(bool refusing) noexcept;
     static void on_carried(void *user, switchml_status status, const char *message) noexcept;
+    static void on_refused(void *user, switchml_status status, const char *message) noexcept;
     void wait_for_news(uint32_t seen);
     void look_around();
     std::size_t find_lagging() const;
@@ -81,10 +84,12 @@ class HostReduction final : public Carrier {
     const std::unique_ptr<Carrier> wire_;
     const HostReductionOptions options_;
 
-    std::mutex mutex_;  // guards the three
+    std::mutex mutex_;  // guards the four
     std::deque<Job> arrived_;
     bool closing_ = false;
     bool failed_ = false;
+    bool refusing_ = false;  // a job that tells the other hosts of a difference is under way
+    std::condition_variable refused_everywhere_;
 
     // The thread's own.
     std::deque<Job> jobs_;  // accepted, and not ended
@@ -93,7 +98,7 @@ class HostReduction final : public Carrier {
     uint64_t next_chunk_ = 0;
     uint64_t submitted_ = 0;             // chunks handed on
     std::vector<const char *> sources_;  // of the part that is being added
-    std::vector<char> refused_;          // what a job travels in that no other host matches
+    std::vector<char> refused_;          // what that job travels in
     Clock::time_point last_progress_;
     Clock::time_point last_look_;
 

@@ -41,7 +41,15 @@ def test_reads_every_variable() -> None:
     assert settings.job_timeout_set
     assert settings.new_groups
     assert (settings.host_reduction, settings.host) == (False, "card 1")
-    assert settings.common["SWITCHML_HOST_REDUCTION"] == "off"
+
+
+@pytest.mark.parametrize("environ", [{}, {"SWITCHML_REQUIRE": "0", "SWITCHML_HOST_REDUCTION": "ON"}])
+def test_ranks_may_write_the_same_setting_in_different_words(environ: dict[str, str]) -> None:
+    assert read_settings(environ).common == {
+        "SWITCHML_HOST_REDUCTION": "1",
+        "SWITCHML_NEW_GROUPS": "0",
+        "SWITCHML_REQUIRE": "0",
+    }
 
 
 def test_defaults() -> None:

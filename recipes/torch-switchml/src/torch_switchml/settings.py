@@ -16,9 +16,6 @@ DEFAULT_LIBRARY = "libswitchml.so.1"
 # The name of the process group's backend, for scripts that ask for it: init_process_group("switchml").
 BACKEND_NAME = "switchml"
 
-# The ranks of a host must share alike, and a call that is an error must be one on all ranks.
-_COMMON_VARIABLES = ("SWITCHML_HOST_REDUCTION", "SWITCHML_NEW_GROUPS", "SWITCHML_REQUIRE")
-
 _ON = frozenset({"", "1", "on", "true", "yes"})
 _OFF = frozenset({"0", "off", "false", "no"})
 
@@ -48,7 +45,19 @@ class Settings:
     new_groups: bool
     host_reduction: bool
     host: str
-    common: dict[str, str]
+
+    @property
+    def common(self) -> dict[str, str]:
+        """What all ranks must have alike, by name, however they write it.
+
+        The ranks of a host must share alike, and a call that is an error must be one on all ranks.
+        """
+        switches = {
+            "SWITCHML_HOST_REDUCTION": self.host_reduction,
+            "SWITCHML_NEW_GROUPS": self.new_groups,
+            "SWITCHML_REQUIRE": self.require,
+        }
+        return {name: "1" if on else "0" for name, on in switches.items()}
 
     def stats_path(self, rank: int) -> Path | None:
         """The file this rank reports to, ``{rank}`` filled in; None where none is wanted."""
@@ -68,7 +77,6 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         new_groups=_read_switch(environ, "SWITCHML_NEW_GROUPS", default=False),
         host_reduction=_read_switch(environ, "SWITCHML_HOST_REDUCTION", default=True),
         host=environ.get("SWITCHML_HOST", ""),
-        common={name: environ.get(name, "") for name in _COMMON_VARIABLES},
     )
 
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
@@ -45,10 +46,16 @@ struct Meeting {
     std::atomic<int> go;
 };
 
-// One worker alone: what it sends comes back, unless it is told to keep it.
+// What the leader has: a wire that gives all back, one that does so late, one that never answers, or none as in a group
+// of one host.
+enum class Wire { kMirror, kLate, kSilent, kNone };
+
+constexpr std::chrono::milliseconds kLateness(500);
+
+// One worker alone: what it sends comes back.
 class Mirror final : public Carrier {
   public:
-    explicit Mirror(bool keeps = false) : keeps_(keeps), thread_([this] { serve(); }) {}
+    explicit Mirror(Wire wire) : wire_(wire), thread_([this] { serve(); }) {}
     ~Mirror() override { close(); }
 
     switchml_status submit(void *, uint64_t numel, Dtype, switchml_callback callback, void *user,
@@ -73,6 +80,7 @@ class Mirror final : public Carrier {
     }
 
     std::vector<uint64_t> sizes;
+    int answered = 0;  // jobs that were not aborted; to be read once it is closed
 
   private:
     struct Entry {
@@ -83,19 +91,24 @@ class Mirror final : public Carrier {
     void serve() {
         std::unique_lock<std::mutex> lock(mutex_);
         while (true) {
-            changed_.wait(lock, [this] { return closing_ || (!keeps_ && !jobs_.empty()); });
+            changed_.wait(lock, [this] { return closing_ || (wire_ != Wire::kSilent && !jobs_.empty()); });
+            if (wire_ == Wire::kLate) {
+                changed_.wait_for(lock, kLateness, [this] { return closing_.load(); });
+            }
             if (jobs_.empty()) {
                 return;
             }
             const Entry entry = jobs_.front();
             jobs_.pop_front();
+            const bool aborted = closing_;
+            answered += aborted ? 0 : 1;
             lock.unlock();
-            entry.callback(entry.user, closing_ ? SWITCHML_EABORTED : SWITCHML_OK, "closed");
+            entry.callback(entry.user, aborted ? SWITCHML_EABORTED : SWITCHML_OK, "closed");
             lock.lock();
         }
     }
 
-    const bool keeps_;
+    const Wire wire_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Entry> jobs_;
@@ -177,9 +190,6 @@ inline std::shared_ptr<HostBoard> meet(Meeting &meeting, std::size_t index, std:
     return board;
 }
 
-// What the leader has: a wire that gives all back, one that never answers, or none as in a group of one host.
-enum class Wire { kMirror, kSilent, kNone };
-
 // Runs the ranks as processes and returns how each ended, as waitpid says.
 inline std::vector<int> run_ranks(std::size_t size, const HostReductionOptions &options, Wire wire,
                                   const std::function<void(Rank &)> &body) {
@@ -192,7 +202,7 @@ inline std::vector<int> run_ranks(std::size_t size, const HostReductionOptions &
             Rank rank{meeting, index, size, nullptr};
             auto board = meet(meeting, index, size);
             const bool on_wire = index == 0 && wire != Wire::kNone;
-            std::unique_ptr<Mirror> mirror(on_wire ? new Mirror(wire == Wire::kSilent) : nullptr);
+            std::unique_ptr<Mirror> mirror(on_wire ? new Mirror(wire) : nullptr);
             rank.mirror = mirror.get();
             rank.reduction = std::make_unique<HostReduction>(std::move(board), std::move(mirror), options);
             body(rank);

@@ -233,6 +233,14 @@ void other_numel_is_named(Rank &rank) {
     }
 }
 
+// They may submit their job only after this host has failed.
+void other_hosts_learn_of_a_difference(Rank &rank) {
+    const uint64_t numel = rank.index == 1 ? 100 : 3;
+    check_failed(rank, numel, Dtype::kFloat32, SWITCHML_EMISMATCH, "rank 11: 100 float32 elements as job 0");
+    rank.reduction->close();
+    CHECK(rank.mirror == nullptr || rank.mirror->answered == 1);
+}
+
 void other_dtype_is_named(Rank &rank) {
     const Dtype dtype = rank.index == 1 ? Dtype::kInt32 : Dtype::kFloat32;
     check_failed(rank, 70'000, dtype, SWITCHML_EMISMATCH, "rank 11: 70000 int32 elements as job 0");
@@ -316,6 +324,7 @@ const std::map<std::string, Test> &tests() {
         {"a_job_waits_for_no_later_one", {3, &a_job_waits_for_no_later_one}},
         {"the_wires_jobs_tell_where_ours_end", {2, &the_wires_jobs_tell_where_ours_end}},
         {"other_numel_is_named", {3, &other_numel_is_named}},
+        {"other_hosts_learn_of_a_difference", {2, &other_hosts_learn_of_a_difference, 60'000, Wire::kLate}},
         {"other_dtype_is_named", {3, &other_dtype_is_named}},
         {"a_killed_rank_is_named", {4, [](Rank &rank) { killed(rank, 3); }, 60'000, Wire::kMirror, 3}},
         {"a_killed_leader_is_named", {4, [](Rank &rank) { killed(rank, 0); }, 60'000, Wire::kMirror, 0}},
