@@ -48,18 +48,19 @@ StatsFile::~StatsFile() {
 }
 
 void StatsFile::write() {
-    const std::lock_guard lock(write_mutex_);
     std::string text = to_json(plane_.counters()) + "\n";
     if (text == written_) return;
     replace_file(path_, text);
     written_ = std::move(text);
+    failed_ = false;
 }
 
 void StatsFile::refresh() noexcept {
+    const std::lock_guard lock(write_mutex_);
     try {
         write();
     } catch (const std::exception &error) {
-        std::fprintf(stderr, "switchml-switch: %s\n", error.what());
+        if (!std::exchange(failed_, true)) std::fprintf(stderr, "switchml-switch: %s\n", error.what());
     }
 }
 

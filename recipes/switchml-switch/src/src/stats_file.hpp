@@ -22,17 +22,18 @@ class StatsFile {
     StatsFile &operator=(const StatsFile &) = delete;
 
     // Writes if anything changed. What goes wrong (a full disk) is said on standard
-    // error; it must not stop the switch.
+    // error, once until it works again; it must not stop the switch.
     void refresh() noexcept;
 
   private:
-    void write();
+    void write();  // under write_mutex_
     void serve();
 
     const std::string path_;
     DataPlane &plane_;
     std::mutex write_mutex_;
-    std::string written_;  // guarded by write_mutex_
+    std::string written_;  // guarded by write_mutex_, as is the next
+    bool failed_ = false;  // the latest writing, as was said
     std::mutex mutex_;
     std::condition_variable stop_requested_;
     bool stopping_ = false;
