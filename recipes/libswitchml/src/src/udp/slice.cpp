@@ -86,6 +86,7 @@ void Slice::prefetch_after(std::uint32_t data_unit) const {
 }
 
 Exponents Slice::exponents_at(std::uint32_t data_unit) const {
+    if (data_unit >= data_units_) return {kLowestExponent, kPlain};
     const float *from = static_cast<const float *>(data_.in) + std::uint64_t{data_unit} * packet_numel_;
     prefetch_after(data_unit);
     return exponents_of(wire::value_kernels().max_magnitude(from, numel_at(data_unit)));
@@ -126,19 +127,16 @@ void Slice::build(std::uint32_t unit, std::uint8_t *packet) const {
         std::memset(values + 4 * std::size_t{filled}, 0, 4 * std::size_t{packet_numel_ - filled});
     }
     if (is_float()) {
-        const Exponents exponents = exponents_of_unit(unit, values);
+        const Exponents exponents = data_.job.exact ? add_exact_values(values) : exponents_at(unit);
         header.e0 = exponents.e0;
         header.e1 = exponents.e1;
     }
     wire::encode(header, packet);
 }
 
-Exponents Slice::exponents_of_unit(std::uint32_t unit, std::uint8_t *values) const {
-    if (data_.job.exact) {
-        const bool finite = write_exact(static_cast<const float *>(data_.in), data_.numel, values + described_bytes());
-        return {kLowestExponent, finite ? kPlain : kNonFinite};
-    }
-    return unit < data_units_ ? exponents_at(unit) : Exponents{kLowestExponent, kPlain};
+Exponents Slice::add_exact_values(std::uint8_t *values) const {
+    const bool finite = write_exact(static_cast<const float *>(data_.in), data_.numel, values + described_bytes());
+    return {kLowestExponent, finite ? kPlain : kNonFinite};
 }
 
 void Slice::take_float(std::uint32_t data_unit, const std::uint8_t *values) {
