@@ -26,14 +26,14 @@ class StatsFile {
     void refresh() noexcept;
 
   private:
-    void write();  // under write_mutex_
+    void write();  // under write_mutex_ once the thread runs
     void serve();
 
     const std::string path_;
     DataPlane &plane_;
     std::mutex write_mutex_;
     std::string written_;  // guarded by write_mutex_, as is the next
-    bool failed_ = false;  // the latest writing, as was said
+    bool failed_ = false;  // whether the latest writing failed, which has been said
     std::mutex mutex_;
     std::condition_variable stop_requested_;
     bool stopping_ = false;

@@ -92,7 +92,7 @@ void HostReduction::close() {
     thread_.join();
     if (wire_) {
         std::unique_lock<std::mutex> lock(mutex_);
-        refused_everywhere_.wait_for(lock, kRefusalMargin, [this] { return !refusing_; });
+        refusal_ended_.wait_for(lock, kRefusalMargin, [this] { return !refusing_; });
         lock.unlock();
         wire_->close();
     }
@@ -332,7 +332,7 @@ void HostReduction::report_difference(uint64_t step, Dtype dtype) {
 void HostReduction::set_refusing(bool refusing) noexcept {
     const std::lock_guard<std::mutex> lock(mutex_);
     refusing_ = refusing;
-    refused_everywhere_.notify_all();
+    refusal_ended_.notify_all();
 }
 
 // Whatever came of it: the failure is known here.

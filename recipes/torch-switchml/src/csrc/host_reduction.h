@@ -89,7 +89,7 @@ class HostReduction final : public Carrier {
     bool closing_ = false;
     bool failed_ = false;
     bool refusing_ = false;  // a job that tells the other hosts of a difference is under way
-    std::condition_variable refused_everywhere_;
+    std::condition_variable refusal_ended_;
 
     // The thread's own.
     std::deque<Job> jobs_;  // accepted, and not ended
@@ -98,7 +98,7 @@ class HostReduction final : public Carrier {
     uint64_t next_chunk_ = 0;
     uint64_t submitted_ = 0;             // chunks handed on
     std::vector<const char *> sources_;  // of the part that is being added
-    std::vector<char> refused_;          // what that job travels in
+    std::vector<char> refused_;          // what the job of a difference travels in
     Clock::time_point last_progress_;
     Clock::time_point last_look_;
 

@@ -48,9 +48,9 @@ class Settings:
 
     @property
     def common(self) -> dict[str, str]:
-        """What all ranks must have alike, by name, however they write it.
+        """The settings that must mean the same on all ranks, as "1" or "0" by name.
 
-        The ranks of a host must share alike, and a call that is an error must be one on all ranks.
+        The ranks of a host share memory all together or not at all, and a call that is an error is one on all ranks.
         """
         switches = {
             "SWITCHML_HOST_REDUCTION": self.host_reduction,

@@ -88,7 +88,7 @@ class Slice {
     bool is_float() const noexcept { return data_.job.dtype == SWITCHML_FLOAT32; }
     std::size_t described_bytes() const noexcept { return 4 * std::size_t{kDescriptionWords} * num_workers_; }
     bool has_data(std::uint32_t unit) const noexcept { return unit >= lead_ && unit - lead_ < data_units_; }
-    // Behind the description.
+    // Writes them behind the description, and says with which exponents the packet goes.
     Exponents add_exact_values(std::uint8_t *values) const;
     void check_description(const std::uint8_t *values) const;
     void take_exact(const wire::Header &header, const std::uint8_t *values) const;
