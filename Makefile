@@ -64,6 +64,7 @@ SWITCH   := recipes/switchml-switch/src
 NEEDS_GRPC := $(SWITCHML)/src/controller_access.cpp $(SWITCHML)/src/controller_client.cpp $(SWITCHML)/src/udp/lease.cpp $(SWITCHML)/src/udp/session.cpp \
   $(SWITCH)/src/access.cpp $(SWITCH)/src/controller.cpp $(SWITCH)/src/main.cpp $(SWITCH)/src/session_request.cpp
 lint-cpp: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tidy]'
 	$(BIN)/clang-tidy --quiet $(filter-out $(NEEDS_GRPC), $(wildcard $(SWITCHML)/src/*.cpp $(SWITCHML)/src/udp/*.cpp \
 	  $(SWITCHML)/wire/*.cpp $(SWITCH)/src/*.cpp)) -- -std=c++17 -DSWITCHML_VERSION='"1"' \
 	  -I$(SWITCHML)/include -I$(SWITCHML)/src -I$(SWITCHML)/wire -I$(SWITCHML)
