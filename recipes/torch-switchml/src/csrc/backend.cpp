@@ -81,9 +81,16 @@ void SwitchMLBackend::count_left(Collective collective) const {
     }
 }
 
-SwitchMLBackend::WorkPtr SwitchMLBackend::delegate(const Tensors &tensors, const c10d::ReduceOp &op) {
-    return session_->submit(tensors, *wire_dtype_of(tensors.front().scalar_type()), reduction_of(op),
-                            getSequenceNumberForGroup(), named_ ? kTitleAsNamed : kTitleAsGloo);
+// The one of a call where it has one, else what setTimeout() said last; 0 means none, as to gloo.
+CallLimits::Limit SwitchMLBackend::limit_of(std::chrono::milliseconds timeout) const {
+    const std::chrono::milliseconds limit = timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout;
+    return limit.count() > 0 ? CallLimits::Limit(limit) : std::nullopt;
+}
+
+SwitchMLBackend::WorkPtr SwitchMLBackend::delegate(const Tensors &tensors, const c10d::AllreduceOptions &opts) {
+    return session_->submit(tensors, *wire_dtype_of(tensors.front().scalar_type()),
+                            {reduction_of(opts.reduceOp), getSequenceNumberForGroup(),
+                             named_ ? kTitleAsNamed : kTitleAsGloo, limit_of(opts.timeout)});
 }
 
 SwitchMLBackend::WorkPtr SwitchMLBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) {
@@ -92,7 +99,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::allreduce(Tensors &tensors, const c10d
         fall_back(*reason);
         return leave(tensors, [&] { return inner_->allreduce(tensors, opts); });
     }
-    return delegate(tensors, opts.reduceOp);
+    return delegate(tensors, opts);
 }
 
 SwitchMLBackend::WorkPtr SwitchMLBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts) {
@@ -107,7 +114,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::allreduce_coalesced(Tensors &tensors,
         fall_back(*reason);
         return leave(tensors, [&] { return inner_->allreduce_coalesced(tensors, opts); });
     }
-    return delegate(tensors, opts.reduceOp);
+    return delegate(tensors, opts);
 }
 
 SwitchMLBackend::WorkPtr SwitchMLBackend::barrier(const c10d::BarrierOptions &opts) {
@@ -273,7 +280,10 @@ bool SwitchMLBackend::supportsTimeEstimation() const { return inner_->supportsTi
 #endif
 
 #if TORCH_SWITCHML_SINCE(9)
-void SwitchMLBackend::setTimeout(std::chrono::milliseconds timeout) { inner_->setTimeout(timeout); }
+void SwitchMLBackend::setTimeout(std::chrono::milliseconds timeout) {
+    timeout_.store(timeout);
+    inner_->setTimeout(timeout);
+}
 
 c10::intrusive_ptr<c10d::Backend::Options> SwitchMLBackend::getBackendOptions() { return inner_->getBackendOptions(); }
 

@@ -7,6 +7,7 @@
 // of PyTorch a function came, read from its headers 2.5 to 2.13.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -124,13 +125,15 @@ class SwitchMLBackend : public c10d::Backend {
     // the same memory is that of the call. Messages have none, as with NCCL.
     template <typename Call>
     WorkPtr leave(const Tensors &tensors, Call call);
-    WorkPtr delegate(const Tensors &tensors, const c10d::ReduceOp &op);
+    CallLimits::Limit limit_of(std::chrono::milliseconds timeout) const;
+    WorkPtr delegate(const Tensors &tensors, const c10d::AllreduceOptions &opts);
 
     const bool named_;
     bool required_ = false;
     c10::intrusive_ptr<c10d::Backend> inner_;
     const std::shared_ptr<Counters> counters_;
     std::shared_ptr<Session> session_;
+    std::atomic<std::chrono::milliseconds> timeout_{std::chrono::milliseconds(0)};  // of setTimeout(); 0: none
 };
 
 }  // namespace torch_switchml

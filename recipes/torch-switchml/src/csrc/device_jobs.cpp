@@ -70,15 +70,19 @@ void Session::Feeding::run() noexcept {
 
 // Those ahead of it never wait for this thread: they have passed it.
 void Session::feed(std::unique_ptr<Job> job) noexcept {
-    std::string broken;
+    std::optional<std::string> broken;
     {
         std::unique_lock<std::mutex> lock(jobs_mutex_);
         Access &access = pending_.at(job->number);
-        settled_.wait(lock, [&] { return !has_to_wait(access, job->number); });
-        broken.swap(access.broken);
+        settled_.wait(lock, [&] { return failure_ || !has_to_wait(access, job->number); });
+        if (!access.broken.empty()) {
+            broken = "what it was to add up is not there: " + access.broken;
+        } else if (has_to_wait(access, job->number)) {
+            broken = *failure_;
+        }
     }
-    if (!broken.empty()) {
-        fail_copy(*job, backend_error("what it was to add up is not there: " + broken));
+    if (broken) {
+        fail_copy(*job, backend_error(*broken));
         run_on_pool(std::move(job));
         return;
     }
@@ -174,7 +178,7 @@ bool Session::close_part(Job &job) noexcept { return job.open_parts.fetch_sub(1)
 // The other ranks' sums would lack what this one cannot send: none may follow.
 void Session::fail_copy(Job &job, std::exception_ptr error) noexcept {
     try {
-        const std::string reason = failure().value_or(job.describe() + " failed: " + message_of(error));
+        const std::string reason = job.describe() + " failed: " + failure().value_or(message_of(error));
         fail(reason);
         error = backend_error(reason);
     } catch (...) {

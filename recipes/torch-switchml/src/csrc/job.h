@@ -41,6 +41,7 @@ struct Session::Job final : Transfer {
     bool is_copy = false;  // `wire` or `flat` is, of the tensors
     std::shared_ptr<const Memory> memory;
     uint64_t number = 0;  // among the session's calls
+    CallLimits::Limit limit;
 
     // Of a device's tensors alone:
     std::shared_ptr<DeviceLane> lane;

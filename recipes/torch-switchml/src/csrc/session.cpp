@@ -88,7 +88,8 @@ Session::Session(std::shared_ptr<Library> library, std::shared_ptr<Counters> cou
       owner_(getpid()),
       on_closed_(std::move(on_closed)),
       pool_(std::make_unique<CompletionPool>()),
-      feeder_(std::make_unique<CompletionPool>(1)) {}
+      feeder_(std::make_unique<CompletionPool>(1)),
+      limits_(std::make_unique<CallLimits>([this](auto limit) { end_for_limit(limit); })) {}
 
 Session::~Session() { close(); }
 
@@ -133,11 +134,11 @@ void Session::open_carrier(const std::function<void()> &check_signals) {
 }
 
 c10::intrusive_ptr<c10d::Work> Session::submit(const std::vector<at::Tensor> &tensors, Dtype wire,
-                                               const Reduction &reduction, uint64_t sequence_number,
-                                               const char *title) {
-    auto job = std::make_unique<Job>(shared_from_this(), tensors, wire, reduction);
+                                               const CallOptions &options) {
+    auto job = std::make_unique<Job>(shared_from_this(), tensors, wire, options.reduction);
     const c10::Device device = tensors.front().device();
-    job->work = c10::make_intrusive<DelegatedWork>(options_.rank, tensors, sequence_number, title);
+    job->work = c10::make_intrusive<DelegatedWork>(options_.rank, tensors, options.sequence_number, options.title);
+    job->limit = options.limit;
     if (!device.is_cpu()) {
         use_lane(*job, device);
     } else if (!has_to_wait(job->access())) {
@@ -146,6 +147,9 @@ c10::intrusive_ptr<c10d::Work> Session::submit(const std::vector<at::Tensor> &te
     c10::intrusive_ptr<c10d::Work> work = job->work;
     const std::lock_guard<std::mutex> lock(entry_mutex_);
     check_usable();
+    if (job->limit) {
+        limits_->start();
+    }
     if (!job->wire.defined() || feeder_->busy()) {
         hand_to_feeder(std::move(job));
     } else {
@@ -181,6 +185,12 @@ void Session::enter(Job &job) {
         counters_->count_copied();
     }
     job.number = enter(job.access());
+    try {
+        limits_->begin(job.number, job.limit);
+    } catch (...) {
+        settle(job.number);
+        throw;
+    }
 }
 
 // For one of the calls before that of this number. With jobs_mutex_ held.
@@ -195,6 +205,7 @@ bool Session::has_to_wait(const Access &access) const {
 }
 
 void Session::settle(uint64_t number) noexcept {
+    limits_->end(number);
     const std::lock_guard<std::mutex> lock(jobs_mutex_);
     pending_.erase(number);
     settled_.notify_all();
@@ -346,6 +357,13 @@ void Session::fail(const std::string &reason) noexcept {
     } catch (const std::bad_alloc &) {
         failure_.emplace();  // no reason is better than no failure
     }
+    settled_.notify_all();
+}
+
+// The other ranks are told at once: this one may live on and hold its lease.
+void Session::end_for_limit(std::chrono::milliseconds limit) {
+    abort("an allreduce had no result within its time limit of " + std::to_string(limit.count()) + " ms");
+    carrier_->close();
 }
 
 void Session::complete(Job &job) noexcept {
@@ -426,12 +444,14 @@ void Session::close() {
     if (owner_ != getpid()) {
         (void)pool_.release();  // their threads exist in the parent only
         (void)feeder_.release();
+        (void)limits_.release();
         (void)new auto(std::move(lanes_));  // nor can it wait for the parent's streams
         (void)carrier_.release();
         return;
     }
     drain();
     feeder_->stop();
+    limits_->stop();
     if (carrier_) {  // else it never opened
         carrier_->close();
     }

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -20,6 +21,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "call_limits.h"
 #include "carrier.h"
 #include "completion_pool.h"
 #include "counters.h"
@@ -51,6 +53,14 @@ struct Reduction {
     bool average = false;          // over the ranks, after
 };
 
+// What an allreduce is to be, beside its tensors.
+struct CallOptions {
+    Reduction reduction;
+    uint64_t sequence_number = 0;
+    const char *title = nullptr;  // for the profiler; outlives the work
+    CallLimits::Limit limit;      // beside the session's own
+};
+
 class Session : public std::enable_shared_from_this<Session> {
   public:
     // Opens the session and blocks until every worker is in or the library's
@@ -73,11 +83,11 @@ class Session : public std::enable_shared_from_this<Session> {
     // calls, and take what the calls before them over the same memory left there.
     // Tensors that are not one contiguous buffer of the wire's type go
     // through a copy rather than to the wrapped backend, because another rank's
-    // may be contiguous. `title` names the work for the profiler. Throws
-    // c10::DistBackendError when the session failed before or is closed; a job
-    // that fails later fails its work.
+    // may be contiguous. Throws c10::DistBackendError when the session failed
+    // before or is closed; a job that fails later, also by its time limit, fails
+    // its work and the session.
     c10::intrusive_ptr<c10d::Work> submit(const std::vector<at::Tensor> &tensors, Dtype wire,
-                                          const Reduction &reduction, uint64_t sequence_number, const char *title);
+                                          const CallOptions &options);
 
     // For calls of the wrapped backend, which takes its tensors at the call: waits
     // until no job has any of `memory` still to write, and has the calling thread's
@@ -148,6 +158,7 @@ class Session : public std::enable_shared_from_this<Session> {
     void record_end(Transfer &transfer, switchml_status status, const char *message) noexcept;
     void fail_for_want_of_a_thread(Transfer &transfer) noexcept;
     void fail(const std::string &reason) noexcept;
+    void end_for_limit(std::chrono::milliseconds limit);
     void complete(Job &job) noexcept;
 
     // Tensors of devices: device_jobs.cpp.
@@ -174,6 +185,7 @@ class Session : public std::enable_shared_from_this<Session> {
     // Waits for devices' copies, and for calls over the same memory, and hands the
     // jobs on in the callers' order; idle where there are neither.
     std::unique_ptr<CompletionPool> feeder_;
+    std::unique_ptr<CallLimits> limits_;
     std::mutex lanes_mutex_;
     std::unordered_map<c10::Device, std::shared_ptr<DeviceLane>> lanes_;
 

@@ -102,6 +102,11 @@ bool BarrierWork::wait(std::chrono::milliseconds timeout) {
     return barrier_->wait(left());
 }
 
+std::vector<at::Tensor> BarrierWork::result() {
+    TORCH_CHECK(isCompleted(), "Work needs to be completed before calling result().");
+    return barrier_->result();
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> BarrierWork::getFuture() {
     const auto barrier = barrier_->getFuture();
     c10::List<c10::intrusive_ptr<c10::ivalue::Future>> all(c10::FutureType::create(barrier->elementType()));

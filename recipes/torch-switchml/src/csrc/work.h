@@ -51,6 +51,7 @@ class BarrierWork : public c10d::Work {
     bool isSuccess() const override;
     std::exception_ptr exception() const override;
     bool wait(std::chrono::milliseconds timeout) override;
+    std::vector<at::Tensor> result() override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     uint64_t getSequencenumber() const override;
 

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -242,3 +243,48 @@ def group_timeout() -> Value:
         return {"error": error}
     store.wait(["scenario/over"], timedelta(seconds=60))  # alive, and takes no part
     return {}
+
+
+def time_limit_of_a_call() -> Value:
+    """Rank 0 alone submits what has a limit: in the call, or for all calls from now on, or of what waits for gloo."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    group = dist.group.WORLD
+    store = dist.distributed_c10d._get_default_store()
+    if os.environ["SCENARIO_LIMIT"] == "later" and not hasattr(group, "set_timeout"):
+        return None
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=30)
+    group.allreduce([ones()], options).wait()  # both ranks come to this one
+    if RANK == 0:
+        tensor = ones()
+        if os.environ["SCENARIO_LIMIT"] == "later":
+            group.set_timeout(timedelta(seconds=1))
+            options = dist.AllreduceOptions()
+        else:
+            options.timeout = timedelta(seconds=1)
+        if os.environ["SCENARIO_LIMIT"] == "behind gloo":
+            dist.all_reduce(tensor, op=dist.ReduceOp.MAX, async_op=True)
+        error = error_of(group.allreduce([tensor], options).wait)
+        after = error_of(lambda: dist.all_reduce(ones()))
+        store.set("scenario/over", "1")
+        store.wait(["scenario/told"], timedelta(seconds=60))  # lives on
+        return {"error": error, "after": after}
+    store.wait(["scenario/over"], timedelta(seconds=60))
+    # what rank 0 sent of the first is there, and right
+    error = error_of(lambda: [dist.all_reduce(ones()), dist.all_reduce(ones())])
+    store.set("scenario/told", "1")
+    return {"error": error}
+
+
+def time_limit_behind_another_call() -> Value:
+    """Rank 1 comes to both calls when the second one's limit has long passed since rank 0 submitted it."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=3)
+    if RANK == 1:
+        time.sleep(4)
+    works = [dist.all_reduce(ones(), async_op=True), dist.group.WORLD.allreduce([ones()], options)]
+    for work in works:
+        work.wait()
+    dist.destroy_process_group()
+    return {"failure": stats()["failure"]}

@@ -88,6 +88,23 @@ def test_group_timeout_bounds_a_job(launcher: Launcher) -> None:
     assert_failed(waiting["error"], "SwitchML allreduce of 10 float32 elements failed", within_s=2 + 8)
 
 
+@pytest.mark.parametrize("limit", ["of the call", "later", "behind gloo"])
+def test_time_limit_of_a_call_ends_it_on_all(short_lease_launcher: Launcher, limit: str) -> None:
+    """Long before the group's own, which is another."""
+    waiting, other = values(short_lease_launcher.run("time_limit_of_a_call", environment={"SCENARIO_LIMIT": limit}))
+    if waiting is None:
+        pytest.skip("in this PyTorch a group keeps its first time limit")
+    what = "an allreduce had no result within its time limit of 1000 ms"
+    assert_failed(waiting["error"], f"SwitchML allreduce of 10 float32 elements failed: {what}", within_s=1 + 8)
+    assert_failed(waiting["after"], f"the session of the process group failed before ({what})", within_s=1)
+    assert_failed(other["error"], "SwitchML allreduce of 10 float32 elements failed: ", within_s=20)
+
+
+def test_time_limit_of_a_call_does_not_count_those_before_it(launcher: Launcher) -> None:
+    for value in values(launcher.run("time_limit_behind_another_call")):
+        assert value == {"failure": None}
+
+
 def test_exit_without_destroy_ends_pending_jobs_first(launcher: Launcher) -> None:
     for result in launcher.run("no_destroy"):
         assert result.code == 0, result.stderr
