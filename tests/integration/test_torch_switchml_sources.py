@@ -40,7 +40,8 @@ def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
     heavy = bool(os.environ.get(HEAVY_VARIABLE))  # then all of PyTorch's own tests of process groups too
     result = run_command(
         [
-            *(prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider", "--switchml", "real"),
+            # two at a time: more than half of a test is waiting, and all of them would be the longest of all files
+            *(prefix / "bin" / "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--switchml", "real"),
             *("--pytorch-tests", "all" if heavy else "chosen"),
         ],
         cwd=sources,

@@ -8,6 +8,7 @@ is built only where ``CHANNEL_TOOLS_TEST_HEAVY`` is set.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,12 +88,13 @@ def install_stack(settings: Settings, channel: Path, prefix: Path, stack: str) -
 
 
 def install_pytest(prefix: Path, variables: Mapping[str, str]) -> None:
-    """pytest, for the tests that a plugin's sources have; skips the test where it cannot be installed.
+    """pytest and pytest-xdist, for the tests that a plugin's sources have; skips where they cannot be installed.
 
     ``variables`` are those of the activated environment. Most modules are never imported, so none is compiled before.
     """
     command = [str(prefix / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
-    wanted = [f"pytest=={pytest.__version__}", "expecttest"]
+    wanted = [f"{name}=={importlib.metadata.version(name)}" for name in ("pytest", "pytest-xdist")]
+    wanted.append("expecttest")
     installed = run_command([*command, *wanted], env=variables, check=False, timeout_s=_INSTALL_LIMIT_S)
     if installed.returncode != 0:
         pytest.skip(f"pytest cannot be installed into the environment: {installed.tail()}")
