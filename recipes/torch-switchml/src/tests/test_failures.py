@@ -88,10 +88,14 @@ def test_group_timeout_bounds_a_job(launcher: Launcher) -> None:
     assert_failed(waiting["error"], "SwitchML allreduce of 10 float32 elements failed", within_s=2 + 8)
 
 
-@pytest.mark.parametrize("limit", ["of the call", "later", "behind gloo"])
-def test_time_limit_of_a_call_ends_it_on_all(short_lease_launcher: Launcher, limit: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "host_reduction"),
+    [("of the call", "off"), ("of the call", "on"), ("later", "off"), ("behind gloo", "off")],
+)
+def test_time_limit_of_a_call_ends_it_on_all(short_lease_launcher: Launcher, limit: str, host_reduction: str) -> None:
     """Long before the group's own, which is another."""
-    waiting, other = values(short_lease_launcher.run("time_limit_of_a_call", environment={"SCENARIO_LIMIT": limit}))
+    environment = {"SCENARIO_LIMIT": limit, "SWITCHML_HOST_REDUCTION": host_reduction}
+    waiting, other = values(short_lease_launcher.run("time_limit_of_a_call", environment=environment))
     if waiting is None:
         pytest.skip("in this PyTorch a group keeps its first time limit")
     what = "an allreduce had no result within its time limit of 1000 ms"
