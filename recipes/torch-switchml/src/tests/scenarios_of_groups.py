@@ -179,6 +179,15 @@ def training_example() -> Value:
     return {"losses": losses, "stats": stats()}
 
 
+def training_features() -> Value:
+    import training
+
+    dist.init_process_group("gloo")
+    values = training.run_features()
+    dist.destroy_process_group()
+    return {"values": values, "stats": stats()}
+
+
 def two_groups_in_turn() -> Value:
     jobs = []
     for turn in range(2):
