@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 FEATURES: dict[str, Callable[[], torch.Tensor]] = {}
-FEATURES_IN = 16
+NUM_INPUTS = 16
 CLASSES = 5
 
 
@@ -41,13 +41,13 @@ def run_features() -> dict[str, list[float]]:
 
 def make_model() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(FEATURES_IN, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, CLASSES))
+    return nn.Sequential(nn.Linear(NUM_INPUTS, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, CLASSES))
 
 
 def loss_of(model: nn.Module, step: int) -> torch.Tensor:
     """Each rank learns from data of its own."""
     generator = torch.Generator().manual_seed(100 * step + rank())
-    batch = torch.randn(8, FEATURES_IN, generator=generator)
+    batch = torch.randn(8, NUM_INPUTS, generator=generator)
     return nn.functional.cross_entropy(model(batch), torch.randint(0, CLASSES, (8,), generator=generator))
 
 
@@ -177,7 +177,7 @@ def fully_sharded_by_wrapper() -> torch.Tensor:
 @feature
 def tensor_parallel() -> torch.Tensor:
     model = parallelize_module(make_model(), mesh_of(size()), {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    model(torch.linspace(-1, 1, 8 * FEATURES_IN).reshape(8, FEATURES_IN)).square().sum().backward()
+    model(torch.linspace(-1, 1, 8 * NUM_INPUTS).reshape(8, NUM_INPUTS)).square().sum().backward()
     gradients = (one.grad for one in model.parameters())
     return torch.cat([(one.full_tensor() if isinstance(one, DTensor) else one).reshape(-1) for one in gradients])
 
