@@ -53,7 +53,9 @@ def find_failed(works: Sequence[Path], wanted: str) -> FailedBuild:
 
     Raises UsageError if there is none or more than one. Must not be called while builds run there.
     """
-    builds = [build for work in works for build in _kept_in(work)]
+    folders = [folder for work in works if work.is_dir() for folder in sorted(work.iterdir()) if folder.is_dir()]
+    closed = [folder for folder in folders if not os.access(folder, os.R_OK | os.X_OK)]  # another user's
+    builds = [build for folder in folders if folder not in closed for build in _kept_in(folder)]
     kept = [build for build in builds if not (build.folder / FINISHED).is_file()]
     found = [build for build in kept if build.is_called(wanted)]
     if not found and (ended := [build for build in builds if build.is_called(wanted)]):
@@ -61,6 +63,9 @@ def find_failed(works: Sequence[Path], wanted: str) -> FailedBuild:
             f"{wanted}: its build did not fail: {ended[0].folder} has the package, which is not yet in the channel"
         )
         raise UsageError(message, hint="run the same build again: it adds the package to the channel")
+    if not found and (unread := [folder for folder in closed if f"{folder.name}-".startswith(f"{wanted}-")]):
+        message = f"{unread[0]}: this user may not read the folder"
+        raise UsageError(message, hint="ask its owner for access, or build the package as this user")
     if not found:
         hint = nearest_names_hint(wanted, sorted({build.name for build in kept}), what="failed build") if kept else None
         message = f"{wanted}: no failed build of this name is kept"
@@ -98,10 +103,9 @@ def shell_command(work_folder: Path, command: Sequence[str]) -> list[str]:
     return ["/bin/bash", "--noprofile", "--rcfile", environment, "-i"]
 
 
-def _kept_in(work: Path) -> Iterator[FailedBuild]:
-    for folder in sorted(work.iterdir()) if work.is_dir() else ():
-        if os.access(folder, os.R_OK | os.X_OK) and (folder / SPEC_FILE).is_file():  # the folder may be another user's
-            recipe = read_yaml(folder / "recipe" / RECIPE_FILE).value
-            package = recipe.get("package") if isinstance(recipe, dict) else None
-            name = package.get("name") if isinstance(package, dict) else None
-            yield FailedBuild(name=str(name), folder=folder)
+def _kept_in(folder: Path) -> Iterator[FailedBuild]:
+    if (folder / SPEC_FILE).is_file():
+        recipe = read_yaml(folder / "recipe" / RECIPE_FILE).value
+        package = recipe.get("package") if isinstance(recipe, dict) else None
+        name = package.get("name") if isinstance(package, dict) else None
+        yield FailedBuild(name=str(name), folder=folder)

@@ -76,6 +76,16 @@ def test_a_build_that_a_job_still_runs_has_not_failed(folder: Path) -> None:
     assert debug(folder, "lib", "true")[0] == 0
 
 
+def test_a_folder_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed_build(tmp_path, "lib-1.0-h1234567_0", "lib")
+    failed_build(tmp_path, "other-1.0-h1234567_0", "other")
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path).name != "lib-1.0-h1234567_0")
+    with pytest.raises(UsageError, match=r"lib-1.0-h1234567_0: this user may not read the folder") as closed:
+        find_failed([tmp_path], "lib")
+    assert closed.value.hint == "ask its owner for access, or build the package as this user"
+    assert find_failed([tmp_path], "other").name == "other"
+
+
 def test_a_package_that_has_not_failed_is_an_error_with_those_that_have(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="lib: no failed build of this name is kept") as nothing:
         find_failed([tmp_path / "work"], "lib")
