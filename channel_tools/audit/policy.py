@@ -45,6 +45,8 @@ PACKAGE_RULES: tuple[RuleFunction, ...] = (
     files.self_locating_rule,
     files.interpreter_rule,
     files.link_rule,
+    files.noarch_link_rule,
+    files.link_script_rule,
     files.mode_rule,
     loader.glibc_rule,
     loader.libstdcxx_rule,

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rattler
-from rattler.exceptions import IoError
+from rattler.exceptions import ConvertSubdirError, IoError
 
 from channel_tools.conda.addresses import channel_address
 from channel_tools.conda.clients import make_client
@@ -30,12 +33,12 @@ from channel_tools.environments.transaction import (
     usable_target,
 )
 from channel_tools.pins.lock import in_installation_order, repodata_record
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import SolveError
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from channel_tools.environments.transaction import EnvironmentResult
     from channel_tools.pins import PlatformLock
@@ -152,8 +155,8 @@ def _from_index(record: rattler.RepoDataRecord, package_cache: Path) -> rattler.
     name, version, build = record.name.normalized, str(record.version), str(record.build)
     index = package_cache / f"{name}-{version}-{build}" / "info" / "index.json"
     try:
-        found = rattler.PackageRecord.from_index_json(index)
-    except (OSError, ValueError, IoError) as err:
+        found = _record_in(index, subdir=record.subdir)
+    except (OSError, ValueError, IoError, ConvertSubdirError) as err:
         reason = f"its index.json cannot be read: {' '.join(str(err).split())}"
         raise damaged_package_error(record.file_name, reason) from None
     if (found.name.normalized, str(found.version), str(found.build)) != (name, version, build):
@@ -161,6 +164,23 @@ def _from_index(record: rattler.RepoDataRecord, package_cache: Path) -> rattler.
         raise damaged_package_error(record.file_name, reason)
     found.sha256, found.md5 = record.sha256, record.md5
     return rattler.RepoDataRecord(found, record.file_name, record.url, record.channel)
+
+
+def _record_in(index: Path, *, subdir: str) -> rattler.PackageRecord:
+    """The record in an unpacked index.json, which packages of 2013 to 2017 have without a subdir: then ``subdir``.
+
+    Raises as py-rattler does, which reads only files, and ValueError for a file that is not a mapping.
+    """
+    said = decode_json(index.read_bytes())
+    if not isinstance(said, dict):
+        message = "it is not a mapping"
+        raise ValueError(message)  # noqa: TRY004 - for the caller, a file with another value than expected
+    if said.get("subdir"):
+        return rattler.PackageRecord.from_index_json(index)
+    with tempfile.TemporaryDirectory() as folder:
+        completed = Path(folder, index.name)
+        completed.write_text(json.dumps(said | {"subdir": subdir}), encoding="utf-8")
+        return rattler.PackageRecord.from_index_json(completed)
 
 
 def _check_requirements(

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Handles what py-rattler 0.28 does not report about files that it links.
 
-Truncated cached files, clashes, and files of a package that was being linked when a run was interrupted.
+Truncated cached files, clashes, scripts that are not run, and files of a package that was being linked when a run was
+interrupted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.contents import read_path_rows
+from channel_tools.conda.link_scripts import link_script_paths
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -57,6 +59,25 @@ def clashing_files(prefix: Path) -> str:
         return ""
     shown = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
     return f"{prefix}: packages have files of the same name; only one of each was installed, left out: {shown}"
+
+
+def scripts_not_run(prefix: Path, names: Iterable[str], actions: Iterable[str], *, windows: bool) -> str:
+    """Describe the link scripts in the prefix of the packages ``names`` that a client with them would run.
+
+    They are not run here: py-rattler 0.28 runs post-link and pre-unlink scripts only, and does not report whether one
+    failed. Returns "" if there are none.
+    """
+    wanted = tuple(actions)
+    found = [
+        path
+        for name in sorted(names)
+        for path in link_script_paths(name, wanted, windows=windows)
+        if (prefix / path).is_file()
+    ]
+    if not found:
+        return ""
+    shown = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    return f"{prefix}: packages have scripts that conda runs and this command does not: {shown}"
 
 
 def remove_unrecorded(prefix: Path, names: Iterable[str], package_cache: Path) -> None:

@@ -27,6 +27,7 @@ from rattler.exceptions import InstallerError, IoError
 from rattler.package_cache import PackageCache, ValidationMode
 
 from channel_tools.conda.addresses import local_path
+from channel_tools.conda.link_scripts import ACTIONS, REMOVAL
 from channel_tools.conda.solving import UNREACHABLE, one_line
 from channel_tools.environments.activation import check_prefix_path
 from channel_tools.environments.linked_files import (
@@ -34,6 +35,7 @@ from channel_tools.environments.linked_files import (
     clashing_files,
     has_cached_file_of_other_size,
     remove_unrecorded,
+    scripts_not_run,
 )
 from channel_tools.system.errors import (
     ChannelError,
@@ -184,6 +186,11 @@ class Target:
     locked: bool = False
     """Whether the packages are from a lock, not from channels' indexes."""
 
+    @property
+    def is_windows(self) -> bool:
+        """Whether the environment is one for Windows, which has other folders."""
+        return self.subdir.startswith("win-")
+
 
 def installed_builds(prefix: Path) -> dict[str, str]:
     """The packages of an environment by name, each as ``VERSION BUILD``, from the names of its records."""
@@ -275,13 +282,21 @@ def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: 
     if unfinished:
         recorded = {cached_name(record) for record in installed}
         remove_unrecorded(target.prefix, [name for name in unfinished if name not in recorded], target.package_cache)
+    leaving = {record.name.normalized for record in installed if _identity(record) not in wanted}
+    _note(scripts_not_run(target.prefix, leaving, REMOVAL, windows=target.is_windows), progress)
     marker.write_text("".join(f"{cached_name(record)}\n" for record in fresh), encoding="utf-8")
     asyncio.run(install_records(solution, target, installed=installed, relinked=relinked, progress=progress))
     _record_requested_specs(target)
     marker.unlink()
-    if clashes := clashing_files(target.prefix):
-        progress.note(clashes)
+    _note(clashing_files(target.prefix), progress)
+    linked = {record.name.normalized for record in fresh}
+    _note(scripts_not_run(target.prefix, linked, ACTIONS, windows=target.is_windows), progress)
     return len(fresh) + len({name for name, *_ in present} - {name for name, *_ in wanted})
+
+
+def _note(words: str, progress: Progress) -> None:
+    if words:
+        progress.note(words)
 
 
 async def install_records(

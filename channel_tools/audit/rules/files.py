@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules about files and metadata: package, build-path, placeholder, self-locating, interpreter, link, mode, metadata,
-exception.
+"""Rules about files and metadata: package, build-path, placeholder, self-locating, interpreter, link, link-script,
+mode, metadata, exception.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING
 
+from rattler import MatchSpec
+
 from channel_tools.audit.model import Requirement, Rule
 from channel_tools.audit.reading import SHELLS
-from channel_tools.conda.closure import resolve
+from channel_tools.conda.closure import place_installed, resolve
+from channel_tools.conda.link_scripts import link_scripts_among
 from channel_tools.conda.package import split_file_name
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
     from channel_tools.audit.model import Dependencies, FileFacts, Finding, PackageFacts
 
+_NO_WINDOWS = frozenset({"__unix", "__linux", "__osx"})
+"""Virtual packages (CEP 30) that no Windows has."""
 _FORBIDDEN_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 SHEBANG_BYTES = 127
 """The bytes of a program's first line that every Linux kernel reads."""
@@ -55,6 +60,17 @@ _LINK = Requirement(
     rule=Rule.LINK,
     expected="a relative link to a file of the package or of what it depends on",
     fix="create it with ln -sr inside ${PREFIX}, or add the run dependency that has the file",
+)
+_PORTABLE_LINK = Requirement(
+    rule=Rule.LINK,
+    expected="no links in a noarch package, which Windows can install, unless it depends on __unix, __linux or __osx",
+    fix="add __unix to requirements.run, copy the file instead of linking it, or build without noarch",
+)
+_NO_LINK_SCRIPT = Requirement(
+    rule=Rule.LINK_SCRIPT,
+    expected="no script that installation depends on: pixi and channel_tools env create run none, conda runs them",
+    fix="do at build time what the script does, or in etc/conda/activate.d at activation; "
+    "if it may be left out, declare it with the reason (extra.audit.allow)",
 )
 _MODE = Requirement(
     rule=Rule.MODE,
@@ -163,6 +179,23 @@ def _link_problem(file: FileFacts, led: str | None) -> str:
     if led is None:
         return f"points to {file.target}, which is outside the prefix or a loop"
     return f"points to {file.target}, which neither the package nor its dependencies have"
+
+
+def noarch_link_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
+    """A package for all platforms contains no links: Windows has no symbolic links that every user may create."""
+    if package.subdir != "noarch" or any(MatchSpec(spec).name.normalized in _NO_WINDOWS for spec in package.depends):
+        return
+    for path, file in package.files.items():
+        if file.kind == "link":
+            yield _PORTABLE_LINK.violation(package.file_name, path, f"is a link to {file.target} in a noarch package")
+
+
+def link_script_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
+    """Nothing has to be run when the package is installed or removed."""
+    is_python = package.index.get("noarch") == "python"
+    placed = {place_installed(path, "3") if is_python else path: path for path in package.files}
+    for script in link_scripts_among(placed, package.name):
+        yield _NO_LINK_SCRIPT.violation(package.file_name, placed[script], "is a script that not all clients run")
 
 
 def _folders_of(dependencies: Dependencies) -> set[str]:

@@ -214,6 +214,31 @@ CASES = [
         file="include",
         found="points to the absolute path /usr/include",
     ),
+    Case(
+        rule=Rule.LINK,
+        id="noarch",
+        spoiled=Toy(subdir="noarch", files={"share/a": b"a", "share/b": Entry(link="a")}),
+        clean=Toy(subdir="noarch", files={"share/a": b"a", "share/b": Entry(link="a")}, depends=("__unix",)),
+        file="share/b",
+        found="is a link to a in a noarch package",
+    ),
+    *(
+        Case(
+            rule=Rule.LINK_SCRIPT,
+            id=script,
+            spoiled=Toy(files={script: program("#!/bin/sh\n")}),
+            clean=Toy(files={script.replace(".toy-", ".other-"): program("#!/bin/sh\n")}),
+            file=script,
+            found="is a script that not all clients run",
+        )
+        for script in (
+            "bin/.toy-post-link.sh",
+            "bin/.toy-pre-link.sh",
+            "bin/.toy-pre-unlink.sh",
+            "bin/.toy-post-unlink.sh",
+            "Scripts/.toy-post-link.bat",
+        )
+    ),
     case(
         Rule.MODE,
         "setuid",

@@ -205,6 +205,37 @@ class TestClashingFiles:
         assert note.endswith("left out: share/same of second")
 
 
+class TestLinkScripts:
+    @pytest.mark.parametrize("action", ["pre-link", "post-link", "pre-unlink", "post-unlink"])
+    def test_scripts_that_are_not_run_are_named(self, install: Installer, channel: ToyChannel, action: str) -> None:
+        channel.add(
+            "scripted", files={f"bin/.scripted-{action}.sh": b'touch "$PREFIX/ran"', "bin/other-post-link.sh": b""}
+        )
+        progress = RecordingProgress()
+        install("scripted", progress=progress)
+        (note,) = progress.notes
+        assert note.endswith(f"scripts that conda runs and this command does not: bin/.scripted-{action}.sh")
+        assert not (install.prefix / "ran").exists()
+
+    def test_windows_scripts_mean_nothing_here(self, install: Installer, channel: ToyChannel) -> None:
+        channel.add("scripted", files={"Scripts/.scripted-post-link.bat": b"echo"})
+        progress = RecordingProgress()
+        install("scripted", progress=progress)
+        assert progress.notes == []
+
+    def test_the_scripts_for_a_removal_are_named_before_they_are_gone(
+        self, install: Installer, channel: ToyChannel
+    ) -> None:
+        script = "bin/.scripted-pre-unlink.sh"
+        channel.add("scripted", files={script: b"", "bin/.scripted-post-link.sh": b""})
+        install("scripted", "tool")
+        progress = RecordingProgress()
+        install("tool", progress=progress)
+        assert [note for note in progress.notes if "does not" in note] == [
+            f"{install.prefix}: packages have scripts that conda runs and this command does not: {script}"
+        ]
+
+
 class TestRefusedPrefix:
     def test_a_file(self, install: Installer) -> None:
         install.prefix.write_text("mine")

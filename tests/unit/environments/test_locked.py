@@ -220,6 +220,16 @@ def test_an_address_that_lies_about_its_package_is_known(
         install(dataclasses.replace(lock, packages=(package,)))
 
 
+@pytest.mark.parametrize("subdir", ["noarch", SUBDIR])
+def test_the_address_gives_the_subdir_that_an_old_package_does_not_state(
+    install: Installer, channel: ToyChannel, subdir: str
+) -> None:
+    channel.add("old", subdir=subdir, without=["subdir"])
+    result = install(install.read(install.lock("old", channel=channel), "explicit.txt"))
+    assert [(package.name, package.subdir) for package in result.records] == [("old", subdir)]
+    assert (install.prefix / "share/old").read_bytes() == b"old"
+
+
 class TestVirtualPackages:
     @pytest.fixture
     def lock(self, install: Installer, channel: ToyChannel) -> Lock:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
 PREFIX_PLACEHOLDER = "/placeholder" + "_hold" * 16
@@ -49,8 +49,12 @@ class ToyChannel:
         constrains: Sequence[str] = (),
         files: Mapping[str, bytes] | None = None,
         index: bool = True,
+        without: Collection[str] = (),
     ) -> Path:
-        """Write a package; files with the placeholder get the prefix at installation."""
+        """Write a package; files with the placeholder get the prefix at installation.
+
+        Its index.json lacks the keys ``without``.
+        """
         archive = self.archive(name, version, build=build, subdir=subdir)
         archive.parent.mkdir(parents=True, exist_ok=True)
         said = {
@@ -63,6 +67,7 @@ class ToyChannel:
             "subdir": subdir,
         }
         said |= {"noarch": "generic"} if subdir == "noarch" else {}
+        said = {key: value for key, value in said.items() if key not in without}
         _write_package(archive, said, files or {f"share/{name}": name.encode()})
         if index:
             self.index()
@@ -167,8 +172,12 @@ def _record(archive: Path) -> dict[str, object]:
         stream = members.extractfile("info/index.json")
         assert stream is not None
         record: dict[str, object] = json.load(stream)
-    return record | {
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "md5": hashlib.md5(content, usedforsecurity=False).hexdigest(),
-        "size": len(content),
-    }
+    return (
+        {"subdir": archive.parent.name}
+        | record
+        | {
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "md5": hashlib.md5(content, usedforsecurity=False).hexdigest(),
+            "size": len(content),
+        }
+    )
