@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import kind_of
 from channel_tools.build.model import VARIANTS_FILE, WorkerResult
+from channel_tools.conda.engine_messages import explained
 from channel_tools.system.files import read_tail
 from channel_tools.system.processes import start_command
 
@@ -48,4 +49,5 @@ def _failure(output: Path) -> WorkerResult:
     reason = _REASON.search(text[text.rfind(_SUMMARY) :])
     message = reason[1] if reason else " ".join(text.strip().splitlines()[-1:]) or f"{PROGRAM} failed"
     kind: FailureKind = "recipe" if f"  - ❌ recipe: {message}" in text else kind_of(message)
-    return WorkerResult(failure=kind, message=message)
+    said = explained(message)
+    return WorkerResult(failure=kind, message=said.message, hint=said.hint)

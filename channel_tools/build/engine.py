@@ -18,6 +18,7 @@ from channel_tools.build.failures import kind_of
 from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
 from channel_tools.build.resume import take_over
 from channel_tools.build.special_files import special_file
+from channel_tools.conda.engine_messages import explained, in_our_words
 from channel_tools.system.errors import BuildError, ChannelToolsError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class _LogToOutput:
 
     def on_log(self, event: LogEvent) -> None:
         prefix = "" if event.level == "info" else f"{event.level}: "
-        print(prefix + event.message.strip("\n"), flush=True)  # noqa: T201
+        print(prefix + in_our_words(event.message.strip("\n")), flush=True)  # noqa: T201
         if _ENVIRONMENTS_READY in event.message and not self.environments_seen:
             self.environments_seen = True
             self._on_environments()
@@ -166,6 +167,6 @@ def _variant_config(path: Path) -> VariantConfig:
 
 
 def _failed(err: rattler_build.RattlerBuildError, *, kind: FailureKind | None) -> WorkerResult:
-    message = str(err).removeprefix("PyRattlerBuildError: ")
-    print(f"error: {message}", flush=True)  # noqa: T201 - as above
-    return WorkerResult(failure=kind or kind_of(message), message=message)
+    said = explained(str(err).removeprefix("PyRattlerBuildError: "))
+    print(f"error: {said.message}", flush=True)  # noqa: T201 - as above
+    return WorkerResult(failure=kind or kind_of(said.message), message=said.message, hint=said.hint)

@@ -106,7 +106,7 @@ def failure_of(
         kind = "disk" if free_bytes < _ROOM_BYTES else "install"
     error, cause, hint = _CAUSES[kind]
     detail = "" if kind in {"script", "test", "disk"} else f" ({' '.join(result.message.split())})"
-    return error(f"{job.stem}: {cause}{detail} after {seconds:.1f} s\n{tail}\nlog: {log}", hint=hint)
+    return error(f"{job.stem}: {cause}{detail} after {seconds:.1f} s\n{tail}\nlog: {log}", hint=result.hint or hint)
 
 
 def not_the_expected(job: BuildJob, packages: Sequence[Path], log: Path) -> BuildError:

@@ -150,11 +150,15 @@ class WorkerSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerResult:
-    """The result of a worker: the package files made, or the kind of failure and the engine's message."""
+    """The result of a worker: the package files made, or the kind of failure and the engine's message.
+
+    ``hint`` says what to do about the message, "" if the kind of failure decides that.
+    """
 
     packages: tuple[Path, ...] = ()
     failure: FailureKind | None = None
     message: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -201,7 +201,7 @@ def _rattler_entry(host: str, environ: Mapping[str, str]) -> object:
     except (OSError, ValueError):  # the content may be a secret, so it is not shown
         entries = None
     if not isinstance(entries, dict):
-        hint = "expected a JSON object: rattler-build auth login HOST --token TOKEN writes one"
+        hint = 'expected a JSON object such as {"HOST": {"BearerToken": "TOKEN"}}'
         raise ConfigError("not a credentials file of rattler", path=path, hint=hint)
     domains = [f"*.{host.split('.', count)[-1]}" for count in range(1, host.count(".") + 1)]
     return next((entries[name] for name in (host, *domains) if name in entries), None)

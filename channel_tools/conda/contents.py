@@ -66,7 +66,10 @@ class PackageProblem:
 
 def damaged_package(path: Path, what: str) -> IntegrityError:
     """The error for a package that must not be used."""
-    hint = f"delete {path.name}, then make it again (build, foundation build) or copy it from an intact channel"
+    hint = (
+        f"copy {path.name} again from where it comes from, or make it again (build, foundation build); "
+        "if it is the same there, whoever makes it has to correct it"
+    )
     return IntegrityError(f"{path}: {what}", hint=hint)
 
 

@@ -92,9 +92,13 @@ def install_error(err: Exception, *, prefix: Path, package_cache: Path, locked: 
 
 
 def damaged_package_error(package: str, reason: str) -> IntegrityError:
-    """The error for a package whose bytes do not match the channel's index."""
-    message = f"{package}: the package is damaged: {reason}"
-    return IntegrityError(message, hint="delete the file from the channel and build or mirror it again")
+    """The error for a package whose bytes do not match the channel's index, or whose metadata cannot be read."""
+    message = f"{package}: cannot be used: {reason}"
+    hint = (
+        "if the channel's file is the intended one, index the channel again (channel_tools channel index for one of "
+        "ours); else build or mirror it again"
+    )
+    return IntegrityError(message, hint=hint)
 
 
 def other_package_error(package: str, reason: str) -> IntegrityError:

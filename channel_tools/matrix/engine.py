@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 import yaml
 from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage0Recipe, VariantConfig
 
+from channel_tools.conda.engine_messages import explained
 from channel_tools.matrix.variants import ENGINE_KEYS, find_used_keys
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.workers import forked
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import RecipeFile, VariantMatrix, VariantScalar
     from channel_tools.system.yamlfile import KeyPath, YamlValue
 
-_RENDER_MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
+_RENDER_MESSAGE = re.compile(r'(?:message|reason): "((?:[^"\\]|\\.)*)"')
 _RENDER_LINE = re.compile(r"start: Some\(Marker \{[^}]*\bline: (\d+)")
 _QUOTED = re.compile(r"'([^']+)'|`([^`]+)`|: (\S+)$|template: ([^)]+)\)")
 _MAX_MESSAGE = 300
@@ -231,8 +232,9 @@ def _recipe_error(recipe_file: RecipeFile, message: str, folder: Path) -> Config
     line = int(found.group(1)) if found else _line_holding_quoted(recipe_file.path, message)
     if line is None and "template" in message:
         line = _line_of_bad_template(recipe_file, folder)
-    hint = f"correct {recipe_file.path.name}; `rattler-build build --render-only` shows the same error"
-    return ConfigError(f"the recipe does not render: {_condense(message)}", path=recipe_file.path, line=line, hint=hint)
+    said = explained(_condense(message))
+    hint = said.hint or f"correct {recipe_file.path.name}; CEP 13 and CEP 14 describe what a recipe may contain"
+    return ConfigError(f"the recipe does not render: {said.message}", path=recipe_file.path, line=line, hint=hint)
 
 
 def _condense(message: str) -> str:

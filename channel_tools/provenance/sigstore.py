@@ -79,7 +79,7 @@ def _client_config(path: Path | None) -> ClientTrustConfig:
     try:
         return ClientTrustConfig.from_json(path.read_text(encoding="utf-8"))
     except (SigstoreError, ValueError) as err:
-        hint = "give a ClientTrustConfig (trustedRoot and signingConfig) as JSON, as for sigstore --trust-config"
+        hint = "give a ClientTrustConfig (trustedRoot and signingConfig) as JSON"
         raise ConfigError(f"not a valid Sigstore client configuration: {one_line(err)}", path=path, hint=hint) from None
 
 

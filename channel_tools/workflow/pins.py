@@ -113,7 +113,7 @@ def _earlier_lock(folder: Path, stack: Stack) -> Lock | None:
     try:
         lock = read_lock(path)
     except (ConfigError, IntegrityError) as err:
-        err.hint = "restore the file, or delete it and run the same command again"
+        err.hint = "restore the file; to lock without it, from the start, give another folder with -o"
         raise
     if lock.stack not in {"", stack.name}:
         message = f"{path}: the lock of the stack {lock.stack}, not of {stack.name}"

@@ -31,7 +31,7 @@ LEAST_PLACEHOLDER_BYTES = 220
 _WHOLE = Requirement(
     rule=Rule.PACKAGE,
     expected="a complete conda package, named after its index.json",
-    fix="remove the file and build or download the package again",
+    fix="build or download the package again; if it is the same there, whoever makes it has to correct it",
 )
 _NO_BUILD_PATH = Requirement(
     rule=Rule.BUILD_PATH,

@@ -42,7 +42,7 @@ _ELF = Requirement(
 _RPATH = Requirement(
     rule=Rule.RPATH,
     expected="rpaths that begin with $ORIGIN and stay inside the prefix",
-    fix="link with -Wl,-rpath,'$ORIGIN/../lib', or patchelf --set-rpath; "
+    fix="link with -Wl,-rpath,'$ORIGIN/../lib', or name the folders in build.dynamic_linking.rpaths; "
     "list a folder of the site in build.dynamic_linking.rpath_allowlist",
 )
 _NEEDED = Requirement(

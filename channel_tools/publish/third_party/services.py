@@ -226,7 +226,7 @@ class ServiceReader:
             if _NOT_THERE.search(str(err)):
                 return []
             if _UNAUTHORISED.search(str(err)):
-                hint = f"set {self.address.service.variable}, or: rattler-build auth login"
+                hint = f"set {self.address.service.variable} to a key that does"
                 raise NetworkError(f"{channel}: these credentials do not permit reading it", hint=hint) from None
             raise gateway_error(err, channels=[channel]) from None
         return [record for group in groups for record in group]

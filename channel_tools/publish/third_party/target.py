@@ -139,7 +139,7 @@ class ThirdPartyTarget:
         if self.reader.key:
             words = words.replace(self.reader.key, "***")
         where = f"{self.reader.address.api}: {file.file_name}"
-        hint = f"set {service.variable}, or store the key with: rattler-build auth login"
+        hint = f"set {service.variable}, or store the key in the credentials file that RATTLER_AUTH_FILE names"
         found = _STATUS.search(words)
         if _NO_KEY.search(words):
             return UsageError(f"{self.reader.address.api}: no key for uploading to {service.name}", hint=hint)
