@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit, urlunsplit
 
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.settings import user_path
 
 _UNREADABLE = "(an address that cannot be read)"
@@ -103,6 +103,52 @@ def local_path(address: str) -> Path | None:
     """The file or folder that a ``file://`` address names, None for any other address."""
     parts = urlsplit(address)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+_AS_IS = "/%:@!$&'()*+,;=~"
+"""Characters of a ``base_url`` that are not written as %XX; letters, digits and ``_.-~`` never are."""
+
+
+def packages_address(channel: str, subdir: str, base_url: str | None) -> str:
+    """The address of the folder with a subdir's packages, with a slash at its end, from the index's ``base_url``.
+
+    ``base_url`` (CEP 15; also in the index of shards, CEP 16) is absolute, or relative to the subdir's address, and
+    read as rattler reads it in repodata.json: a path that starts with a slash is one of the same host, and a query is
+    dropped. Credentials in the address ``channel`` belong to it and what is below it, so an address elsewhere does not
+    get them. Raises IntegrityError for one that cannot be used, among them a folder of this machine named by an index
+    from elsewhere.
+    """
+    given = channel.rstrip("/")
+    plain = without_credentials(given).rstrip("/")
+    try:
+        parts = urlsplit(_joined(f"{plain}/{subdir}/", base_url or ""))
+        folder = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/"
+        parse_address(folder)
+    except (ValueError, UsageError) as err:
+        raise _unusable_base(plain, subdir, base_url, str(err).partition("; expected")[0]) from None
+    if local_path(folder) is not None and local_path(plain) is None:
+        raise _unusable_base(plain, subdir, base_url, "a channel elsewhere cannot have packages in folders here")
+    return given + folder.removeprefix(plain) if folder.startswith(f"{plain}/") else folder
+
+
+def _joined(subdir_address: str, base_url: str) -> str:
+    if "://" in base_url:
+        return base_url
+    parts, path = urlsplit(subdir_address), quote(base_url.partition("?")[0], safe=_AS_IS)
+    if not path.startswith("/"):
+        # the host does not matter for a path, and urljoin knows only some schemes
+        path = urlsplit(urljoin(f"http://host{parts.path}", f"./{path}")).path
+    elif parts.scheme == "file":
+        path = "/" + path.lstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def _unusable_base(plain: str, subdir: str, base_url: str | None, reason: str) -> IntegrityError:
+    shown = without_credentials(base_url or "")
+    message = f"{plain}/{subdir}: its index gives {shown!r} as base_url: {reason}"
+    return IntegrityError(
+        message, hint="correct base_url in the channel's index; expected an address or a path (CEP 15)"
+    )
 
 
 def file_name_of(address: str) -> str:

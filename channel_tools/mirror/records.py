@@ -4,7 +4,7 @@
 Records are copied from the index and not made from the packages, so that a solve at the importing site sees what one at
 the exporting site saw; packages in the old format are included. Over HTTP only the shards of the wanted names are
 requested, if the channel has shards and not a large part of it is needed: then one whole index costs less than
-thousands of requests.
+thousands of requests. An index also says where the packages are, which need not be beside it (``base_url``, CEP 15).
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urljoin
 
 import msgspec
 import zstandard
 
 from channel_tools.channel.content import make_channeldata
 from channel_tools.channel.records import recorded_package
-from channel_tools.conda.addresses import local_path, without_credentials
+from channel_tools.conda.addresses import local_path, packages_address, without_credentials
 from channel_tools.conda.package import OLD_SUFFIX
 from channel_tools.conda.repodata import (
     REPODATA,
@@ -60,9 +59,25 @@ SubdirRecords = dict[str, "JsonObject"]
 _Row = TypeVar("_Row")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubdirIndex:
+    """Records of a subdir of a channel, and the address of the folder that has its packages.
+
+    The address ends with a slash. It has the credentials in the channel's address only if it is below that.
+    """
+
+    records: SubdirRecords
+    folder: str
+
+
+class _Info(msgspec.Struct):
+    base_url: str | None = None
+
+
 class _Index(msgspec.Struct):
     """repodata.json, its records undecoded."""
 
+    info: _Info = msgspec.field(default_factory=_Info)
     packages: dict[str, msgspec.Raw] = {}
     packages_conda: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict, name="packages.conda")
 
@@ -116,7 +131,10 @@ def read_plain(path: Path) -> SubdirRecords:
 
 def parse_index(content: bytes, names: Collection[str] | None = None) -> SubdirRecords:
     """The records of a repodata.json for these file names (None: all). Raises msgspec.MsgspecError."""
-    index = decode_json(content, _Index)
+    return _selected(decode_json(content, _Index), names)
+
+
+def _selected(index: _Index, names: Collection[str] | None) -> SubdirRecords:
     rows = index.packages | index.packages_conda
     wanted = rows if names is None else [name for name in sorted(names) if name in rows]
     return {name: decode_json(rows[name], dict[str, object]) for name in wanted}
@@ -134,27 +152,36 @@ def _pack(content: bytes) -> bytes:
     return zstandard.ZstdCompressor(level=SHARD_LEVEL).compress(content)
 
 
-def read_records(address: str, subdir: str, names: Collection[str] | None, client: HttpClient) -> SubdirRecords:
-    """The records that the channel at ``address`` (with any credentials) lists for the files ``names`` of a subdir.
+def read_index(address: str, subdir: str, names: Collection[str] | None, client: HttpClient) -> SubdirIndex:
+    """What the channel at ``address`` (with any credentials) lists for the files ``names`` of a subdir.
 
     None means all. Names that it does not list are left out. Raises ChannelError for a channel without an index,
     NetworkError, IntegrityError for a damaged index.
     """
     if names is not None and not names:
-        return {}
+        return SubdirIndex(records={}, folder=packages_address(address, subdir, None))
+    base_url, records = _read(address, subdir, names, client)
+    return SubdirIndex(records=records, folder=packages_address(address, subdir, base_url))
+
+
+_Found = tuple[str | None, SubdirRecords]
+"""``base_url`` as the index has it, and records."""
+
+
+def _read(address: str, subdir: str, names: Collection[str] | None, client: HttpClient) -> _Found:
     local = local_path(address)
     if local is not None:
         return _select(_local_index(local / subdir), names, where=f"{local / subdir}")
     base = f"{address.rstrip('/')}/{subdir}/"
-    shards = _find_shards(client, base, names)
+    shards = _find_shards(client, address, subdir, names)
     if shards is not None and not shards.are_many:
-        return _from_shards(client, shards, names)
+        return shards.base_url, _from_shards(client, shards, names)
     content = _whole_index(client, base)
     if content is not None:
         return _select(content, names, where=without_credentials(base))
     if shards is None:
         raise _no_index(without_credentials(base))
-    return _from_shards(client, shards, names)
+    return shards.base_url, _from_shards(client, shards, names)
 
 
 def _local_index(folder: Path) -> bytes:
@@ -168,17 +195,34 @@ def _no_index(where: str) -> ChannelError:
     return ChannelError(f"{where}: not a channel: it has no repodata.json", hint="check the channel's address")
 
 
-def _select(content: bytes, names: Collection[str] | None, *, where: str) -> SubdirRecords:
+def _select(content: bytes, names: Collection[str] | None, *, where: str) -> _Found:
     try:
-        return parse_index(content, names)
+        index = decode_json(content, _Index)
+        return index.info.base_url, _selected(index, names)
     except msgspec.MsgspecError as err:
         raise IntegrityError(f"{where}: its repodata cannot be read: {err}", hint="index the channel again") from None
 
 
+class _ShardInfo(msgspec.Struct):
+    shards_base_url: str
+    base_url: str | None = None
+
+
+class _ShardIndex(msgspec.Struct):
+    """The index of shards (CEP 16): their hashes by package name."""
+
+    info: _ShardInfo
+    shards: dict[str, bytes]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Shards:
-    """The shards with the wanted names, by hash; the folder they are in, and how many it has in all."""
+    """The shards with the wanted names, by hash; the folder they are in, and how many it has in all.
 
+    ``base_url`` says where the packages are, as the index has it.
+    """
+
+    base_url: str | None
     folder: str
     hashes: list[bytes]
     total: int
@@ -188,22 +232,25 @@ class _Shards:
         return len(self.hashes) > _MANY_SHARDS and len(self.hashes) * _LARGE_PART > self.total
 
 
-def _find_shards(client: HttpClient, base: str, names: Collection[str] | None) -> _Shards | None:
+def _find_shards(client: HttpClient, address: str, subdir: str, names: Collection[str] | None) -> _Shards | None:
     """The shards of the wanted names; None if the channel has no shards."""
+    base = f"{address.rstrip('/')}/{subdir}/"
     try:
         packed = client.read(base + "repodata_shards.msgpack.zst", limit_bytes=_SHARD_LIMIT_BYTES)
     except MissingError:
         return None
     try:
-        index = decode_msgpack(_unpack(packed, base))
-        shards: dict[str, bytes] = index["shards"]
-        folder = urljoin(base, str(index["info"]["shards_base_url"]))
-        wanted = shards if names is None else {name.rsplit("-", 2)[0] for name in names}
-        hashes = [shards[name] for name in sorted(wanted) if name in shards]
-    except (msgspec.MsgspecError, KeyError, TypeError) as err:
+        index = msgspec.convert(decode_msgpack(_unpack(packed, base)), _ShardIndex)
+    except msgspec.MsgspecError as err:
         message = f"{without_credentials(base)}: its sharded index cannot be read: {err}"
         raise IntegrityError(message, hint="index the channel again") from None
-    return _Shards(folder=folder, hashes=hashes, total=len(shards))
+    wanted = index.shards if names is None else {name.rsplit("-", 2)[0] for name in names}
+    return _Shards(
+        base_url=index.info.base_url,
+        folder=packages_address(address, subdir, index.info.shards_base_url),
+        hashes=[index.shards[name] for name in sorted(wanted) if name in index.shards],
+        total=len(index.shards),
+    )
 
 
 def _whole_index(client: HttpClient, base: str) -> bytes | None:

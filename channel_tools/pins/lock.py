@@ -60,11 +60,14 @@ class LockedPackage:
         return PackageRef(subdir=self.subdir, file_name=self.file_name, sha256=self.sha256, size_bytes=self.size_bytes)
 
     def moved(self, addresses: Mapping[str, str]) -> LockedPackage:
-        """The same package at the address that replaces its channel's, if there is one."""
+        """The same package at the address that replaces its channel's, if there is one.
+
+        Its own address is kept with its channel's, and need not be below it (CEP 15).
+        """
         address = addresses.get(self.channel)
-        if address is None:
+        if address is None or address == self.channel:
             return self
-        return replace(self, channel=address, url=address + self.url.removeprefix(self.channel))
+        return replace(self, channel=address, url=f"{address}/{self.ref.key}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

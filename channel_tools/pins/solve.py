@@ -17,8 +17,8 @@ from rattler.exceptions import FetchRepoDataError, GatewayError, ParseSubdirErro
 
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
 from channel_tools.conda.clients import make_client
-from channel_tools.conda.package import PackageKey
-from channel_tools.conda.solving import gateway_error, make_gateway, shown_channels, solve_specs
+from channel_tools.conda.package import NOARCH, PackageKey
+from channel_tools.conda.solving import gateway_error, make_gateway, parse_spec, shown_channels, solve_specs
 from channel_tools.pins.lock import Lock, LockedPackage, PlatformLock, in_installation_order, locked_package
 from channel_tools.pins.virtual import to_generic
 from channel_tools.system.errors import ChannelError, ChannelToolsError, SolveError, UsageError
@@ -96,7 +96,7 @@ async def _solve_platform(
             specs, channels, subdir=platform, gateway=gateway, virtual_packages=virtual, preferred=preferred
         )
     except SolveError as err:
-        raise await _with_platform(err, channels, platform, gateway) from err
+        raise await _with_platform(err, specs, channels, platform, gateway) from err
     return tuple(locked_package(record) for record in in_installation_order(records))
 
 
@@ -128,12 +128,22 @@ async def _query(
         raise gateway_error(err, channels=channels) from err
 
 
+async def _names_in(gateway: rattler.Gateway, channels: Sequence[str], subdir: str) -> set[str]:
+    names = await gateway.names(list(channels), [rattler.Subdir(subdir)], channel_relations="disabled")
+    return {name.normalized for name in names}
+
+
 async def _with_platform(
-    err: SolveError, channels: Sequence[str], platform: str, gateway: rattler.Gateway
+    err: SolveError, specs: Sequence[str], channels: Sequence[str], platform: str, gateway: rattler.Gateway
 ) -> SolveError | ChannelError:
-    """The error with its platform; if no channel has anything for the platform, that is the reason."""
-    names = await gateway.names(list(channels), [rattler.Subdir(platform)], channel_relations="disabled")
-    if names:
+    """The error with its platform; if no channel has anything for the platform that was asked for, that is the reason.
+
+    A channel may have only noarch packages; if all of ``specs`` are among these, the solver's reason is the right one.
+    """
+    own = await _names_in(gateway, channels, platform)
+    noarch = await _names_in(gateway, channels, NOARCH)
+    asked = {parse_spec(spec).name.normalized for spec in specs}
+    if own or (noarch and noarch >= asked):
         return SolveError(f"{platform}: {err.message}", hint=err.hint)
     message = f"{shown_channels(channels)}: no packages for {platform}"
     hint = f"build on a {platform} machine and publish there, or lock without --platform {platform}"
@@ -195,11 +205,14 @@ def with_addresses(lock: Lock, addresses: Mapping[str, str]) -> Lock:
     )
 
 
-def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path) -> None:
+def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path) -> Lock:
     """Compare the packages of ``lock`` that come from ``addresses`` (credentials allowed) with the indexes there.
 
+    Returns the lock with each package's address as the index there has it, which need not be below the channel's
+    (CEP 15).
     Raises ChannelError if a package is not listed or has other bytes there, NetworkError if it cannot be reached.
     """
+    urls: dict[tuple[str, PackageKey], str] = {}
     for address in addresses:
         (plain,), client = make_client([address])
         packages = [
@@ -209,10 +222,32 @@ def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path
             if package.channel == plain
         ]
         if packages:
-            asyncio.run(_check_channel(plain, packages, make_gateway(package_cache, client, fresh=True)))
+            found = asyncio.run(_check_channel(plain, packages, make_gateway(package_cache, client, fresh=True)))
+            urls |= {(plain, key): url for key, url in found.items()}
+    return _at_addresses(lock, urls)
 
 
-async def _check_channel(address: str, packages: Sequence[tuple[str, LockedPackage]], gateway: rattler.Gateway) -> None:
+def _at_addresses(lock: Lock, urls: Mapping[tuple[str, PackageKey], str]) -> Lock:
+    """The lock with other addresses for the packages (by channel and key) in ``urls``."""
+    return replace(
+        lock,
+        platforms=tuple(
+            replace(
+                platform,
+                packages=tuple(
+                    replace(package, url=urls.get((package.channel, package.ref.key), package.url))
+                    for package in platform.packages
+                ),
+            )
+            for platform in lock.platforms
+        ),
+    )
+
+
+async def _check_channel(
+    address: str, packages: Sequence[tuple[str, LockedPackage]], gateway: rattler.Gateway
+) -> dict[PackageKey, str]:
+    """The addresses of the packages, without credentials. Raises as check_published."""
     platforms, names = sorted({platform for platform, _ in packages}), sorted({package.name for _, package in packages})
     try:
         groups = await _query(gateway, [address], platforms, names)
@@ -235,3 +270,4 @@ async def _check_channel(address: str, packages: Sequence[tuple[str, LockedPacka
             found = "no sha256" if sha256 is None else f"sha256 {sha256.hex()}"
             message = f"{address}: its index says {found} for {package.file_name}; the lock has {package.sha256}"
             raise ChannelError(message, hint="the channel has other bytes under this name: lock from that channel")
+    return {package.ref.key: without_credentials(listed[package.ref.key].url) for _, package in packages}

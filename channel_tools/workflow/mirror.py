@@ -28,7 +28,7 @@ from channel_tools.mirror.exporting.plan import (
 )
 from channel_tools.mirror.format import BOOTSTRAP
 from channel_tools.mirror.keys import KeyFolder, open_signing
-from channel_tools.mirror.records import read_records
+from channel_tools.mirror.records import read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.files import read_lock
 from channel_tools.plan import current_platform
@@ -219,7 +219,7 @@ def _build_packages(
     """The foundation packages that a rebuild of the stacks needs.
 
     From a registry foundation in a local channel, all of them; from any other, those that the environments of the
-    stacks' builds resolve to on this machine. Raises as plan_request and read_records do.
+    stacks' builds resolve to on this machine. Raises as plan_request and read_index do.
     """
     own = channels[0]
     local = local_path(own.address)
@@ -251,7 +251,7 @@ def _find(
     file_names = {stem + suffix for stem in names.values() for suffix in (PACKAGE_SUFFIX, OLD_SUFFIX)}
     for channel in channels:
         for subdir in (NOARCH, *platforms):
-            for file_name, record in read_records(channel.address, subdir, file_names, client).items():
+            for file_name, record in read_index(channel.address, subdir, file_names, client).records.items():
                 sha256, size_bytes = record.get("sha256"), record.get("size")
                 if isinstance(sha256, str) and sha256 in names and isinstance(size_bytes, int):
                     yield channel.shown, PackageKey(subdir, file_name).ref(sha256, size_bytes)

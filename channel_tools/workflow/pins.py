@@ -92,7 +92,7 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
     kept = request.update is None and earlier is not None and _holds(earlier, wanted)
     lock = earlier if kept and earlier is not None else _solve(settings, request, wanted, earlier)
     if not request.offline and (request.published or not kept):
-        check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache)
+        lock = check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache)
     files = pin_files(lock, {*request.formats, *formats_in(folder)})
     if not request.dry_run:
         write_pin_files(folder, files)

@@ -20,7 +20,7 @@ from channel_tools.conda.package import (
     read_sidecar,
     sidecar_of,
 )
-from channel_tools.mirror.records import read_records
+from channel_tools.mirror.records import read_index
 from channel_tools.plan import current_platform
 from channel_tools.provenance.statements import Subject
 from channel_tools.system.errors import ChannelToolsError, UsageError, VerificationError
@@ -75,17 +75,18 @@ def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> li
 
     No package is downloaded: attestations are compared with the hashes in the channel's index, which clients compare
     with what they download. Packages in the old format, which have no attestations, fail. ``environ`` is as for
-    make_http_client. Raises UsageError if nothing is listed, and as read_records does.
+    make_http_client. Raises UsageError if nothing is listed, and as read_index does.
     """
     client, now = make_http_client(environ), datetime.now(UTC)
     channel, names, subdirs = channel_address(address).rstrip("/"), None, [current_platform(), NOARCH]
     if channel.endswith(PACKAGE_SUFFIX):
         channel, subdir, name = channel.rsplit("/", 2)
         names, subdirs = {name}, [subdir]
+    indexes = {subdir: read_index(channel, subdir, names, client) for subdir in subdirs}
     verdicts = [
-        _listed_verdict(f"{channel}/{subdir}/{name}", record, trust, client, now)
-        for subdir in subdirs
-        for name, record in read_records(channel, subdir, names, client).items()
+        _listed_verdict(PackageKey(subdir, name), index.folder + name, record, trust, client, now)
+        for subdir, index in indexes.items()
+        for name, record in index.records.items()
     ]
     if not verdicts:
         raise UsageError(f"{without_credentials(address)}: no .conda file is listed there", hint="check the address")
@@ -93,16 +94,15 @@ def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> li
 
 
 def _listed_verdict(
-    address: str, record: Mapping[str, object], trust: Trust, client: HttpClient, now: datetime
+    key: PackageKey, address: str, record: Mapping[str, object], trust: Trust, client: HttpClient, now: datetime
 ) -> Verdict:
-    subdir, name = address.rsplit("/", 2)[1:]
-    subject = Subject(file_name=name, sha256=str(record.get("sha256")))
+    subject = Subject(file_name=key.file_name, sha256=str(record.get("sha256")))
     listed = record.get("attestations_sha256")
     try:
         verified = _verify_at(address, None if listed is None else str(listed), subject, trust, client, now)
     except ChannelToolsError as err:
-        return Verdict(package=f"{subdir}/{name}", error=err)
-    return Verdict(package=f"{subdir}/{name}", verified=verified)
+        return Verdict(package=str(key), error=err)
+    return Verdict(package=str(key), verified=verified)
 
 
 def verify_folder(target: Path, trust: Trust) -> list[Verdict]:

@@ -35,7 +35,7 @@ from channel_tools.mirror.format import (
     read_received,
     sha256_of,
 )
-from channel_tools.mirror.records import SubdirRecords, channeldata, derived_index, plain_index, read_records
+from channel_tools.mirror.records import SubdirRecords, channeldata, derived_index, plain_index, read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, SolveError, UsageError
@@ -244,10 +244,11 @@ def _plan_channel(
 ) -> ChannelPart:
     wanted = {package.key: package for package in needed}
     keys = sorted({*wanted, *received})
-    records = {
-        subdir: read_records(channel.address, subdir, {key.file_name for key in keys if key.subdir == subdir}, client)
+    indexes = {
+        subdir: read_index(channel.address, subdir, {key.file_name for key in keys if key.subdir == subdir}, client)
         for subdir in sorted({*subdirs, *(key.subdir for key in keys)})
     }
+    records = {subdir: index.records for subdir, index in indexes.items()}
     packages: list[RemoteFile] = []
     removed: list[PackageKey] = []
     for key in keys:
@@ -259,9 +260,9 @@ def _plan_channel(
         if record is None:
             removed.append(key)
         if key in wanted:
-            packages.append(_wanted(channel, _checked(channel, wanted[key], record)))
+            packages.append(_wanted(channel, _checked(channel, wanted[key], record), indexes[key.subdir].folder))
         elif record is not None:
-            packages.append(_wanted(channel, key.ref(received[key], _size_in(record))))
+            packages.append(_wanted(channel, key.ref(received[key], _size_in(record)), indexes[key.subdir].folder))
     return ChannelPart(channel=channel, packages=tuple(packages), records=records, removed=tuple(removed))
 
 
@@ -282,14 +283,14 @@ def _size_in(record: JsonObject) -> int:
     return size_bytes if isinstance(size_bytes, int) else 0
 
 
-def _wanted(channel: SourceChannel, package: PackageRef) -> RemoteFile:
+def _wanted(channel: SourceChannel, package: PackageRef, folder: str) -> RemoteFile:
     path = channel_path(channel.name, package.key)
     if not package.size_bytes or not is_safe_path(path):
         message = (
             f"{channel.shown}/{package.key}: its record in the index has no size, or a name not allowed in bundles"
         )
         raise IntegrityError(message, hint="index the channel again")
-    url = f"{channel.address.rstrip('/')}/{package.key}"
+    url = folder + package.file_name
     return RemoteFile(path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url)
 
 
@@ -306,7 +307,7 @@ def attestation_files(parts: Iterable[ChannelPart], client: HttpClient) -> dict[
             sha256 = None if record is None else record.get(RECORD_FIELD)
             if key is not None and isinstance(sha256, str):
                 name = f"{key.subdir}/{hashed_name(key.file_name, sha256)}"
-                path, url = channel_path(part.channel.name, name), f"{part.channel.address.rstrip('/')}/{name}"
+                path, url = channel_path(part.channel.name, name), hashed_name(package.url, sha256)
                 found[path] = _read_attestations(url, client)
                 if sha256_of(found[path]) != sha256 or not is_safe_path(path):
                     message = f"{without_credentials(url)}: its bytes differ from the hash in the record of {key}"

@@ -23,8 +23,8 @@ from channel_tools.mirror.records import (
     channeldata,
     derived_index,
     plain_index,
+    read_index,
     read_plain,
-    read_records,
 )
 from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.target import maintained
@@ -213,7 +213,7 @@ def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: Maintaine
     patches = {}
     for subdir in channel.subdirs:
         wanted = read_plain(channel.incoming / subdir / REPODATA)
-        found = read_records(how.address, subdir, wanted.keys(), how.client)
+        found = read_index(how.address, subdir, wanted.keys(), how.client).records
         patch = Patch(records={name: changes for name in found if (changes := _changes(found[name], wanted[name]))})
         if patch.records:
             patches[subdir] = patch

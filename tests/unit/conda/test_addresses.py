@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
+import rattler
+import zstandard
 
 from channel_tools.conda.addresses import (
     channel_address,
     file_name_of,
     has_credentials,
     local_path,
+    packages_address,
     parse_address,
     without_credentials,
 )
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import IntegrityError, UsageError
+from tests.unit.environments.toychannel import served
 
 
 @pytest.mark.parametrize(
@@ -103,3 +111,108 @@ def test_local_paths() -> None:
     assert local_path("file:///srv/my%20channel") == Path("/srv/my channel")
     assert local_path("https://host/srv") is None
     assert file_name_of("https://host/noarch/a-1%211.0-0.conda") == "a-1!1.0-0.conda"
+
+
+BASE_URLS = [
+    None,
+    "",
+    "./",
+    "files",
+    "files/",
+    "../files/",
+    "../../../files",
+    "/absolute",
+    "/absolute/",
+    "//two/slashes/",
+    "https://other.example/x",
+    "https://other.example:8443/x/",
+    "https://user:secret@other.example/x/",
+    "https://other.example/x/?signature=1",
+    "https://other.example/x?file=",
+    "s3://bucket/x/",
+    "../a b/",
+    "x%20y/",
+]
+RECORD = {"name": "a", "version": "1", "build": "0", "build_number": 0, "depends": [], "sha256": "0" * 64, "size": 1}
+
+
+def write_plain(folder: Path, base_url: str | None) -> None:
+    info = {"subdir": "noarch"} | ({} if base_url is None else {"base_url": base_url})
+    index = {"info": info, "packages": {}, "packages.conda": {"a-1-0.conda": RECORD | {"subdir": "noarch"}}}
+    (folder / "repodata.json").write_text(json.dumps(index | {"repodata_version": 2}))
+
+
+def write_sharded(folder: Path, base_url: str | None) -> None:
+    row = RECORD | {"subdir": "noarch", "sha256": bytes(32)}
+    shard = zstandard.compress(msgspec.msgpack.encode({"packages": {}, "packages.conda": {"a-1-0.conda": row}}))
+    sha256 = hashlib.sha256(shard)
+    info = {"subdir": "noarch", "base_url": base_url or "", "shards_base_url": "./shards/"}
+    info |= {"created_at": "2026-01-01T00:00:00Z"}
+    index = msgspec.msgpack.encode({"info": info, "shards": {"a": sha256.digest()}})
+    (folder / "shards").mkdir()
+    (folder / "shards" / f"{sha256.hexdigest()}.msgpack.zst").write_bytes(shard)
+    (folder / "repodata_shards.msgpack.zst").write_bytes(zstandard.compress(index))
+
+
+def rattlers_address(channel: str, cache: Path) -> str:
+    """The address of the one package, as rattler asks for it."""
+    gateway = rattler.Gateway(cache_dir=cache)
+
+    async def query() -> list[list[rattler.RepoDataRecord]]:
+        return await gateway.query([channel], [rattler.Subdir("noarch")], ["a"], recursive=False)
+
+    [record] = [record for group in asyncio.run(query()) for record in group]
+    return str(record.url)
+
+
+@pytest.mark.parametrize("base_url", BASE_URLS)
+def test_packages_are_where_rattler_looks_for_them(base_url: str | None, tmp_path: Path) -> None:
+    for kind, write in (("plain", write_plain), ("sharded", write_sharded)):
+        folder = tmp_path / kind / "noarch"
+        folder.mkdir(parents=True)
+        write(folder, base_url)
+    with served(tmp_path) as host:
+        channels = [(tmp_path / "plain").as_uri(), f"{host}/plain"]
+        if base_url is None or not ("?" in base_url or base_url.startswith("//")):
+            # in the index of shards, rattler takes // for a host, and puts the file's name after a query
+            channels.append(f"{host}/sharded")
+        for channel in channels:
+            expected = rattlers_address(channel, tmp_path / "cache")
+            assert packages_address(channel, "noarch", base_url) + "a-1-0.conda" == expected
+
+
+@pytest.mark.parametrize(
+    ("channel", "base_url", "folder"),
+    [
+        ("https://u:pw@host/chan", None, "https://u:pw@host/chan/noarch/"),
+        ("https://u:pw@host/chan", "../files/", "https://u:pw@host/chan/files/"),
+        ("https://u:pw@host/chan", "https://host/chan/files", "https://u:pw@host/chan/files/"),
+        ("https://host/t/TOKEN/chan", "../files", "https://host/t/TOKEN/chan/files/"),
+        ("https://host/t/TOKEN/chan", "/chan/files", "https://host/t/TOKEN/chan/files/"),
+        ("https://u:pw@host/chan", "https://other/chan/", "https://other/chan/"),
+        ("https://u:pw@host/chan", "https://host:8443/chan/", "https://host:8443/chan/"),
+        ("https://u:pw@host/chan", "http://host/chan/", "http://host/chan/"),
+        ("https://u:pw@host/chan", "../../chan2/", "https://host/chan2/"),
+        ("https://host/t/TOKEN/chan", "https://other/files/", "https://other/files/"),
+        ("https://host/t/TOKEN/chan", "/files/", "https://host/files/"),
+    ],
+)
+def test_credentials_go_only_to_what_is_below_the_channel(channel: str, base_url: str | None, folder: str) -> None:
+    assert packages_address(channel, "noarch", base_url) == folder
+
+
+@pytest.mark.parametrize(
+    ("base_url", "reason"),
+    [
+        ("file:///srv/files/", "cannot have packages in folders here"),
+        ("https://", "names no host"),
+        ("https://host:0/", "port is 0"),
+        ("https://[/x", "Invalid IPv6"),
+        ("https://u:secret@host:bad/x", "Port could not be cast"),
+    ],
+)
+def test_an_index_with_an_unusable_base_url_is_named(base_url: str, reason: str) -> None:
+    with pytest.raises(IntegrityError, match=reason) as caught:
+        packages_address("https://host/chan", "noarch", base_url)
+    assert "https://host/chan/noarch: its index gives" in caught.value.message
+    assert "secret" not in caught.value.message

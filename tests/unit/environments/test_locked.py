@@ -17,7 +17,7 @@ from channel_tools.pins.files import FORMATS, pin_files, read_lock
 from channel_tools.pins.virtual import to_generic
 from channel_tools.system.errors import IntegrityError, NetworkError, SolveError, UsageError
 from channel_tools.system.progress import SilentProgress
-from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
+from tests.unit.environments.toychannel import SUBDIR, ToyChannel, move_packages, served
 
 VIRTUAL = ("__glibc=2.28=0", "__unix=0=0")
 LOCKS = ["conda-lock.yml", "explicit.txt", "pixi.lock"]
@@ -131,6 +131,27 @@ class TestEveryFormat:
         assert content(install.root / "second") == {
             path: data.replace(bytes(install.prefix), bytes(install.root / "second"))
             for path, data in content(install.prefix).items()
+        }
+
+    @pytest.mark.parametrize("name", LOCKS)
+    @pytest.mark.parametrize("base_url", ["../files/SUBDIR/", "ORIGIN/channel/files/SUBDIR"])
+    def test_packages_that_are_not_beside_their_index_are_found(
+        self, install: Installer, channel: ToyChannel, name: str, base_url: str
+    ) -> None:
+        with served(install.root) as origin:
+            files = channel.root / "files"
+            move_packages(channel.root, base_url.replace("ORIGIN", origin), files)
+            lock = install.read(install.lock("tool", channel=f"{origin}/channel"), name)
+            result = install(lock, sources={package.channel: package.channel for package in lock.packages})
+            assert [record.name for record in result.records] == ["library", "tool"]
+            shutil.rmtree(install.cache)
+            elsewhere = f"{origin}/channel/files"
+            install(
+                lock, prefix=install.root / "b", sources=dict.fromkeys((p.channel for p in lock.packages), elsewhere)
+            )
+        assert {row["url"] for row in metadata(install.root / "b").values()} == {
+            f"{elsewhere}/linux-64/library-2.0-0.conda",
+            f"{elsewhere}/linux-64/tool-1.0-0.conda",
         }
 
     @pytest.mark.parametrize("name", LOCKS)

@@ -83,6 +83,19 @@ class ToyChannel:
             (folder / "repodata.json").write_text(json.dumps(document), encoding="utf-8")
 
 
+def move_packages(root: Path, base_url: str, files: Path) -> None:
+    """Move each subdir's packages to ``files/SUBDIR``; its repodata.json says so in ``base_url`` (CEP 15)."""
+    for index in sorted(root.glob("*/repodata.json")):
+        subdir = index.parent.name
+        (files / subdir).mkdir(parents=True, exist_ok=True)
+        for archive in sorted(index.parent.glob("*.conda*")):
+            archive.rename(files / subdir / archive.name)
+        document = json.loads(index.read_bytes())
+        document["info"]["base_url"] = base_url.replace("SUBDIR", subdir)
+        document["repodata_version"] = 2
+        index.write_text(json.dumps(document), encoding="utf-8")
+
+
 @contextmanager
 def served(folder: Path, *, authorization: str | None = None) -> Iterator[str]:
     """The address under which ``folder`` is served on loopback, to those who send ``authorization`` where it is set.

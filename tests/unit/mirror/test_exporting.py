@@ -16,7 +16,7 @@ from channel_tools.channel import add_set, channel_writer
 from channel_tools.mirror import records
 from channel_tools.mirror.exporting.create import check_destination
 from channel_tools.mirror.exporting.plan import pip_for_conda
-from channel_tools.mirror.records import SubdirRecords, read_records
+from channel_tools.mirror.records import SubdirRecords, read_index
 from channel_tools.pins import solve_lock
 from channel_tools.system.errors import ChannelError, NetworkError, UsageError
 from tests.unit.channel.toys import make_conda, new_channel
@@ -57,7 +57,7 @@ def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def read(address: str, names: set[str]) -> SubdirRecords:
-    return read_records(address, SUBDIR, names, http_client())
+    return read_index(address, SUBDIR, names, http_client()).records
 
 
 def test_few_records_come_from_their_shards(channel: Path) -> None:

@@ -14,7 +14,7 @@ from channel_tools.pins import Lock, LockedPackage, solve_lock
 from channel_tools.pins.lock import PinChange, compare_locks
 from channel_tools.pins.solve import check_published, published_addresses, with_addresses
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
-from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
+from tests.unit.environments.toychannel import SUBDIR, ToyChannel, move_packages, served
 from tests.unit.pins.locks import TOY_LOCK, toy_package
 
 VIRTUAL = ("__glibc=2.28=0", "__linux=4.18=0", "__unix=0=0")
@@ -158,6 +158,14 @@ class TestNoLock:
         with pytest.raises(UsageError, match=f"'{platform}' is not a platform"):
             solve("app", channels=[channel.root], platforms=[platform])
 
+    def test_only_noarch_packages_give_the_solvers_reason(self, solve: Solver, tmp_path: Path) -> None:
+        toy = ToyChannel(root=tmp_path / "noarch-only")
+        toy.add("app", subdir="noarch", depends=["missing >=3"])
+        with pytest.raises(SolveError, match=r"(?s)^linux-64: no set of packages.*missing >=3"):
+            solve("App", channels=[toy.root])
+        with pytest.raises(ChannelError, match="noarch-only: no packages for linux-64"):
+            solve("app", "other", channels=[toy.root])
+
     def test_no_solution_names_the_platform(self, solve: Solver, channel: ToyChannel) -> None:
         with pytest.raises(SolveError, match=r"(?s)^linux-64: no set of packages.*nowhere"):
             solve("nowhere", channels=[channel.root])
@@ -224,6 +232,18 @@ class TestCheck:
     ) -> None:
         with served(channel.root, authorization="Bearer secret") as address:
             self.check(lock, channel, tmp_path, address.replace("//", "//user@") + "/t/secret")
+
+    def test_gives_the_addresses_that_the_index_there_has(
+        self, lock: Lock, channel: ToyChannel, tmp_path: Path
+    ) -> None:
+        move_packages(channel.root, "../files/SUBDIR/", channel.root / "files")
+        with served(channel.root) as address:
+            checked = check_published(
+                with_addresses(lock, {channel.address: address}), [address], package_cache=tmp_path / "pkgs"
+            )
+        urls = {package.url for package in checked.platforms[0].packages}
+        assert f"{address}/files/linux-64/app-1.0-udp_h1.conda" in urls
+        assert f"{address}/files/noarch/data-1.0-0.conda" in urls
 
     def test_names_what_is_missing(self, lock: Lock, channel: ToyChannel, tmp_path: Path) -> None:
         channel.archive("library", "2.0").unlink()

@@ -23,7 +23,7 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.attest import AttestRequest, sign_packages
 from channel_tools.workflow.verify import attestation_check, trusted_keys, verify_address, verify_folder
 from tests.unit.channel.toys import make_conda, new_channel, own
-from tests.unit.environments.toychannel import served
+from tests.unit.environments.toychannel import move_packages, served
 
 AUTHORIZATION = "Bearer abc"
 
@@ -100,6 +100,22 @@ def test_a_channel_at_an_address_is_checked_by_what_it_lists(channel: Channel, t
     assert alone == toy
     assert late.verified is None
     assert re.search(r"late-1\.0-0\.conda: has no attestation at http://[^/]+/linux-64/late", str(late.error))
+
+
+def test_attestations_are_looked_for_beside_the_package_not_beside_the_index(
+    tmp_path: Path, channel: Channel, trusted: list[TrustedKey]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(channel.path, copy)
+    for name in ("repodata_shards.msgpack.zst", "repodata.json.zst"):
+        (copy / "linux-64" / name).unlink()
+    move_packages(copy, "../files/SUBDIR/", copy / "files")
+    with served(copy, authorization=AUTHORIZATION) as address:
+        given = f"{address}/t/abc"
+        verdicts = {one.package: one for one in verify_address(given, trusted, {})}
+        assert install(tmp_path, f"{address}/t/abc", ["toy"], trusted) == ["toy"]
+    assert verdicts["linux-64/toy-1.0-0.conda"].verified is not None
+    assert "files/linux-64/late-1.0-0.conda.sigs" in str(verdicts["linux-64/late-1.0-0.conda"].error)
 
 
 def test_an_attestation_of_other_bytes_than_a_channel_lists_is_found(
