@@ -33,7 +33,7 @@ def print_figures(figures: Sequence[Figure]) -> int:
     for one in figures:
         digits = 2 if one.unit == "s" else 0
         missed = "  MISSED" if one.missed else ""
-        print(f"{one.name:56} {one.value:9.{digits}f} {one.limit:7.0f} {one.unit}{missed}")
+        print(f"{one.name:56} {one.value:9.{digits}f} {one.limit:7.{digits}f} {one.unit}{missed}")
     return int(any(one.missed for one in figures))
 
 

@@ -130,12 +130,8 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """What one worker process is to build; it ends when the process ``parent_pid`` ends.
+    """What one worker process builds. ``kept`` is the work folder of a failed build in which this build continues."""
 
-    ``kept`` is the work folder of a failed build in which this build continues.
-    """
-
-    parent_pid: int
     recipe_folder: Path
     output: Path
     result_file: Path

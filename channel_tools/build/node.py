@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from channel_tools.build.model import FINISHED, BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.resume import can_resume
-from channel_tools.build.worker import left_where_denied, package_of, start_child, usage_of, was_killed
+from channel_tools.build.worker import left_where_denied, package_of, start_child, usage_of, was_killed, worker_server
 from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError, UsageError
 from channel_tools.system.files import exclusive_lock, remove_tree
 from channel_tools.system.kernel import count_oom_kills
@@ -114,11 +114,14 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
     started_s, oom_kills = time.monotonic(), count_oom_kills()
     killed = False
     try:
-        child = start_child(job, options, places=builds.places, channels=builds.channels, cores=cores)
-        try:
-            child.process.wait()
-        finally:
-            end_process_group(child.process)
+        with worker_server(os.environ) as workers:
+            child = start_child(
+                job, options, workers=workers, places=builds.places, channels=builds.channels, cores=cores
+            )
+            try:
+                child.process.wait()
+            finally:
+                end_process_group(child.process)
         killed = was_killed(child)
         return Outcome(seconds=child.seconds(), package=package_of(child), usage=usage_of(child))
     except ChannelToolsError as err:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds a plan: as many packages in parallel as allowed, each as soon as the packages it waits for are in the channel.
 
-One thread waits for the children through their process descriptors, so the end of a child and an interrupt are both
+One thread waits for the children through descriptors, so the end of a child and an interrupt are both
 noticed at once. A package is added to the channel and its index before anything that waits for it starts, since
 dependents solve from the channel.
 """
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.model import Channel, ChannelWriter
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.archive import PackageInfo
+    from channel_tools.system.fork_server import ForkServer
     from channel_tools.system.progress import Progress
 
 
@@ -58,11 +59,12 @@ def build_packages(
     *,
     writer: ChannelWriter,
     places: BuildPlaces,
+    workers: ForkServer,
     progress: Progress,
     admit: Callable[[Path], PackageInfo | None],
     on_result: Callable[[BuildResult], None] | None = None,
 ) -> list[BuildResult]:
-    """Build ``jobs`` into the writer's channel; the caller holds ``locked_builds``.
+    """Build ``jobs`` into the writer's channel in children of ``workers``; the caller holds ``locked_builds``.
 
     Environments are solved from the channel and, if its foundation has an address, from there. A failure holds back
     only the packages that wait for it; the others are built. ``admit`` cleans and audits every finished package, raises
@@ -76,7 +78,8 @@ def build_packages(
 
     def start(job: BuildJob, at_once: int) -> Child:
         share = max(1, options.cores // at_once)
-        return start_child(job, options, places=places, channels=channels_of(writer.channel), cores=share)
+        channels = channels_of(writer.channel)
+        return start_child(job, options, workers=workers, places=places, channels=channels, cores=share)
 
     resumed = resumable_builds(places.work, jobs, note=progress.note) if options.from_failed else []
     clear_work(places.work, keep=[job.folder_name for job in resumed], needed=[job.folder_name for job in jobs])
@@ -235,6 +238,8 @@ class BuildRun:
         self._enter = enter
         self._progress = progress
         self._running: dict[int, tuple[Child, contextlib.ExitStack]] = {}
+        self._ended: list[tuple[Child, contextlib.ExitStack]] = []
+        """Those whose packages have not been entered yet."""
 
     def __enter__(self) -> Self:
         return self
@@ -244,41 +249,51 @@ class BuildRun:
         for descriptor, (child, shown) in self._running.items():
             os.close(descriptor)
             _close(shown, BuildError(f"{child.job.stem}: interrupted"))
+        for child, shown in self._ended:
+            _close(shown, BuildError(f"{child.job.stem}: interrupted"))
         self._running.clear()
 
     def results(self, max_jobs: int) -> Iterator[BuildResult]:
-        """Run everything, at most ``max_jobs`` at once; yields results as they come, also those of jobs held back."""
+        """Run everything, at most ``max_jobs`` at once; yields results as they come, also those of jobs held back.
+
+        What waits for none of the packages that were just built starts before they are entered.
+        """
         while self._waiting or self._running:
-            while len(self._running) < max_jobs and (ready := self._ready()):
-                self._launch(ready[0], at_once=min(max_jobs, len(self._running) + len(ready)))
-            for result in self._ended():
+            self._launch_ready(max_jobs)
+            self._await_ended()
+            self._launch_ready(max_jobs)
+            while self._ended:
+                result = self._result_of(*self._ended[0])
+                del self._ended[0]
                 yield result
                 if result.status == "failed":
                     yield from self._hold_back(result.job)
 
+    def _launch_ready(self, max_jobs: int) -> None:
+        while len(self._running) < max_jobs and (ready := self._ready()):
+            self._launch(ready[0], at_once=min(max_jobs, len(self._running) + len(ready)))
+
     def _ready(self) -> list[BuildJob]:
-        running = {child.job.file_name for child, _shown in self._running.values()}
-        unfinished = running | {job.file_name for job in self._waiting}
+        started = {child.job.file_name for child, _shown in (*self._running.values(), *self._ended)}
+        unfinished = started | {job.file_name for job in self._waiting}
         return [job for job in self._waiting if unfinished.isdisjoint(job.waits_for)]
 
     def _launch(self, job: BuildJob, *, at_once: int) -> None:
         self._waiting.remove(job)
         child = self._start(job, at_once)
         shown = contextlib.ExitStack()
-        descriptor = os.pidfd_open(child.process.pid)
+        descriptor = child.process.end_descriptor()
         self._running[descriptor] = (child, shown)
         shown.enter_context(self._progress.task(f"building {job.stem}", total=None))
 
-    def _ended(self) -> list[BuildResult]:
-        """Wait until at least one child has ended; returns the results of all that have."""
-        results = []
+    def _await_ended(self) -> None:
+        """Wait until at least one child has ended."""
         for descriptor in wait_for_any(self._running):
             child, shown = self._running[descriptor]
             end_process_group(child.process)  # it has ended, but if it was killed, its group may still be alive
             os.close(descriptor)
             del self._running[descriptor]
-            results.append(self._result_of(child, shown))
-        return results
+            self._ended.append((child, shown))
 
     def _result_of(self, child: Child, shown: contextlib.ExitStack) -> BuildResult:
         seconds, usage = child.seconds(), usage_of(child)

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A build's worker process, from both sides: starting it for a job, what runs in it, and evaluating its result.
 
+The workers of a run are forked from one process (``python -m channel_tools.build.worker``) that has imported the engine
+and run nothing: starting an interpreter for each took longer than a small build. So no build sees another's memory,
+environment, folder or mask, and one that crashes takes only itself down.
+
 Each build has its own folder under ``work``, marked by its spec.json so that only such folders are ever removed, and a
 log; the latest log and the one before are kept. The recipe is copied there, since every tool can handle the path of
-``work``, but perhaps not that of the rendered recipes. The process
-(``python -m channel_tools.build.worker SPEC.json``) builds one package, writes the result file, leaves no process
-running, and ends by os._exit after flushing: runtime threads of the engine sometimes crash the interpreter's exit.
+``work``, but perhaps not that of the rendered recipes. The process builds one package, writes the result file, leaves
+no process running, and ends by os._exit after flushing: runtime threads of the engine sometimes crash the
+interpreter's exit.
 """
 
 from __future__ import annotations
@@ -37,15 +41,16 @@ from channel_tools.build.resume import can_resume, set_aside
 from channel_tools.build.special_files import StuckEngine
 from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError, UsageError
 from channel_tools.system.files import disk_full_reported, remove_tree, write_bytes_atomically
-from channel_tools.system.processes import start_command
+from channel_tools.system.fork_server import ForkServer, serve_forks
 from channel_tools.system.workers import SIGNALLED, Consumption, supervise
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from channel_tools.build.model import BuildOptions
+    from channel_tools.system.processes import GroupLeader
 
+_MODULE = "channel_tools.build.worker"
 _RESULT = "result.json"
 _USAGE = "usage.json"
 _OUTPUT = "out"
@@ -64,7 +69,7 @@ class Child:
     """A build that is running."""
 
     job: BuildJob
-    process: subprocess.Popen[bytes]
+    process: GroupLeader
     folder: Path
     log: Path
     cache: Path
@@ -75,20 +80,23 @@ class Child:
         return time.monotonic() - self.started_s
 
 
+def worker_server(environ: Mapping[str, str]) -> ForkServer:
+    """The process that workers are forked from, to be used as a context manager around builds."""
+    return ForkServer(_MODULE, env=_base_environment(environ))
+
+
 def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path, cache: Path) -> dict[str, str]:
     """The whole environment of a worker: from the caller's, only how to reach and trust channels.
 
     The engine keeps the PATH's folders after those of its environments, so the PATH has only those of a plain system.
     """
+    own = {"TMPDIR": str(temporary), "CPU_COUNT": str(cores), "RATTLER_CACHE_DIR": str(cache)}
+    return _base_environment(environ) | own
+
+
+def _base_environment(environ: Mapping[str, str]) -> dict[str, str]:
     passed = {name: environ[name] for name in _PASSED_ON if name in environ}
-    return passed | {
-        "PATH": _PATH,
-        "LANG": "C.UTF-8",
-        "TMPDIR": str(temporary),
-        "CPU_COUNT": str(cores),
-        "RATTLER_CACHE_DIR": str(cache),
-        "NO_COLOR": "1",
-    }
+    return passed | {"PATH": _PATH, "LANG": "C.UTF-8", "NO_COLOR": "1"}
 
 
 def shell_environment(folder: Path, environ: Mapping[str, str], *, cores: int, cache: Path) -> dict[str, str]:
@@ -98,11 +106,17 @@ def shell_environment(folder: Path, environ: Mapping[str, str], *, cores: int, c
 
 
 def start_child(
-    job: BuildJob, options: BuildOptions, *, places: BuildPlaces, channels: Sequence[str], cores: int
+    job: BuildJob,
+    options: BuildOptions,
+    *,
+    workers: ForkServer,
+    places: BuildPlaces,
+    channels: Sequence[str],
+    cores: int,
 ) -> Child:
     """Start the worker process of ``job`` in a process group of its own; its output goes to the job's log.
 
-    ``cores`` is its share of the cores of ``options``.
+    ``cores`` is its share of the cores of ``options``. Raises CommandError if ``workers`` has ended.
     """
     folder = places.work / job.folder_name
     with disk_full_reported(places.work):
@@ -110,7 +124,6 @@ def start_child(
         kept = set_aside(folder, job) if options.from_failed and can_resume(folder, job) else None
         temporary.mkdir(parents=True)
         spec = WorkerSpec(
-            parent_pid=os.getpid(),
             recipe_folder=recipe.absolute(),
             output=(folder / _OUTPUT).absolute(),
             result_file=(folder / _RESULT).absolute(),
@@ -129,8 +142,7 @@ def start_child(
             options.environ, cores=cores, temporary=temporary.absolute(), cache=places.cache
         )
         with log.open("wb") as stream:
-            command = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(folder / SPEC_FILE)]
-            process = start_command(command, env=environment, stdout=stream.fileno(), stderr=stream.fileno())
+            process = workers.start(str((folder / SPEC_FILE).absolute()), env=environment, output=stream.fileno())
     return Child(job=job, process=process, folder=folder, log=log, cache=places.cache, started_s=time.monotonic())
 
 
@@ -164,7 +176,7 @@ def package_of(child: Child) -> Path:
 
 def was_killed(child: Child) -> bool:
     """Whether a signal ended the build, which then says nothing about the recipe."""
-    status = child.process.returncode
+    status = child.process.wait()
     return status < 0 or status > SIGNALLED
 
 
@@ -221,7 +233,7 @@ def _new_log(logs: Path, stem: str) -> Path:
 
 
 def _read_result(child: Child) -> WorkerResult:
-    status = child.process.returncode
+    status = child.process.wait()
     try:
         if status == 0:
             return decode((child.folder / _RESULT).read_bytes(), WorkerResult)
@@ -232,16 +244,17 @@ def _read_result(child: Child) -> WorkerResult:
     return WorkerResult(failure="other", message=f"the worker ended with exit status {status}")
 
 
-def main(spec_file: Path) -> int:
-    """Build what ``spec_file`` says; returns 0 if the result file was written, whatever the result is."""
+def main(spec_file: Path, parent: int) -> int:
+    """Build what ``spec_file`` says; returns 0 if the result file was written, whatever the result is.
+
+    Ends its build and returns when ``parent``, this process's parent, ends.
+    """
     spec = decode(spec_file.read_bytes(), WorkerSpec)
     consumed, started_s = Consumption(), time.monotonic()
     engine = StuckEngine(spec.output, processes=1 if spec.tools.conda_build is None else 2)
     own = os.getpid()
     try:
-        status = supervise(
-            lambda: _build(spec), parent_pid=spec.parent_pid, consumed=consumed, check=lambda: engine.check(own)
-        )
+        status = supervise(lambda: _build(spec), parent_pid=parent, consumed=consumed, check=lambda: engine.check(own))
     except BuildError as err:
         print(f"error: {err.message}", flush=True)  # noqa: T201 - the worker's output is the build's log
         return _finish(spec, WorkerResult(failure="file", message=err.message))
@@ -269,7 +282,7 @@ def _finish(spec: WorkerSpec, result: WorkerResult) -> int:
 
 
 def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
-    from channel_tools.build.settle import settle_built  # noqa: PLC0415 - as in _run
+    from channel_tools.build.settle import settle_built  # noqa: PLC0415 - as in _load
 
     try:
         for package in result.packages:
@@ -280,18 +293,21 @@ def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
 
 
 def _run(spec: WorkerSpec) -> WorkerResult:
-    # the supervising process must not load an engine
     if spec.tools.conda_build is not None:
-        from channel_tools.build.conda_build import run_conda_build  # noqa: PLC0415
+        from channel_tools.build.conda_build import run_conda_build  # noqa: PLC0415 - as in _load
 
         return run_conda_build(spec, spec.tools.conda_build)
-    from channel_tools.build.engine import run_engine  # noqa: PLC0415
+    from channel_tools.build.engine import run_engine  # noqa: PLC0415 - as in _load
 
     return run_engine(spec, end=lambda result: os._exit(_finish(spec, result)))
 
 
+def _load() -> None:
+    """Import what every build runs, for all of them; the processes that start builds do without."""
+    import channel_tools.build.engine  # noqa: PLC0415
+    import channel_tools.build.settle  # noqa: F401, PLC0415
+
+
 if __name__ == "__main__":
-    _status = main(Path(sys.argv[1]))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(_status)
+    _load()
+    serve_forks(lambda spec_file, parent: main(Path(spec_file), parent))

@@ -123,28 +123,35 @@ def build(
     as_json: options.Json = False,
 ) -> None:
     """Build a stack into the local channel; what has not changed is skipped."""
-    from channel_tools.foundation.build import FoundationRequest
-    from channel_tools.workflow.build import BuildRequest, build_stacks, check_build
+    from channel_tools.build.worker import worker_server
 
-    settings = given.settings
     cores = options.available_cores()
-    request = BuildRequest(
-        plan=given.request,
-        foundation=FoundationRequest(jobs=jobs or cores, update=update, locked=locked, offline=offline),
-        cores=cores,
-        environ=os.environ,
-        engine=engine,
-        cluster=given.cluster(jobs),
-        attest=given.attestation(),
-        compiler_cache=compiler_cache or settings.compiler_cache,
-        from_failed=from_failed,
-    )
-    if dry_run:
-        check_build(settings, request)
-        show_plan(given, why=True, as_json=as_json)
-        return
-    with shown_progress() as progress:
-        outcome = build_stacks(settings, request, progress=progress, on_plan=_announce, on_result=_report)
+    with worker_server(os.environ) as workers:
+        if cores > 1 and not dry_run and given.on is None and given.emit is None:
+            workers.prepare()  # it imports the engine while this process imports the rest, and plans
+        from channel_tools.foundation.model import FoundationRequest
+        from channel_tools.workflow.build import BuildRequest, build_stacks, check_build
+
+        settings = given.settings
+        request = BuildRequest(
+            plan=given.request,
+            foundation=FoundationRequest(jobs=jobs or cores, update=update, locked=locked, offline=offline),
+            cores=cores,
+            environ=os.environ,
+            engine=engine,
+            cluster=given.cluster(jobs),
+            attest=given.attestation(),
+            compiler_cache=compiler_cache or settings.compiler_cache,
+            from_failed=from_failed,
+        )
+        if dry_run:
+            check_build(settings, request)
+            show_plan(given, why=True, as_json=as_json)
+            return
+        with shown_progress() as progress:
+            outcome = build_stacks(
+                settings, request, workers=workers, progress=progress, on_plan=_announce, on_result=_report
+            )
     if given.destination is not None:
         _print_workflow(given.destination, outcome, as_json=as_json)
         return

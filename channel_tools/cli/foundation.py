@@ -41,7 +41,7 @@ def build(
     as_json: options.Json = False,
 ) -> None:
     """Make or update the registry foundation; unchanged packages are kept."""
-    from channel_tools.foundation.build import FoundationRequest
+    from channel_tools.foundation.model import FoundationRequest
     from channel_tools.workflow.foundation import make_registry_foundation
 
     settings = options.settings_from(root, output)

@@ -7,6 +7,7 @@ Members are streamed from the old file into the new one, which then replaces it.
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import posixpath
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _PATHS = "paths.json"
 _CHUNK_BYTES = 1 << 20
 _MEMORY_BYTES = 64 << 20
+_SMALL_BYTES, _TAR_BLOCK_BYTES = 1 << 20, 512
 _LONGEST_PREFIX = 255
 _RECORD = ".dist-info/RECORD"
 _RECORD_ROW = re.compile(rb"^(?P<path>[^,\"\n]+),sha256=[A-Za-z0-9_-]{43},", re.MULTILINE)
@@ -80,7 +82,7 @@ def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int) -> None
         payload = _Payload()
         for entry in sorted(old.infolist(), key=lambda entry: entry.filename.startswith("info-")):
             if entry.filename.startswith("pkg-"):
-                with open_component(archive, entry.filename, ENGINE_LEVEL, threads=threads) as tar:
+                with _open_payload(archive, entry.filename, rows, threads) as tar:
                     payload = _copy_payload(path, tar, rows, date_s)
             elif entry.filename.startswith("info-"):
                 info = _info_files(members)
@@ -118,6 +120,19 @@ class _Payload:
         for old, new in self.prefixes.items():
             content = content.replace(old, new)
         return content
+
+
+@contextlib.contextmanager
+def _open_payload(
+    archive: zipfile.ZipFile, name: str, rows: Mapping[str, PathRow], threads: int
+) -> Iterator[tarfile.TarFile]:
+    """The payload to write members to; a small one, by what paths.json says of it, is compressed in one piece."""
+    if sum(_TAR_BLOCK_BYTES + (row.size_in_bytes or 0) for row in rows.values()) <= _SMALL_BYTES:
+        with _in_one_piece(archive, name) as tar:
+            yield tar
+    else:
+        with open_component(archive, name, ENGINE_LEVEL, threads=threads) as tar:
+            yield tar
 
 
 def _copy_payload(path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow], date_s: int) -> _Payload:
@@ -212,13 +227,22 @@ def _info_name(member: tarfile.TarInfo) -> str:
 
 
 def _write_info(archive: zipfile.ZipFile, name: str, members: Iterable[Member], changed: Mapping[str, bytes]) -> None:
-    """Compress in one piece: zstd then allocates memory for this size, not for that of any stream."""
-    part = io.BytesIO()
-    with tarfile.TarFile(fileobj=part, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    with _in_one_piece(archive, name) as tar:
         for member, before in members:
             content = changed.get(_info_name(member), before)
             member.size = 0 if content is None else len(content)
             tar.addfile(member, None if content is None else io.BytesIO(content))
+
+
+@contextlib.contextmanager
+def _in_one_piece(archive: zipfile.ZipFile, name: str) -> Iterator[tarfile.TarFile]:
+    """A part of a package to write members to, which are kept in memory and compressed at the end.
+
+    zstd then allocates memory for this size, not for that of any stream: clearing that takes longer than a small build.
+    """
+    part = io.BytesIO()
+    with tarfile.TarFile(fileobj=part, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        yield tar
     packed = zstandard.ZstdCompressor(level=ENGINE_LEVEL, write_checksum=True).compress(part.getbuffer())
     copy_component(archive, name, io.BytesIO(packed), len(packed))
 

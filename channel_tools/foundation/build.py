@@ -56,29 +56,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from channel_tools.foundation.acquire import LockedArtifacts
-    from channel_tools.foundation.model import Combination, Entry
+    from channel_tools.foundation.model import Combination, Entry, FoundationRequest
     from channel_tools.foundation.table import FoundationTable
     from channel_tools.system.progress import Progress
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundationRequest:
-    """How the registry foundation is made: at most ``jobs`` packages at once.
-
-    Versions that an earlier run recorded are used again; ``update`` uses the newest available; ``locked`` (a record)
-    uses exactly what it names. ``asked`` are optional rows and combinations to make as well; those of earlier runs
-    stay. ``pythons`` are packages made by recipes, by minor version, for combinations with another Python than the
-    table's; if one is missing there, that of an earlier run is kept. ``offline`` uses only what was recorded and
-    downloaded before, and raises NetworkError for anything else, also with ``dry_run``, which writes nothing.
-    """
-
-    jobs: int
-    update: bool = False
-    locked: Path | None = None
-    asked: frozenset[str] = frozenset()
-    pythons: Mapping[str, Path] = field(default_factory=dict)
-    offline: bool = False
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

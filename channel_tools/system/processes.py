@@ -21,7 +21,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from channel_tools.system.errors import CommandError
 from channel_tools.system.files import read_tail
@@ -240,8 +240,28 @@ def _last_words(said: bytes, status: int) -> str:
     return [f"exit status {status}", *lines[-1:], *own[-1:]][-1]
 
 
-def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TERMINATE_GRACE_S) -> None:
-    """Terminate the process groups that start_command made, all at once, and kill what is left after ``grace_s``.
+class GroupLeader(Protocol):
+    """A process that leads a process group of its own and was started by another: a child of a ForkServer."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which stays its own until ``close``."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; returns the exit status, or minus the number of the signal that ended it.
+
+        Raises subprocess.TimeoutExpired.
+        """
+
+    def end_descriptor(self) -> int:
+        """A new descriptor that can be read from when the process has ended."""
+
+    def close(self) -> None:
+        """Give back what was kept for the process, which has ended."""
+
+
+def end_process_group(*processes: subprocess.Popen[bytes] | GroupLeader, grace_s: float = _TERMINATE_GRACE_S) -> None:
+    """Terminate the process groups of ``processes``, all at once, and kill what is left after ``grace_s``.
 
     When it returns, none of their processes is running, including those that take long to die because they use much
     memory.
@@ -254,10 +274,17 @@ def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TER
         _signal_group(process, signal.SIGKILL)
         process.wait()
         _await_end_of_group(process.pid)
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):  # the rest of its input
-                    stream.close()
+        if isinstance(process, subprocess.Popen):
+            _close_streams(process)
+        else:
+            process.close()
+
+
+def _close_streams(process: subprocess.Popen[bytes]) -> None:
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):  # the rest of its input
+                stream.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -357,7 +384,7 @@ def _ended_on_error(process: subprocess.Popen[bytes]) -> Iterator[None]:
         raise
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal_group(process: subprocess.Popen[bytes] | GroupLeader, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 

@@ -28,7 +28,6 @@ from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import Attester
 from channel_tools.workflow.audit import admit_foundation, package_gate
 from channel_tools.workflow.cluster import command_for, nodes_folder, run_on_cluster, write_cluster_workflow
-from channel_tools.workflow.foundation import foundation_packages, make_registry_foundation
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
     PlanRequest,
@@ -47,9 +46,10 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildResult, BuildTools, EngineName
     from channel_tools.channel import ChannelWriter
     from channel_tools.channel.model import Channel
-    from channel_tools.foundation.build import FoundationRequest
+    from channel_tools.foundation.model import FoundationRequest
     from channel_tools.matrix import RenderedPackage
     from channel_tools.plan import Plan, PlannedPackage
+    from channel_tools.system.fork_server import ForkServer
     from channel_tools.system.progress import Progress
     from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
@@ -104,11 +104,14 @@ def build_stacks(
     settings: Settings,
     request: BuildRequest,
     *,
+    workers: ForkServer,
     progress: Progress,
     on_plan: Callable[[Plan], None],
     on_result: Callable[[BuildResult], None],
 ) -> BuildOutcome:
     """Build the request into the local channel; the foundation and the channel are created if missing.
+
+    ``workers`` is a worker_server: it may start long before this is called.
 
     If offline, everything that is missing is one NetworkError before anything is written. Holds the channel's lock from
     planning to the last package, so that two runs never build the same package; on a cluster, the lock of the builds'
@@ -120,8 +123,13 @@ def build_stacks(
     attester = None if request.attest is None else Attester(settings, request.attest)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
     if expansion.foundation.kind == "registry":
-        pythons = _built_pythons(settings, expansion, request, progress=progress, on_plan=on_plan, on_result=on_result)
+        pythons = _built_pythons(
+            settings, expansion, request, workers=workers, progress=progress, on_plan=on_plan, on_result=on_result
+        )
         asked = replace(_with_asked(request.foundation, expansion), pythons=pythons)
+        # only this foundation needs what downloads and unpacks wheels and Debian's packages
+        from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415
+
         make_registry_foundation(settings, asked, progress=progress, attester=attester)
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
 
@@ -140,7 +148,15 @@ def build_stacks(
                 _ = attester.signer  # a key that cannot be read is an error before hours of building
             if request.cluster is None:
                 results = _build_here(
-                    settings, writer, jobs, request, tools, attester=attester, progress=progress, on_result=told
+                    settings,
+                    writer,
+                    jobs,
+                    request,
+                    tools,
+                    workers=workers,
+                    attester=attester,
+                    progress=progress,
+                    on_result=told,
                 )
             else:
                 builds = _remote_builds(settings, channel, jobs, request, tools)
@@ -175,6 +191,7 @@ def _built_pythons(
     expansion: Expansion,
     request: BuildRequest,
     *,
+    workers: ForkServer,
     progress: Progress,
     on_plan: Callable[[Plan], None],
     on_result: Callable[[BuildResult], None],
@@ -188,7 +205,12 @@ def _built_pythons(
     # a workflow that is only written runs no build: then they are built here, like the foundation
     cluster = request.cluster if request.cluster is not None and request.cluster.on is not None else None
     outcome = build_stacks(
-        settings, replace(request, plan=plan, cluster=cluster), progress=progress, on_plan=on_plan, on_result=on_result
+        settings,
+        replace(request, plan=plan, cluster=cluster),
+        workers=workers,
+        progress=progress,
+        on_plan=on_plan,
+        on_result=on_result,
     )
     built = [package for package in outcome.plan.packages if package.name == "python"]
     found = {package.version.rpartition(".")[0]: settings.channel / str(package.key) for package in built}
@@ -221,6 +243,7 @@ def _build_here(
     request: BuildRequest,
     tools: BuildTools,
     *,
+    workers: ForkServer,
     attester: Attester | None,
     progress: Progress,
     on_result: Callable[[BuildResult], None],
@@ -253,6 +276,7 @@ def _build_here(
         ),
         writer=writer,
         places=places,
+        workers=workers,
         progress=progress,
         admit=admit,
         on_result=on_result,
@@ -284,6 +308,8 @@ def _with_asked(request: FoundationRequest, expansion: Expansion) -> FoundationR
 
 def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
     if writer.channel.foundation.kind == "registry":
+        from channel_tools.workflow.foundation import foundation_packages  # noqa: PLC0415 - as in build_stacks
+
         files = foundation_packages(settings)
         rows = admit_foundation(settings, writer.channel, [*files.made, *files.given], jobs=jobs, progress=progress)
         add_set(writer, files.given, files.made, trusted=rows)
@@ -361,6 +387,8 @@ def _is_foundation_ready(settings: Settings, expansion: Expansion, request: Buil
     address = expansion.foundation.address
     if address is None:
         dry = replace(_with_asked(request.foundation, expansion), jobs=1, dry_run=True)
+        from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415 - as in build_stacks
+
         return not make_registry_foundation(settings, dry, progress=progress).made
     if not address.startswith("file:"):
         message = f"the foundation {address} needs the network"

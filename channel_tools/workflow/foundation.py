@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.audit.model import Finding
-    from channel_tools.foundation.build import FoundationRequest, FoundationResult
+    from channel_tools.foundation.build import FoundationResult
+    from channel_tools.foundation.model import FoundationRequest
     from channel_tools.foundation.record import FoundationRow
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings

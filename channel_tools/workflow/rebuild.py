@@ -17,7 +17,7 @@ from channel_tools.audit.clean import clean_package
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import BuildRun, locked_builds
-from channel_tools.build.worker import check_paths, clear_work, start_child
+from channel_tools.build.worker import check_paths, clear_work, start_child, worker_server
 from channel_tools.channel import open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import subdirs_of
@@ -214,7 +214,7 @@ def _build(
     addresses = tuple(one.folder.as_uri() for one in channels)
 
     def start(job: BuildJob, _at_once: int) -> Child:
-        return start_child(job, options, places=places, channels=addresses, cores=request.cores)
+        return start_child(job, options, workers=workers, places=places, channels=addresses, cores=request.cores)
 
     def enter(package: Path) -> Path:
         rewrite_info(package, lambda info: _with_recorded(info, channels))
@@ -224,7 +224,10 @@ def _build(
         shutil.move(package, destination)
         return destination
 
-    with BuildRun([job], start=start, enter=enter, progress=progress) as run:
+    with (
+        worker_server(request.environ) as workers,
+        BuildRun([job], start=start, enter=enter, progress=progress) as run,
+    ):
         results = list(run.results(1))
     raise_failures(results)
     (result,) = results

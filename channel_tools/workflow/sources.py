@@ -6,14 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from channel_tools.conda.clients import make_http_client
-from channel_tools.foundation.apt import DEB_ARCHITECTURES
-from channel_tools.foundation.table import load_table
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.model import FoundationKind, Stack
 from channel_tools.plan import current_platform
 from channel_tools.plan.inputs import located
-from channel_tools.sources.fetch import SOURCE_RETRY, DebianSources, fetch_sources
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
 from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, needed_sources, source_excludes
 from channel_tools.sources.patches import check_patches
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix import LoadedTree, RenderedPackage
     from channel_tools.matrix.model import Source
     from channel_tools.plan import Plan, PlannedPackage
+    from channel_tools.sources.fetch import DebianSources
     from channel_tools.sources.model import NeededSource, StoredSource
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
@@ -152,6 +149,12 @@ def fetch_needed(
 
 def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: int, progress: Progress) -> None:
     """Download sources into the user's store, with the user's proxies and credentials. Raises as fetch_sources does."""
+    if not missing:
+        return
+    # slow to import, and most builds have all their sources
+    from channel_tools.conda.clients import make_http_client  # noqa: PLC0415
+    from channel_tools.sources.fetch import SOURCE_RETRY, fetch_sources  # noqa: PLC0415
+
     fetch_sources(
         missing,
         SourceStore(folder=settings.sources),
@@ -164,6 +167,10 @@ def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: 
 
 def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
     """Debian's source packages in the registry foundation's suite and in the next, each with a state folder."""
+    from channel_tools.foundation.apt import DEB_ARCHITECTURES  # noqa: PLC0415 - as in fetch_missing
+    from channel_tools.foundation.table import load_table  # noqa: PLC0415
+    from channel_tools.sources.fetch import DebianSources  # noqa: PLC0415
+
     return tuple(
         DebianSources(
             state=settings.downloads / "apt" / f"{suite}-source",

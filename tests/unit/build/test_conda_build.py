@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +8,8 @@ import pytest
 
 from channel_tools.build.conda_build import run_conda_build
 from channel_tools.build.model import BuildTools, WorkerResult, WorkerSpec, decode, encode
+from channel_tools.build.worker import worker_server
+from channel_tools.system.processes import end_process_group
 from tests.support.processes import TEST_TIMEOUT_S
 
 
@@ -28,7 +27,6 @@ def spec_of(folder: Path) -> WorkerSpec:
         (folder / name).mkdir()
     (folder / "recipe" / "variants.yaml").touch()
     return WorkerSpec(
-        parent_pid=1,
         recipe_folder=folder / "recipe",
         output=folder / "out",
         result_file=folder / "result.json",
@@ -86,10 +84,12 @@ def test_one_that_waits_for_ever_at_a_pipe_in_the_prefix_is_ended(tmp_path: Path
     made = program(
         tmp_path, 'cd "$(dirname "$0")/../out"; mkdir -p bld/toy/host_env; cd bld/*/*; mkfifo pipe; read a < pipe'
     )
-    spec = replace(spec_of(tmp_path), parent_pid=os.getpid(), tools=BuildTools(conda_build=made))
+    spec = replace(spec_of(tmp_path), tools=BuildTools(conda_build=made))
     (tmp_path / "spec.json").write_bytes(encode(spec))
-    command = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(tmp_path / "spec.json")]
-    subprocess.run(command, check=True, capture_output=True, timeout=TEST_TIMEOUT_S)
+    with worker_server({}) as workers, (tmp_path / "log").open("wb") as log:
+        process = workers.start(str(tmp_path / "spec.json"), env={}, output=log.fileno())
+        assert process.wait(TEST_TIMEOUT_S) == 0
+        end_process_group(process)
     result = decode(spec.result_file.read_bytes(), WorkerResult)
     assert result.failure == "file"
     assert result.message == "pipe is a named pipe; packages have only files, folders and links"

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -28,6 +29,19 @@ def job(name: str, *waits_for: str) -> BuildJob:
     return BuildJob(file_name=f"{name}-1-0.conda", subdir="noarch", recipe_folder=Path(name), waits_for=waits)
 
 
+class Started:
+    """A program with what a child of a ForkServer has."""
+
+    def __init__(self, program: subprocess.Popen[bytes]) -> None:
+        self.pid, self.wait = program.pid, program.wait
+
+    def end_descriptor(self) -> int:
+        return os.pidfd_open(self.pid)
+
+    def close(self) -> None:
+        """It has ended."""
+
+
 class FakeBuilds:
     """Children that are tiny shell commands beside the result that a worker would have written."""
 
@@ -50,7 +64,7 @@ class FakeBuilds:
             result = WorkerResult(failure="script", message="Script failed")
         (folder / "result.json").write_bytes(encode(result))
         (folder / "log").write_text("last words\n")
-        process = start_command(["sh", "-c", self._command])
+        process = Started(start_command(["sh", "-c", self._command]))
         return Child(
             job=job, process=process, folder=folder, log=folder / "log", cache=folder, started_s=time.monotonic()
         )
@@ -158,7 +172,7 @@ def test_leaving_early_ends_the_children(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("channel_tools.build.schedule.wait_for_any", interrupt)
     with pytest.raises(KeyboardInterrupt):
         list(interrupted())
-    assert [child.process.returncode for child in children] == [-signal.SIGTERM] * 2
+    assert [child.process.wait() for child in children] == [-signal.SIGTERM] * 2
 
 
 @pytest.mark.parametrize(
@@ -176,6 +190,7 @@ def test_an_impossible_order_is_refused(tmp_path: Path, jobs: list[BuildJob], me
             BuildOptions(platform="linux-64", max_jobs=1, cores=1, environ={}),
             writer=writer,
             places=None,  # type: ignore[arg-type]
+            workers=None,  # type: ignore[arg-type]
             admit=lambda _package: None,
             progress=SilentProgress(),
         )
