@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Turns variant files and recipes into one evaluated recipe per package and variant: files in, values out."""
 
-from channel_tools.matrix.expand import expand_stacks
+from channel_tools.matrix.expand import choices_of_recipes, expand_stacks
 from channel_tools.matrix.load import find_stack, load_tree
 from channel_tools.matrix.model import (
     FoundationKind,
@@ -27,6 +27,7 @@ __all__ = [
     "Source",
     "Stack",
     "VariantScalar",
+    "choices_of_recipes",
     "expand_stacks",
     "find_stack",
     "load_tree",

@@ -67,6 +67,17 @@ def expand_stacks(
     return rendered
 
 
+def choices_of_recipes(loaded: LoadedTree, kind: FoundationKind) -> dict[str, dict[str, frozenset[str]]]:
+    """The values that the tree's stacks give each variant key on this kind of foundation, by recipe folder."""
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for stack in loaded.stacks.values():
+        values = merge_variant_files(files_of_stack(loaded, stack, kind)).values
+        for name in stack.packages:
+            known = found.setdefault(name, {})
+            known |= {key: known.get(key, frozenset()) | frozenset(map(str, given)) for key, given in values.items()}
+    return found
+
+
 def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[str]) -> list[RenderedPackage]:
     """The requested packages, and their dependencies for building, running and testing among the others.
 

@@ -232,14 +232,33 @@ def _check_stays_inside(path: Path) -> None:
 
 
 def find_predecessor(
-    name: str, inputs: Mapping[str, str], published: Iterable[PublishedPackage], *, current: Collection[str]
+    name: str,
+    inputs: Mapping[str, str],
+    published: Iterable[PublishedPackage],
+    *,
+    current: Collection[str],
+    choices: Mapping[str, Collection[str]],
 ) -> PublishedPackage | None:
-    """The published package that this one replaces: the most similar of the same name that is not in the plan.
+    """The published package that this one replaces: the most similar earlier build of the same variant.
 
-    ``current`` are the digests of the plan: a package that is still needed is not replaced.
+    ``current`` are the digests of the plan: a package that is still needed is not replaced. ``choices`` are the values
+    that the tree has for variant keys: a package with another of these is another variant, which the tree still has,
+    while one with a value that is gone from the tree had the same key moved.
     """
-    candidates = [item for item in published if item.name == name and item.digest not in current]
+    candidates = [
+        item
+        for item in published
+        if item.name == name and item.digest not in current and not _is_other_variant(inputs, item.inputs, choices)
+    ]
     return max(candidates, key=lambda item: (*_likeness(inputs, item.inputs), item.file_name), default=None)
+
+
+def _is_other_variant(new: Mapping[str, str], old: Mapping[str, str], choices: Mapping[str, Collection[str]]) -> bool:
+    return any(
+        (given := old.get(key)) is not None and given != value and given in choices.get(key.partition(":")[2], ())
+        for key, value in new.items()
+        if key.startswith("variant:")
+    )
 
 
 def _likeness(new: Mapping[str, str], old: Mapping[str, str]) -> tuple[int, int]:

@@ -6,13 +6,13 @@ A package that a foundation cannot serve has no digest (its environments do not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.conda.package import PackageKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from channel_tools.matrix.model import Pin, RenderedPackage
@@ -119,6 +119,8 @@ class Plan:
 
     packages: tuple[PlannedPackage, ...]
     unsatisfiable: tuple[UnsatisfiablePackage, ...]
+    choices: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
+    """The values of variant keys that the tree has, by recipe folder: they tell a new variant from a changed one."""
 
     @property
     def to_build(self) -> tuple[PlannedPackage, ...]:

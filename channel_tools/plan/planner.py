@@ -66,11 +66,13 @@ def make_plan(
     foundation: Foundation,
     published: Mapping[str, PublishedPackage],
     virtual_packages: Sequence[GenericVirtualPackage],
+    choices: Mapping[str, Mapping[str, Collection[str]]] | None = None,
     force: bool = False,
 ) -> Plan:
     """Plan every package: its digest and name, whether it is built, and what it waits for.
 
-    ``published`` are the channel's own packages by file name. Raises ConfigError for a cycle or a recipe that names
+    ``published`` are the channel's own packages by file name, ``choices`` the tree's values of variant keys by recipe
+    folder (choices_of_recipes). Raises ConfigError for a cycle or a recipe that names
     missing files, NetworkError if the foundation's index cannot be reached. A variant that the foundation cannot serve
     is not an error: it is listed in ``Plan.unsatisfiable``.
     """
@@ -107,28 +109,25 @@ def make_plan(
 
     # py-rattler is asynchronous; this is the one place of the stage where its coroutines are run
     asyncio.run(plan_stacks())
-    made = _with_reasons(tuple(planned.values()), published, force=force)
-    return Plan(packages=made, unsatisfiable=tuple(unsatisfiable.values()))
+    plan = Plan(packages=tuple(planned.values()), unsatisfiable=tuple(unsatisfiable.values()), choices=choices or {})
+    return judge_again(plan, published, force=force)
 
 
 def judge_again(plan: Plan, published: Mapping[str, PublishedPackage], *, force: bool = False) -> Plan:
     """Update a plan after the channel has changed: what is built and why, from ``published``."""
-    return replace(plan, packages=_with_reasons(plan.packages, published, force=force))
-
-
-def _with_reasons(
-    packages: Sequence[PlannedPackage], published: Mapping[str, PublishedPackage], *, force: bool
-) -> tuple[PlannedPackage, ...]:
-    current = frozenset(package.digest for package in packages)
+    current = frozenset(package.digest for package in plan.packages)
     results = []
-    for package in packages:
+    for package in plan.packages:
         existing = published.get(package.file_name)
         if existing is not None and existing.digest == package.digest:
             results.append(replace(package, status="build" if force else "skip", reasons=(FORCED,) if force else ()))
         else:
-            predecessor = find_predecessor(package.name, package.inputs, published.values(), current=current)
+            choices = plan.choices.get(package.rendered.recipe_file.name, {})
+            predecessor = find_predecessor(
+                package.name, package.inputs, published.values(), current=current, choices=choices
+            )
             results.append(replace(package, status="build", reasons=reasons_for(package.inputs, predecessor)))
-    return tuple(results)
+    return replace(plan, packages=tuple(results))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

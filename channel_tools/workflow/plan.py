@@ -13,7 +13,7 @@ from channel_tools.channel import Foundation, open_channel, published_packages
 from channel_tools.conda.addresses import channel_address
 from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.record import RECORD_NAME, read_record
-from channel_tools.matrix import expand_stacks, find_stack, load_tree
+from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
 from channel_tools.matrix.choice import choices, default_variants, fits, variants_for
 from channel_tools.matrix.model import requirement_name
 from channel_tools.plan import (
@@ -73,6 +73,8 @@ class Expansion:
     packages: tuple[RenderedPackage, ...]
     resources: Mapping[str, BuildResources]
     """The resources of builds by recipe, from stacks.yaml."""
+    choices: Mapping[str, Mapping[str, Collection[str]]]
+    """The tree's values of variant keys, by recipe."""
     makes_pythons: bool
     """Whether the tree has the stack that builds Pythons for the registry foundation."""
 
@@ -128,6 +130,7 @@ def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
         stacks=stacks,
         packages=tuple(packages),
         resources=loaded.resources,
+        choices=choices_of_recipes(loaded, foundation.kind),
         makes_pythons=PYTHON_STACK in loaded.stacks,
     )
 
@@ -186,6 +189,7 @@ def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
         foundation=index,
         published=published_by_name(settings),
         virtual_packages=detect_virtual_packages(),
+        choices=expansion.choices,
         force=expansion.request.force,
     )
     return _with_unmade(settings, expansion, plan) if kind == "registry" else plan

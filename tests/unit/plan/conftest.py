@@ -10,7 +10,7 @@ import pytest
 from rattler import GenericVirtualPackage, PackageName, Version
 from rattler.package import BuildString
 
-from channel_tools.matrix import expand_stacks, load_tree
+from channel_tools.matrix import choices_of_recipes, expand_stacks, load_tree
 from channel_tools.plan import Plan, PlannedPackage, PublishedPackage, make_plan, open_foundation
 from tests.unit.matrix.toytree import FOUNDATION, PLATFORM, Record, write_foundation, write_tree
 
@@ -78,6 +78,7 @@ class Toy:
             foundation=open_foundation(folder, kind="registry", platform=PLATFORM),
             published=published or {},
             virtual_packages=VIRTUAL_PACKAGES,
+            choices=choices_of_recipes(loaded, "registry"),
             force=force,
         )
 

@@ -209,6 +209,22 @@ def test_another_variant_is_new_and_not_a_change_of_its_neighbour(toy: Toy) -> N
     assert plan.unsatisfiable == ()
 
 
+def test_a_variant_that_was_never_built_is_new_even_if_its_neighbour_is_not_in_the_plan(toy: Toy) -> None:
+    stacks = FILES["variants/stacks.yaml"] + (
+        "  rdma:\n    description: Sums over verbs\n    variants: [rdma.yaml]\n    packages: [libtoy]\n"
+        "    install: [libtoy]\n    validate: {method: switchml, num_threads: 2}\n"
+    )
+    changes = {"variants/stacks.yaml": stacks, "variants/rdma.yaml": "transport: [rdma]\n"}
+    published = publish(toy.plan(changes))
+    assert _reasons(toy.plan(changes, stacks=["rdma"], published=published)) == {"libtoy": ("new",)}
+
+
+def test_a_value_that_is_gone_from_the_tree_was_changed(toy: Toy) -> None:
+    published = publish(toy.plan())
+    reasons = _reasons(toy.plan({"variants/udp.yaml": "transport: [sockets]\n"}, published=published))
+    assert "changed: variant transport udp -> sockets" in reasons["libtoy"]
+
+
 def test_a_served_name_with_another_digest_is_not_skipped(toy: Toy) -> None:
     plan = toy.plan()
     published = {name: item for name, item in publish(plan).items() if item.name != "libtoy"}

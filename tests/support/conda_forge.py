@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Records of conda-forge, for plans over a foundation as it really is.
+
+``CHANNEL_TOOLS_TEST_CONDA_FORGE`` names a folder with ``channel/``, an index of records without packages, and
+``conda_build_config.yaml``, conda-forge's global pinning. Where it names none, the tests that need it are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "CHANNEL_TOOLS_TEST_CONDA_FORGE"
+
+
+def conda_forge_folder() -> Path:
+    """The folder that the variable names; skips the test where it names none."""
+    named = os.environ.get(VARIABLE, "")
+    if not named:
+        pytest.skip(f"no records of conda-forge: set {VARIABLE} to a folder that has them to run this test")
+    folder = Path(named).absolute()
+    assert (folder / "channel").is_dir(), f"{VARIABLE}={named}: has no channel/"
+    return folder
+
+
+def copy_with_newer(channel: Path, destination: Path, names: tuple[str, ...]) -> Path:
+    """A copy of a channel's index in which the newest noarch package of each name has a successor, a day younger."""
+    shutil.copytree(channel, destination, copy_function=shutil.copyfile)
+    index = destination / "noarch" / "repodata.json"
+    index.chmod(0o644)
+    content = json.loads(index.read_bytes())
+    records = content["packages.conda"]
+    for name in names:
+        newest = max((one for one in records.values() if one["name"] == name), key=lambda one: int(one["timestamp"]))
+        version = f"{newest['version']}.1"
+        successor = newest | {"version": version, "sha256": "0" * 64, "timestamp": newest["timestamp"] + 86_400_000}
+        records[f"{name}-{version}-{newest['build']}.conda"] = successor
+    index.write_text(json.dumps(content), encoding="utf-8")
+    return destination
