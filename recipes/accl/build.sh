@@ -4,7 +4,7 @@ set -euo pipefail
 
 xrt=OFF
 if [[ "${ACCL_XRT}" == external ]]; then
-  # the activation of the package xrt, in the host environment, has looked for it
+  # the activation of the package xrt-external, in the host environment, has looked for it
   if [[ ! -d "${XILINX_XRT:-}/include/xrt" ]]; then
     echo "accl_xrt=external needs the site's XRT with its headers on this machine: XILINX_XRT is '${XILINX_XRT:-}'." >&2
     echo "Install XRT, or name its folder in CHANNEL_XRT_DIR; accl_xrt=none builds without it." >&2

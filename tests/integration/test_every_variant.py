@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 _TREE = Tree(root=Path(__file__).parents[2])
 _X86_ONLY = frozenset({"accl-xrt", "oneccl", "dpdk", "dpdk-mlx5", "dpdk-mlx4", "dummy", "rdma"})
 """Stacks that have packages for linux-64 alone."""
-_NOT_FOR_CONDA_FORGE = frozenset({"python", "torchvision"})
+_NOT_FOR_CONDA_FORGE = frozenset({"grpc", "python", "torchvision"})
 """Stacks that build what conda-forge has."""
 
 

@@ -18,7 +18,7 @@ from tests.support.programs import program
 pytestmark = pytest.mark.integration
 
 _LIMIT_S = 900
-_APART = frozenset({"torchvision"})
+_APART = frozenset({"torchvision-patched"})
 _COMMIT = ("-c", "user.name=tests", "-c", "user.email=tests@localhost", "commit", "-q", "-m", "Add recipe")
 _REQUEST = FeedstockRequest(maintainers=("octocat",), homepage="https://example.org/channel")
 

@@ -14,6 +14,7 @@ import pytest
 from channel_tools.matrix import FoundationKind, LoadedTree, Pin, RenderedPackage, expand_stacks, load_tree
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Tree
+from tests.unit.recipes.test_conda_forge_names import run_constraints
 
 ROOT = Path(__file__).parents[3]
 # each foundation and each platform once: the rest is rendered by the integration tests
@@ -107,14 +108,15 @@ def test_the_plugin_is_a_newer_build_of_pytorch_with_mpi() -> None:
     ("stack", "brings"), [("switchml-patched", "pytorch-switchml"), ("cray-mpich-patched", "pytorch-cray-mpich")]
 )
 def test_each_torchvision_is_pinned_to_the_very_build_of_its_pytorch(stack: str, brings: str) -> None:
-    for package in _named("torchvision", stack):
+    for package in _named("torchvision-patched", stack):
         assert package.version == TORCHVISION[str(package.variant["pytorch"])]
         pins = [item for item in package.run if isinstance(item, Pin)]
         assert [(pin.function, pin.name, pin.exact) for pin in pins] == [("pin_compatible", brings, True)]
         gpu = "cpu" if package.variant["cuda_compiler_version"] == "None" else "cuda"
         spec = next(item for item in package.host if isinstance(item, str) and item.startswith(f"{brings} "))
         assert f" {gpu}" in spec or f"_{gpu}" in spec
-    assert len(_named("torchvision", stack)) == len(_named(brings, stack))
+        assert "torchvision <0.0a0" in run_constraints(package)
+    assert len(_named("torchvision-patched", stack)) == len(_named(brings, stack))
 
 
 def test_a_stock_pytorch_has_the_torchvision_of_its_minor_version() -> None:
