@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from channel_tools.audit.model import Dependencies, PackageFacts
 from channel_tools.conda.archive import read_index_json, read_info_json
 from channel_tools.conda.closure import Closures, place_installed, python_minor
+from channel_tools.conda.specs import texts_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 
@@ -126,7 +127,7 @@ class Known:
         return Dependencies(
             files=frozenset(files),
             links=links,
-            depends=tuple(str(spec) for one in closure for spec in one.index.get("depends") or ()),
+            depends=tuple(spec for one in closure for spec in texts_of(one.index, "depends")),
             versions={name: tuple(sorted(found)) for name, found in versions.items()},
             unresolved=tuple(problems),
         )

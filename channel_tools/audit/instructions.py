@@ -26,6 +26,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import StringTableSection
 
 from channel_tools.audit.model import ArchiveFacts, Instruction
+from channel_tools.conda.specs import as_record, least_version, read_spec, specs_on
 from channel_tools.system.archives import ar_members
 from channel_tools.system.elf import ELF_FAULTS, ELF_MAGIC
 from channel_tools.system.errors import IntegrityError
@@ -58,8 +59,7 @@ _BEYOND_FAMILIES = ("AVX512", "AVX_", "AMX_")
 _HARMLESS_CODES = re.compile(r"TZCNT_R\d+_RM\d+")
 _LEVEL_PACKAGES = frozenset({"_x86_64-microarch-level", "x86_64-microarch-level"})
 _ARCHSPEC = "__archspec"
-_NUMBER = re.compile(r"\d")
-_LEVEL_NAME = re.compile(r"x86_64_v([2-4])")
+_LEVELS = range(BASELINE, 5)
 THIN_MAGIC = b"!<thin>\n"
 
 
@@ -263,11 +263,12 @@ def required_level(specs: Iterable[str]) -> int:
 
 
 def _level_of(spec: str) -> int:
-    name, _space, rest = spec.replace("=", " =", 1).partition(" ")
-    if name in _LEVEL_PACKAGES and (number := _NUMBER.search(rest)):
-        return int(number[0])
-    if name == _ARCHSPEC and (level := _LEVEL_NAME.search(rest)):
-        return int(level[1])
+    if specs_on(_LEVEL_PACKAGES, [spec]):
+        return next(iter(least_version(spec)), BASELINE)
+    if specs_on({_ARCHSPEC}, [spec]) and (build := read_spec(spec).build) is not None:
+        wanted = read_spec(f"{_ARCHSPEC} * {build}")
+        accepted = (level for level in _LEVELS if wanted.matches(as_record(_ARCHSPEC, "1", level_name(level))))
+        return next(accepted, BASELINE)
     return BASELINE
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
+from channel_tools.conda.specs import texts_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -278,12 +280,12 @@ class PackageFacts:
     @property
     def depends(self) -> tuple[str, ...]:
         """Its requirements, as MatchSpecs."""
-        return tuple(str(spec) for spec in self.index.get("depends") or ())
+        return texts_of(self.index, "depends")
 
     @property
     def constrains(self) -> tuple[str, ...]:
         """Its constraints on what may be installed beside it."""
-        return tuple(str(spec) for spec in self.index.get("constrains") or ())
+        return texts_of(self.index, "constrains")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

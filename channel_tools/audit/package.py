@@ -51,8 +51,8 @@ class PackageReader:
         index = info_object(files, "index.json", self._path)
         name = str(index.get("name"))
         self._facts = dataclasses.replace(self._facts, index=index, name=name, subdir=str(index.get("subdir")))
-        specs = (*(index.get("depends") or ()), *(index.get("constrains") or ()))
-        self._reader = dataclasses.replace(self._reader, level=required_level(str(spec) for spec in specs))
+        specs = (*self._facts.depends, *self._facts.constrains)
+        self._reader = dataclasses.replace(self._reader, level=required_level(specs))
         self._facts = dataclasses.replace(
             self._facts,
             declared=declared_by(self._object(files, "about.json"), files.get(RENDERED_RECIPE), name=name),

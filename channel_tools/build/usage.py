@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools.build.model import BuildUsage  # noqa: TC001 - msgspec looks for it here
+from channel_tools.conda.package import split_stem
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.files import write_bytes_atomically
@@ -69,8 +70,8 @@ def usage_before(known: Mapping[str, BuildUsage], stem: str) -> BuildUsage | Non
     """What the build of ``stem`` may use: what it used before, else the most that a build of this package used."""
     if (same := known.get(_key_of(stem))) is not None:
         return same
-    name = stem.rsplit("-", 2)[0]
-    others = [usage for key, usage in known.items() if key.rsplit("-", 2)[0] == name]
+    name = split_stem(stem)[0]
+    others = [usage for key, usage in known.items() if split_stem(key)[0] == name]
     if not others:
         return None
     longest = max(others, key=lambda usage: usage.seconds)
@@ -107,7 +108,7 @@ def with_resources(
 
 
 def _key_of(stem: str) -> str:
-    name, version, build = stem.rsplit("-", 2)
+    name, version, build = split_stem(stem)
     return f"{name}-{version}-{_DIGEST.sub('h', build)}"
 
 

@@ -39,6 +39,7 @@ from channel_tools.build.model import (
 )
 from channel_tools.build.resume import can_resume, set_aside
 from channel_tools.build.special_files import StuckEngine
+from channel_tools.conda.package import split_stem
 from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError, UsageError
 from channel_tools.system.files import disk_full_reported, remove_tree, write_bytes_atomically
 from channel_tools.system.fork_server import ForkServer, serve_forks
@@ -152,7 +153,7 @@ def check_paths(jobs: Sequence[BuildJob], places: BuildPlaces) -> None:
     py-rattler-build 0.73 panics there.
     """
     for job in jobs:
-        name = job.stem.rsplit("-", 2)[0]
+        name = split_stem(job.stem)[0]
         output = (places.work / job.folder_name / _OUTPUT).absolute()
         excess = len(os.fsencode(output)) + len(_ENGINE_FOLDERS) + len(name) - _PREFIX_BYTES
         if excess > 0:

@@ -153,16 +153,18 @@ def _check_field(path: Path, where: str, name: str, value: object) -> None:
 
 
 def _check_specs(path: Path, where: str, value: object) -> None:
-    from rattler import MatchSpec  # noqa: PLC0415 - a patch is read rarely, rattler is slow to import
-    from rattler.exceptions import InvalidMatchSpecError  # noqa: PLC0415
+    from channel_tools.conda.specs import (  # noqa: PLC0415 - a patch is read rarely, rattler is slow to import
+        InvalidSpecError,
+        read_spec,
+    )
 
     if not _is_texts(value):
         raise _wrong(path, where, value, "a list of MatchSpecs")
     for spec in value:
         try:
-            MatchSpec(spec)
-        except InvalidMatchSpecError as err:
-            raise ConfigError(f"{where}: {spec!r} is not a valid MatchSpec ({err})", path=path) from None
+            read_spec(spec)
+        except InvalidSpecError as err:
+            raise ConfigError(f"{where}: {err}", path=path) from None
 
 
 def _wrong(path: Path, where: str, found: object, expected: str) -> ConfigError:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -36,7 +35,6 @@ _RECORD_FIELDS = (
     "arch", "build", "build_number", "features", "license", "license_family",
     "name", "noarch", "platform", "purls", "python_site_packages_path", "subdir", "timestamp", "version",
 )  # fmt: skip
-_NAME_END = re.compile(r"[\s=<>!~\[]")
 _V3_FIELDS = ("extra_depends", "flags", "requires_flags")
 _log = logging.getLogger(__name__)
 _FILES_PER_PROCESS = 250
@@ -74,13 +72,16 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     @property
     def depends(self) -> tuple[str, ...]:
         """The MatchSpecs of its dependencies."""
-        depends = self.record.get("depends")
-        return tuple(str(spec) for spec in depends) if isinstance(depends, list) else ()
+        from channel_tools.conda.specs import texts_of  # noqa: PLC0415 - it imports rattler, which is slow
+
+        return texts_of(self.record, "depends")
 
     @property
     def dependency_names(self) -> tuple[str, ...]:
-        """The names of its dependencies, in the order of its MatchSpecs."""
-        return tuple(_NAME_END.split(spec.strip(), maxsplit=1)[0].lower() for spec in self.depends)
+        """The names of its dependencies, in the order of its MatchSpecs. Raises IntegrityError for one that is none."""
+        from channel_tools.conda.specs import spec_names  # noqa: PLC0415 - as above
+
+        return spec_names(self.depends, self.name)
 
     @property
     def about(self) -> JsonObject:

@@ -11,18 +11,29 @@ import posixpath
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from rattler import BuildString, MatchSpec, PackageRecord
-from rattler.exceptions import InvalidMatchSpecError, InvalidVersionError
+from rattler import Version
+
+from channel_tools.conda.specs import (
+    InvalidRecordError,
+    InvalidSpecError,
+    is_virtual,
+    matches,
+    read_spec,
+    record_of,
+    spec_name,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_VIRTUAL_PREFIX = "__"
+    from rattler import PackageRecord
+
 _NOARCH_PLACES = {"site-packages": "lib/python{}/site-packages", "python-scripts": "bin"}
 
 
 class Described(Protocol):
-    """What resolving needs of a package; ``index`` is its index.json."""
+    """What resolving needs of a package; ``index`` is its index.json or its record in repodata."""
 
     @property
     def file_name(self) -> str: ...  # noqa: D102
@@ -52,7 +63,7 @@ class Closures(Generic[_Package]):
         self._records: dict[str, PackageRecord | None] = {}
         self._direct: dict[str, list[_Package]] = {}
         for package in packages:
-            self._by_name[package.name].append(package)
+            self._by_name[package.name.lower()].append(package)
             self._records[_key(package)] = self._record(package)
 
     def of(self, package: _Package) -> Sequence[_Package]:
@@ -73,45 +84,44 @@ class Closures(Generic[_Package]):
             self._direct[key] = self._resolve(package)
         return self._direct[key]
 
+    def satisfying(self, text: str, *, or_unknown: bool = False) -> list[_Package]:
+        """The packages that satisfy a MatchSpec; none for a virtual package. Raises InvalidSpecError.
+
+        Packages whose metadata cannot be compared satisfy nothing; with ``or_unknown``, all MatchSpecs on their name.
+        """
+        spec = read_spec(text)
+        return [
+            other
+            for other in self._by_name.get(spec_name(text), ())
+            if (or_unknown if (record := self._records[_key(other)]) is None else matches(spec, record))
+        ]
+
     def _resolve(self, package: _Package) -> list[_Package]:
         met: list[_Package] = []
-        for text in package.index.get("depends", ()):
-            if text.startswith(_VIRTUAL_PREFIX):
-                continue
-            candidates = self._by_name.get(text.split()[0], [])
+        try:
+            depends = texts_of(package.index, "depends")
+        except InvalidRecordError as err:
+            self.problems.append((package, str(err)))
+            return met
+        for text in depends:
             try:
-                matching = self._matching(MatchSpec(text), candidates)
-            except InvalidMatchSpecError as err:
-                self.problems.append((package, f"{text!r} is not a valid MatchSpec ({err})"))
+                matching = self.satisfying(text)
+            except InvalidSpecError as err:
+                self.problems.append((package, str(err)))
                 continue
-            if not matching:
-                have = ", ".join(sorted(other.file_name for other in candidates)) or "no package of that name"
-                self.problems.append((package, f"nothing in the channel satisfies {text!r}; it has {have}"))
+            if not matching and not is_virtual(name := spec_name(text)) and read_spec(text).condition is None:
+                have = ", ".join(sorted(other.file_name for other in self._by_name.get(name, ())))
+                what = have or "no package of that name"
+                self.problems.append((package, f"nothing in the channel satisfies {text!r}; it has {what}"))
             met += matching
         return met
 
-    def _matching(self, spec: MatchSpec, candidates: Iterable[_Package]) -> list[_Package]:
-        return [other for other in candidates if (record := self._records[_key(other)]) and spec.matches(record)]
-
     def _record(self, package: _Package) -> PackageRecord | None:
         try:
-            return solver_record(package)
-        except InvalidVersionError as err:
-            version = package.index.get("version")
-            self.problems.append((package, f"version {version!r} cannot be ordered by conda ({err})"))
+            return record_of(package.index, name=package.name, subdir=package.subdir)
+        except InvalidRecordError as err:
+            self.problems.append((package, str(err)))
             return None
-
-
-def solver_record(package: Described) -> PackageRecord:
-    """The package as a record for matching MatchSpecs. Raises rattler's InvalidVersionError."""
-    index = package.index
-    return PackageRecord(
-        name=package.name,
-        version=str(index.get("version")),
-        build=BuildString(str(index.get("build"))),
-        build_number=int(index.get("build_number", 0)),
-        subdir=package.subdir,
-    )
 
 
 def _key(package: Described) -> str:
@@ -120,7 +130,8 @@ def _key(package: Described) -> str:
 
 def python_minor(versions: Iterable[str]) -> str:
     """The minor version (``3.11``) of the first of the versions of python, ``3`` if there is none."""
-    return next((".".join(version.split(".")[:2]) for version in versions), "3")
+    found = (Version(version).as_major_minor() for version in versions)
+    return next((f"{minor[0]}.{minor[1]}" for minor in found if minor is not None), "3")
 
 
 def place_installed(path: str, python: str) -> str:

@@ -146,7 +146,7 @@ def _shown(value: object) -> str:
         return f"of the type {type(value).__name__}"
 
 
-def _in_a_line(err: Exception) -> str:
+def _in_a_line(err: object) -> str:
     """An error of rattler, which quotes its input, as a part of our message."""
     return "".join(character if character.isprintable() else " " for character in str(err))[:200]
 
@@ -154,16 +154,13 @@ def _in_a_line(err: Exception) -> str:
 def _check_spec(spec: str, where: str, path: Path) -> None:
     if _SPEC.fullmatch(spec) and not _LONG_NUMBER.search(spec):
         return
-    from rattler import MatchSpec  # noqa: PLC0415
-    from rattler.exceptions import InvalidMatchSpecError  # noqa: PLC0415
+    from channel_tools.conda.specs import InvalidSpecError, read_spec  # noqa: PLC0415
 
     try:
-        if not spec.strip():
-            raise InvalidMatchSpecError("it is empty")  # noqa: TRY301 - rattler takes it
-        MatchSpec(spec)
-    except InvalidMatchSpecError as err:
+        read_spec(spec)
+    except InvalidSpecError as err:
         raise damaged_package(
-            path, f"its metadata has {where} {_shown(spec)}, which is not a valid MatchSpec ({_in_a_line(err)})"
+            path, f"its metadata has {where} {_shown(spec)}, which is not a valid MatchSpec ({_in_a_line(err.reason)})"
         ) from None
 
 

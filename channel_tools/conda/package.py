@@ -15,11 +15,14 @@ import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from channel_tools.system.errors import IntegrityError
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import link_or_copy, sha256_of_file, write_bytes_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 NOARCH = "noarch"
@@ -89,11 +92,41 @@ class PackageRef:
 
 
 def split_file_name(file_name: str, *, old_format: bool = False) -> tuple[str, str, str] | None:
-    """Name, version and build of a ``.conda`` file name (``old_format``: or ``.tar.bz2``); None if it is not one."""
+    """Name, version and build of a ``.conda`` file name (``old_format``: or ``.tar.bz2``); None if it is not one.
+
+    Version and build have no hyphen (CEP 26). This is the only place that divides a file name: py-rattler 0.28 does it
+    only inside (rattler's ArchiveIdentifier), which the tests compare with this.
+    """
     match = _FILE_NAME.fullmatch(file_name)
     if match is None or not (old_format or match["suffix"] == PACKAGE_SUFFIX):
         return None
     return match["name"], match["version"], match["build"]
+
+
+def split_stem(stem: str) -> tuple[str, str, str]:
+    """Name, version and build of a file name without its suffix. Raises ValueError if it is not one."""
+    found = split_file_name(stem + PACKAGE_SUFFIX)
+    if found is None:
+        raise ValueError(f"{stem!r} does not name a package; expected NAME-VERSION-BUILD")
+    return found
+
+
+def names_of_files(file_names: Iterable[str]) -> list[str]:
+    """The names of the packages in these files, in either format, each once and sorted; other files have none."""
+    found = (split_file_name(name, old_format=True) for name in file_names)
+    return sorted({parts[0] for parts in found if parts is not None})
+
+
+def split_package_address(address: str) -> tuple[str, PackageKey]:
+    """The address of the channel and the key in a package's address. Raises UsageError for any other address."""
+    parts = urlsplit(address)
+    channel, _slash, last = parts.path.rpartition("/")
+    channel, _slash, subdir = channel.rpartition("/")
+    key = PackageKey(unquote(subdir), unquote(last))
+    if not key.subdir or split_file_name(key.file_name, old_format=True) is None:
+        found = without_credentials(address)
+        raise UsageError(f"{found}: not the address of a package; expected CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda")
+    return urlunsplit(parts._replace(path=channel)), key
 
 
 SUFFIX = ".sigs"

@@ -11,10 +11,11 @@ import re
 from typing import TYPE_CHECKING
 
 import rattler
-from rattler.exceptions import FetchRepoDataError, GatewayError, InvalidMatchSpecError, SolverError
+from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
 from rattler.repo_data import SourceConfig
 
 from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, SolveError, UsageError
 
 if TYPE_CHECKING:
@@ -34,12 +35,11 @@ UNREACHABLE = re.compile(
 
 
 def parse_spec(spec: str) -> rattler.MatchSpec:
-    """Parse a MatchSpec as conda does. Raises UsageError."""
+    """The MatchSpec that a user gave. Raises UsageError."""
     try:
-        # not strict, like conda: the strict parser of py-rattler 0.28 rejects ``name=*=build*``
-        return rattler.MatchSpec(spec, strict=False)
-    except InvalidMatchSpecError as err:
-        raise UsageError(f"{spec}: not a MatchSpec: {err}", hint="write it as conda does: name=1.2=build*") from None
+        return read_spec(spec)
+    except InvalidSpecError as err:
+        raise UsageError(f"{spec}: not a MatchSpec: {err.reason}", hint=err.hint) from None
 
 
 def make_gateway(package_cache: Path, client: Client | None = None, *, fresh: bool = False) -> rattler.Gateway:

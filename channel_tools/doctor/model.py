@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from channel_tools.conda.specs import read_spec, specs_on
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -70,10 +72,9 @@ def subject_of(
     environment does."""
     backend = _OF_METHODS.get(str(validation.get("method")), str(validation.get("backend", "")))
     if not backend:  # such a stack is not validated, but what it installs shows what it is for
-        names = {spec.partition(" ")[0] for spec in specs}
-        backend = next((kind for name, kind in _OF_PACKAGES.items() if name in names), "")
+        backend = next((kind for name, kind in _OF_PACKAGES.items() if specs_on({name}, specs)), "")
     build = installed.get("libswitchml", "").partition(" ")[2]
-    wanted = next((spec.split()[-1] for spec in specs if spec.startswith("libswitchml ")), "")
+    wanted = next((read_spec(spec).build or "" for spec in specs_on({"libswitchml"}, specs)), "")
     settings = validation.get("environment")
     return Subject(
         stack=stack,

@@ -23,6 +23,7 @@ from rattler.exceptions import ConvertSubdirError, IoError
 from channel_tools.conda.addresses import channel_address
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.solving import make_gateway, parse_spec, solve_specs
+from channel_tools.conda.specs import as_record, is_virtual, read_spec, spec_names
 from channel_tools.environments.transaction import (
     Target,
     apply_solution,
@@ -203,22 +204,12 @@ def _check_requirements(
 def _unmet(record: rattler.RepoDataRecord, here: Mapping[str, rattler.GenericVirtualPackage]) -> Iterator[str]:
     requirements = [(text, True) for text in record.depends] + [(text, False) for text in record.constrains]
     for text, required in requirements:
-        if not text.startswith("__"):
+        (name,) = spec_names([text], record.file_name)
+        if not is_virtual(name):
             continue
-        name = text.split()[0]
         package = here.get(name)
         if package is None:
             if required:
                 yield f"{record.name.normalized} needs {text} (this machine has no {name})"
-        elif not parse_spec(text).matches(_as_record(package)):
+        elif not read_spec(text).matches(as_record(name, str(package.version), str(package.build_string))):
             yield f"{record.name.normalized} needs {text} (this machine has {package.version})"
-
-
-def _as_record(package: rattler.GenericVirtualPackage) -> rattler.PackageRecord:
-    return rattler.PackageRecord(
-        name=str(package.name.normalized),
-        version=str(package.version),
-        build=rattler.BuildString(str(package.build_string)),
-        build_number=0,
-        subdir="noarch",
-    )

@@ -28,6 +28,7 @@ from rattler.package_cache import PackageCache, ValidationMode
 
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.link_scripts import ACTIONS, REMOVAL
+from channel_tools.conda.package import PACKAGE_SUFFIX, split_file_name
 from channel_tools.conda.solving import UNREACHABLE, one_line
 from channel_tools.environments.activation import check_prefix_path
 from channel_tools.environments.linked_files import (
@@ -198,8 +199,9 @@ class Target:
 
 def installed_builds(prefix: Path) -> dict[str, str]:
     """The packages of an environment by name, each as ``VERSION BUILD``, from the names of its records."""
-    records = (path.name.removesuffix(".json").rsplit("-", 2) for path in sorted((prefix / _META).glob("*-*-*.json")))
-    return {name: f"{version} {build}" for name, version, build in records}
+    files = (path.name.removesuffix(".json") for path in sorted((prefix / _META).glob("*-*-*.json")))
+    records = (split_file_name(stem + PACKAGE_SUFFIX) for stem in files)
+    return {record[0]: f"{record[1]} {record[2]}" for record in records if record is not None}
 
 
 @contextlib.contextmanager

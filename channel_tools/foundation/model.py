@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ FileKind = Literal["deb", "wheel"]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 DATA_FOLDER = Path(__file__).parent / "data"
 """The program's own table, and the templates of its repair steps."""
+TEMPLATE = re.compile(r"\{([^{}]*)\}")
+"""What is filled in where a row names a version: ``{version}``, ``{pin:x.x}``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -81,8 +84,10 @@ def reachable(start: Iterable[str], leads_to: Callable[[str], Iterable[str]]) ->
 
 
 def names_in(specs: Iterable[str]) -> list[str]:
-    """The package names of MatchSpecs."""
-    return [spec.split()[0] for spec in specs]
+    """The package names of a row's MatchSpecs, whose templates need not be filled in. Raises InvalidSpecError."""
+    from channel_tools.conda.specs import spec_name  # noqa: PLC0415 - it imports rattler, which the steps do without
+
+    return [spec_name(TEMPLATE.sub("0", spec)) for spec in specs]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

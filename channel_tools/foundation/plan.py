@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from channel_tools.conda.package import NOARCH, PackageKey, RunExports
-from channel_tools.foundation.model import Combination, Entry, names_in
+from channel_tools.conda.specs import InvalidSpecError, is_virtual, spec_name
+from channel_tools.foundation.model import TEMPLATE, Combination, Entry, names_in
 from channel_tools.foundation.table import FoundationTable, entry_value
 from channel_tools.foundation.wheel import is_pure_wheel
 from channel_tools.system.errors import ConfigError
@@ -34,7 +35,6 @@ _RUNTIME_PACKAGES = frozenset({"libgcc", "libstdcxx"})
 _HASH_DIGITS = 7
 _REQUIREMENT_NAME = re.compile(r"[a-z0-9-]+")
 _PROJECT_NAME = re.compile(r"\s*([A-Za-z0-9._-]+)")
-_TEMPLATE = re.compile(r"\{([^{}]*)\}")
 _CUDA_RUNTIME = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?==(\d+)\.(\d+)\.")
 _SEGMENTS = re.compile(r"x(\.x)*")
 # What Debian appends to an upstream version when it repacked the sources or took a later snapshot of them.
@@ -238,8 +238,11 @@ class _Planner:
 
     def _check_depends(self, plan: PackagePlan) -> None:
         for spec in plan.depends:
-            name = spec.split()[0]
-            if name not in self.entries and not name.startswith("__"):
+            try:
+                name = spec_name(spec)
+            except InvalidSpecError as err:
+                raise plan.entry.error(f"depends: {err}") from None
+            if name not in self.entries and not is_virtual(name):
                 raise plan.entry.error(f"depends on {spec!r}, but no row makes {name}")
 
     def _library_wheels(self, files: tuple[LockedArtifact, ...]) -> list[str]:
@@ -376,4 +379,4 @@ def expand(text: str, *, version_of: Callable[[str | None], str], build_of: Call
                     "{pin:NAME:x.x}"
                 )
 
-    return _TEMPLATE.sub(replacement, text)
+    return TEMPLATE.sub(replacement, text)

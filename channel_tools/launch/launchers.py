@@ -13,6 +13,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rattler import Version
+
 from channel_tools.launch.hosts import LOCALHOST
 from channel_tools.system.errors import CommandError, UsageError
 from channel_tools.system.processes import run_command
@@ -29,7 +31,7 @@ _PMI_VARIABLES = {"cray_shasta": "PALS_RANKID", "pmi2": "PMI_RANK", "pmix": "PMI
 """Slurm's plug-ins that set up an MPI library's world, and the variable that each sets for a rank."""
 _LIST_TIMEOUT_S = 60.0
 _OPENMPI = "openmpi"
-_OPENMPI_OF_PMIX_ALONE = 5
+_OPENMPI_OF_PMIX_ALONE = Version("5")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,7 +163,9 @@ def pmi_kinds(installed: Mapping[str, str]) -> tuple[str, ...]:
     ``installed`` are the environment's packages by name, each as ``VERSION BUILD``.
     """
     if _OPENMPI in installed:
-        return ("pmix", "pmi2") if int(installed[_OPENMPI].partition(".")[0]) < _OPENMPI_OF_PMIX_ALONE else ("pmix",)
+        return (
+            ("pmix", "pmi2") if Version(installed[_OPENMPI].partition(" ")[0]) < _OPENMPI_OF_PMIX_ALONE else ("pmix",)
+        )
     return ("cray_shasta", "pmi2") if "external" in installed.get("mpich", "") else ("pmi2",)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, cast
 
+from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.matrix.engine import RecipeEngine
 from channel_tools.matrix.load import files_of_stack
 from channel_tools.matrix.model import Pin, RenderedPackage, Source, TestRequirements
@@ -116,7 +117,7 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
     # for an exact pin between outputs, the engine adds a variant key with the build string that it gives the other one;
     # our build string differs, so the key only identifies the build
     outputs = {name.replace("-", "_"): name for name in _output_names(recipe_file.document.value)}
-    return RenderedPackage(
+    rendered = RenderedPackage(
         stack=stack.name,
         name=str(package["name"]),
         version=version,
@@ -129,7 +130,9 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
         recipe_file=recipe_file,
         variant={key: value for key, value in sorted(evaluated.variant.items()) if key not in outputs},
         siblings={
-            outputs[key]: str(value).rpartition(" ")[2] for key, value in evaluated.variant.items() if key in outputs
+            outputs[key]: read_spec(f"{outputs[key]} {value}").build or ""
+            for key, value in evaluated.variant.items()
+            if key in outputs
         },
         sources=read_sources(recipe, recipe_file),
         build=read_requirements(requirements.get("build")),
@@ -137,6 +140,11 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
         run=read_requirements(requirements.get("run")),
         tests=_test_requirements(recipe.get("tests")),
     )
+    try:
+        rendered.requirement_names()
+    except InvalidSpecError as err:
+        raise recipe_file.document.error(f"the requirement {err}", hint=err.hint) from None
+    return rendered
 
 
 def _output_names(recipe: YamlValue) -> Iterator[str]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from rattler import MatchSpec
-from rattler.exceptions import InvalidMatchSpecError
 
+from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.matrix.model import (
     FoundationKind,
     LoadedTree,
@@ -227,10 +226,9 @@ def _make_stack(document: YamlDocument, name: str, model: _StackModel) -> Stack:
 def _normalised_spec(document: YamlDocument, spec: str, key_path: tuple[str | int, ...]) -> str:
     """Convert the command line's form (``libtoy=*=udp*``) to the one that every client accepts (``libtoy * udp*``)."""
     try:
-        return str(MatchSpec(spec))
-    except InvalidMatchSpecError as err:
-        message = f"{spec!r} is not a valid MatchSpec: {' '.join(str(err).split())}"
-        raise document.error(message, *key_path, hint="write for example  pytorch-switchml  or  numpy >=2") from None
+        return str(read_spec(spec))
+    except InvalidSpecError as err:
+        raise document.error(str(err), *key_path, hint="write for example  pytorch-switchml  or  numpy >=2") from None
 
 
 def _shape_error(document: YamlDocument, detail: ErrorDetails) -> ConfigError:

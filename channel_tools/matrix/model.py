@@ -7,9 +7,10 @@ different parts of it, and its bytes determine the digest.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from channel_tools.conda.specs import spec_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,12 +181,6 @@ class RenderedPackage:
         )
 
 
-@functools.cache
 def requirement_name(requirement: Requirement) -> str:
-    """The package that a requirement names, normalised to lower case."""
-    text = requirement.name if isinstance(requirement, Pin) else requirement
-    name = text.rpartition("::")[2].strip()
-    for stop, character in enumerate(name):
-        if character in " =<>!~[;(":
-            return name[:stop].lower()
-    return name.lower()
+    """The package that a requirement names, in lower case. Raises InvalidSpecError."""
+    return requirement.name.lower() if isinstance(requirement, Pin) else spec_name(requirement)

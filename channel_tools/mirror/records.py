@@ -21,7 +21,7 @@ import zstandard
 from channel_tools.channel.content import make_channeldata
 from channel_tools.channel.records import recorded_package
 from channel_tools.conda.addresses import local_path, packages_address, without_credentials
-from channel_tools.conda.package import OLD_SUFFIX
+from channel_tools.conda.package import OLD_SUFFIX, names_of_files
 from channel_tools.conda.repodata import (
     REPODATA,
     REPODATA_ZST,
@@ -244,7 +244,7 @@ def _find_shards(client: HttpClient, address: str, subdir: str, names: Collectio
     except msgspec.MsgspecError as err:
         message = f"{without_credentials(base)}: its sharded index cannot be read: {err}"
         raise IntegrityError(message, hint="index the channel again") from None
-    wanted = index.shards if names is None else {name.rsplit("-", 2)[0] for name in names}
+    wanted = index.shards if names is None else set(names_of_files(names))
     return _Shards(
         base_url=index.info.base_url,
         folder=packages_address(address, subdir, index.info.shards_base_url),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.listing import not_listed
+from channel_tools.conda.specs import condition_of, is_virtual, name_or_none, specs_on, texts_of
 from channel_tools.page.model import Build, Package
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     Rows = Mapping[str, Mapping[str, CachedPackage]]
 
 
-_NAME_OF_SPEC = re.compile(r"(?:[^\s:]*::)?([A-Za-z0-9_.-]+)")
 _AT_LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
 _FIRST_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 _VIRTUAL = {
@@ -93,8 +93,8 @@ def passed_runs(settings: PageSettings) -> dict[str, tuple[tuple[str, ShownRun],
 
 
 def _needed_names(record: JsonObject) -> tuple[str, ...]:
-    found = (_NAME_OF_SPEC.match(spec) for spec in texts(record.get("depends")))
-    return tuple(dict.fromkeys([match[1] for match in found if match]))
+    found = map(name_or_none, texts_of(record, "depends"))
+    return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
@@ -113,9 +113,10 @@ def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
 def machine_needs(builds: Iterable[Build]) -> dict[str, tuple[str, ...]]:
     """What builds require of a machine, by the name of the virtual package (``glibc``): minimum versions, sorted."""
     found: defaultdict[str, set[str]] = defaultdict(set)
-    specs = {spec for build in builds for spec in texts(build.record.get("depends")) if spec.startswith("__")}
-    for spec in specs:
-        name, _space, condition = spec.partition(" ")
+    for spec in {spec for build in builds for spec in texts_of(build.record, "depends")}:
+        if (name := name_or_none(spec)) is None or not is_virtual(name):
+            continue
+        condition = condition_of(spec)
         least = _AT_LEAST.search(condition)
         found[_VIRTUAL.get(name, name)].add(f"{least[1]} or later" if least else condition or "any version")
     return {name: tuple(sorted(found[name], key=as_numbers)) for name in sorted(found)}
@@ -135,11 +136,7 @@ def versions_for(builds: Iterable[Build], name: str) -> tuple[str, ...]:
 
 
 def _conditions_on(build: Build, name: str) -> list[str]:
-    return [
-        spec.partition(" ")[2]
-        for spec in texts(build.record.get("depends"))
-        if (match := _NAME_OF_SPEC.match(spec)) and match[1] == name
-    ]
+    return [condition_of(spec) for spec in specs_on({name}, texts_of(build.record, "depends"))]
 
 
 def as_numbers(text: str) -> tuple[list[int], str]:

@@ -7,6 +7,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
+from channel_tools.conda.specs import spec_name
 from channel_tools.page.content import as_numbers, machine_needs, texts, versions_for
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, name_page, stack_page
 from channel_tools.page.render import (
@@ -100,7 +101,7 @@ def _stack_file(site: Site, stack: ShownStack) -> PageFile:
         "machine": machine_needs(builds),
         "made_for": _made_for(site, offered) if variants[0].python else {},
         "subdirs": _counts([build.subdir for build in builds]),
-        "installs": [(spec, name_page(spec.partition(" ")[0])) for spec in stack.install],
+        "installs": [(spec, name_page(spec_name(spec))) for spec in stack.install],
         "licences": sorted({str(one.record["license"]) for one in builds if one.record.get("license")}),
         "commands": install_commands(site, stack.name, stack.install),
         "locks": lock_commands(stack.name),

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from channel_tools import __version__
 from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.specs import name_or_none, texts_of
 from channel_tools.page.content import field_lines, machine_needs, texts, variant_table, web_link
 from channel_tools.page.details import Details, read_claims, read_details, readable_log
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, log_file, name_page, stack_page
@@ -187,7 +188,7 @@ def _render_build(site: Site, package: Package, build: Build, place: PagePlace) 
         validations=site.validations.get(build.stem, ()),
         claims=read_claims(place.read(f"{build.subdir}/{build.file_name}.sigs"), build) if build.attested else None,
         has_log=build.file_name in site.settings.logs,
-        constrains=texts(build.record.get("constrains")),
+        constrains=texts_of(build.record, "constrains"),
         run_exports=field_lines(build.record.get("run_exports")),
         variant=sorted((build.row.origin.variant or {}).items()),
         needs=_linked_specs(site, build),
@@ -205,9 +206,9 @@ def _details(place: PagePlace, build: Build) -> Details | None:
 
 def _linked_specs(site: Site, build: Build) -> list[tuple[str, str | None]]:
     """Each dependency, and the page of its package where the channel has it."""
-    specs = texts(build.record.get("depends"))
+    specs = texts_of(build.record, "depends")
     pages = {name: name_page(name) for name in build.needs if name in site.packages}
-    return [(spec, pages.get(spec.split(" ")[0].rpartition("::")[2])) for spec in specs]
+    return [(spec, pages.get(name_or_none(spec) or "")) for spec in specs]
 
 
 def _name_files(site: Site, builds: Mapping[str, str]) -> Iterator[PageFile]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.results import last_built
+from channel_tools.conda.package import split_stem
+from channel_tools.conda.specs import matches, read_spec, record_of, spec_name
 from channel_tools.page.content import as_numbers, variant_value
 from channel_tools.page.render import duration
 from channel_tools.system.pages import Line, line_chart, size_in_words
@@ -63,7 +65,7 @@ def _had_foundation_build(site: Site, name: str, installed: set[str]) -> bool:
 
 def _was_replaced(site: Site, stem: str) -> bool:
     """Whether the channel has the package of NAME-VERSION-BUILD, but not this build."""
-    package = site.packages.get(stem.rsplit("-", 2)[0])
+    package = site.packages.get(split_stem(stem)[0])
     return package is not None and all(build.stem != stem or build.hidden is not None for build in package.builds)
 
 
@@ -74,21 +76,15 @@ def is_installable(site: Site, stack: ShownStack) -> bool:
 
 def builds_for(site: Site, spec: str) -> list[Build]:
     """The builds that match a MatchSpec, newest first, including hidden ones."""
-    from rattler import BuildString, MatchSpec, PackageRecord  # noqa: PLC0415 - slow to import, and only stacks need it
-
-    package = site.packages.get(spec.partition(" ")[0])
-    wanted = MatchSpec(spec)
+    package = site.packages.get(spec_name(spec))
+    wanted = read_spec(spec)
     return [
         build
         for build in (package.builds if package is not None else ())
-        if wanted.matches(
-            PackageRecord(
-                name=build.row.name,
-                version=build.version,
-                build=BuildString(build.build),
-                build_number=int(str(build.record["build_number"])),
-                subdir=build.subdir,
-            )
+        if matches(
+            wanted,
+            record_of(build.record, name=build.row.name, subdir=build.subdir),
+            file_name=build.file_name,
         )
     ]
 
@@ -117,7 +113,7 @@ def _variant(stack: ShownStack, wanted: Mapping[str, Sequence[Build]], pair: tup
         python=python,
         pytorch=pytorch,
         builds=tuple(build for builds in found.values() for build in builds if not build.foundation),
-        missing=tuple(spec.partition(" ")[0] for spec, builds in found.items() if not builds),
+        missing=tuple(spec_name(spec) for spec, builds in found.items() if not builds),
         offered=all(any(build.hidden is None for build in builds) for builds in found.values()),
         run=_last_run(stack, python, pytorch),
     )

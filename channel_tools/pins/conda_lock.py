@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from channel_tools.conda.specs import condition_of, spec_name
 from channel_tools.pins.explicit import package_of_address
 from channel_tools.pins.lock import (
     WRITE_AGAIN,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from channel_tools.system.yamlfile import YamlDocument
 
 _SOURCES = ["variants/stacks.yaml"]
-_DEPENDENCY = re.compile(r"([A-Za-z0-9_.-]+)\s*(.*)")
 _HEADER = """\
 # Written by channel_tools pins. Change it with: channel_tools pins --update
 # Install it with: channel_tools env create --lock FILE PREFIX, or conda-lock install
@@ -245,8 +244,7 @@ def _dependencies(depends: Iterable[str]) -> dict[str, str]:
     """Requirements by name; the version ranges of several for one name are joined, as far as possible."""
     merged: dict[str, str] = {}
     for text in depends:
-        found = _DEPENDENCY.fullmatch(text.rpartition("::")[2].strip())
-        name, rest = (found.group(1), found.group(2)) if found else (text, "")
+        name, rest = spec_name(text), condition_of(text)
         earlier = merged.get(name, "")
         plain = " " not in earlier and " " not in rest
         merged[name] = f"{earlier},{rest}" if earlier and rest and plain else max(earlier, rest, key=len)

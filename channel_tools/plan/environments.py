@@ -28,11 +28,11 @@ from rattler import (
     solve,
     solve_with_sparse_repodata,
 )
-from rattler.exceptions import FetchRepoDataError, GatewayError, InvalidMatchSpecError, SolverError
+from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
 from rattler.package import BuildString
 
 from channel_tools.conda.metadata import UNDATED_S
-from channel_tools.matrix.model import requirement_name
+from channel_tools.conda.specs import InvalidSpecError, is_virtual, read_spec, spec_name
 from channel_tools.plan.foundation import not_asked_for
 from channel_tools.system.errors import NetworkError
 
@@ -121,7 +121,7 @@ class OwnRecords:
         """The names that packages called ``name`` require."""
         if name not in self._by_name:  # most are not
             return frozenset()
-        return frozenset(requirement_name(item) for package in self._by_name[name] for item in package.depends)
+        return frozenset(spec_name(item) for package in self._by_name[name] for item in package.depends)
 
     def among(self, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
         """The files of packages with these names, by name, in the order in which they were added."""
@@ -300,18 +300,20 @@ class EnvironmentSolver:
         return list(solved.packages)
 
     async def _solve_anew(self, key: _SolveKey) -> _Solved:
-        named = frozenset(requirement_name(spec) for specs in key for spec in specs)
+        try:
+            named = frozenset(spec_name(spec) for specs in key for spec in specs)
+        except InvalidSpecError as err:
+            wrong = f"a requirement is wrong: {_one_line(str(err))}"
+            return _Solved(names=frozenset(), files={}, unsatisfiable={}, packages=(), reason=wrong)
         reach = self._foundation.reach(named, self.own.requirements)
         source = _RecordingSource(self.own)
         records: list[RepoDataRecord] = []
         reason = None
         try:
-            specs = [MatchSpec(spec) for spec in key[0]]
+            specs = [read_spec(spec) for spec in key[0]]
             records = await (self._solve(specs, source) if reach is None else self._solve_files(specs, reach))
         except SolverError as err:
             reason = await self._explain([*key[1], *key[0]], str(err))
-        except InvalidMatchSpecError as err:
-            reason = f"a requirement is not a valid MatchSpec: {_one_line(str(err))}"
         names = (source.asked if reach is None else reach) | named
         solved = _Solved(
             names=frozenset(names),
@@ -386,8 +388,8 @@ class EnvironmentSolver:
         return _one_line(solver_message.removeprefix(_SOLVER_HEADER))
 
     async def _explain_spec(self, text: str) -> str | None:
-        name = requirement_name(text)
-        if name.startswith("__"):
+        name = spec_name(text)
+        if is_virtual(name):
             present = {package.name.normalized for package in self._virtual_packages}
             return None if name in present else f"{text}: this machine does not have {name}"
         records = await self._records(name)
@@ -397,7 +399,7 @@ class EnvironmentSolver:
             return f"{name}: {not_asked_for(name)}"
         if not records:
             return f"{name}: {self._foundation.label} has no package of this name"
-        spec = MatchSpec(text)
+        spec = read_spec(text)
         if any(record.matches(spec) for record in records):
             return None
         where = "this channel" if any(r.url.startswith(_OWN_CHANNEL) for r in records) else self._foundation.label
@@ -422,7 +424,7 @@ def _known_versions(records: Sequence[RepoDataRecord], spec: MatchSpec) -> str:
     fitting: list[RepoDataRecord] = []
     if spec.version is not None:
         fitting = [
-            record for record in records if record.matches(MatchSpec(f"{record.name.normalized} {spec.version}"))
+            record for record in records if record.matches(read_spec(f"{record.name.normalized} {spec.version}"))
         ]
     if fitting:
         shown = sorted({f"{record.version} {record.build}" for record in fitting})

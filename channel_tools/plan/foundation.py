@@ -17,8 +17,8 @@ from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.conda.package import RunExports
-from channel_tools.matrix.model import requirement_name
-from channel_tools.system.errors import FoundationError
+from channel_tools.conda.specs import spec_name, texts_of
+from channel_tools.system.errors import FoundationError, IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -125,8 +125,11 @@ def _read_requirements(folder: Path, subdirs: list[str]) -> dict[str, frozenset[
         try:
             content = json.loads((folder / subdir / "repodata.json").read_bytes())
             for record in [*content.get("packages", {}).values(), *content.get("packages.conda", {}).values()]:
-                names = frozenset(requirement_name(depend) for depend in record["depends"])
+                names = frozenset(spec_name(text) for text in texts_of(record, "depends"))
                 requirements[record["name"]] = requirements.get(record["name"], frozenset()) | names
+        except IntegrityError as err:
+            message = f"{folder / subdir / 'repodata.json'}: the index has a record that cannot be read: {err}"
+            raise FoundationError(message, hint="index the channel again") from None
         except (ValueError, KeyError, AttributeError, TypeError) as err:
             message = f"{folder / subdir / 'repodata.json'}: the index cannot be read: {err!r}"
             raise FoundationError(message, hint="index the channel again") from None

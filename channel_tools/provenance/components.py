@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from channel_tools.conda.archive import read_info_files
 from channel_tools.conda.contents import info_object
+from channel_tools.conda.specs import spec_names, texts_of
 from channel_tools.provenance.statements import Origin, origins_in, recorded_in
 from channel_tools.system.files import sha256_of_file
 
@@ -65,10 +66,11 @@ def read_component(path: Path, *, sha256: str | None = None) -> Component:
 
 
 def component_of(file_name: str, sha256: str, index: JsonObject, about: JsonObject) -> Component:
-    """The component for a package with this metadata (CEP 34)."""
+    """The component for a package with this metadata (CEP 34).
+
+    Raises IntegrityError for a dependency that is not a MatchSpec.
+    """
     recorded = recorded_in(about)
-    depends = index.get("depends")
-    names = {str(spec).split()[0] for spec in depends if str(spec).split()} if isinstance(depends, list) else set()
     return Component(
         name=str(index.get("name", "")),
         version=str(index.get("version", "")),
@@ -79,7 +81,7 @@ def component_of(file_name: str, sha256: str, index: JsonObject, about: JsonObje
         license=_text(about.get("license")) or _text(index.get("license")),
         summary=_text(about.get("summary")),
         home=_text(about.get("home")),
-        depends=tuple(sorted(names)),
+        depends=tuple(sorted(spec_names(texts_of(index, "depends"), file_name))),
         origins=tuple(origins_in(recorded)),
         patches=tuple(_patches(recorded.get("inputs"))),
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from channel_tools.channel.listing import admitted, not_listed, with_patch, with_yanked, without_yanked
 from channel_tools.channel.publish import check_package
 from channel_tools.conda.package import PackageKey, PackageRef
+from channel_tools.conda.specs import text_or_none, track_features_of
 from channel_tools.publish.model import LabelPackage, PublishPlan, PublishReport, label_address
 from channel_tools.publish.store import NEVER_CHANGE_HINT
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
@@ -332,6 +333,11 @@ def label_packages(content: LabelContent) -> tuple[LabelPackage, ...]:
                 foundation=key in foundation,
                 hidden=hidden.get(key),
                 yanked=listing.yanked.get(key),
+                md5=text_or_none(record.get("md5")),
+                license=text_or_none(record.get("license")),
+                license_family=text_or_none(record.get("license_family")),
+                features=text_or_none(record.get("features")),
+                track_features=track_features_of(record),
             )
             found.append(package)
     return tuple(sorted(found))

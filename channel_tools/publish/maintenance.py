@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from channel_tools.channel.listing import INSTRUCTIONS_FILE, check_names, read_patch
-from channel_tools.conda.closure import Closures, solver_record
+from channel_tools.conda.closure import Closures
 from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.specs import InvalidSpecError, is_on_address, matches, name_or_none, read_spec, record_of
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 
 if TYPE_CHECKING:
@@ -160,20 +161,28 @@ def _require_some(found: Sequence[LabelPackage], spec: str, packages: Iterable[L
     """Raise UsageError with the nearest names if nothing was ``found``."""
     if not found:
         names = {package.file_name if spec.endswith(PACKAGE_SUFFIX) else package.name for package in packages}
-        hint = nearest_names_hint(spec.rpartition("/")[2].split("=")[0].strip(), names, what="package")
+        hint = nearest_names_hint(name_or_none(spec) or spec.rpartition("/")[2], names, what="package")
         raise UsageError(f"{where}: no package matches {spec!r}", hint=hint)
 
 
 def _matching(packages: Sequence[LabelPackage], spec: str) -> list[LabelPackage]:
-    from rattler import MatchSpec  # noqa: PLC0415 - slow to import
-    from rattler.exceptions import InvalidMatchSpecError  # noqa: PLC0415
-
+    hint = "for example libswitchml, libswitchml=1.0.0, libswitchml=1.0.0=udp*, or a file name"
     try:
-        wanted = MatchSpec(spec)
-    except InvalidMatchSpecError as err:
-        hint = "for example libswitchml, libswitchml=1.0.0, libswitchml=1.0.0=udp*, or a file name"
-        raise UsageError(f"{spec!r} is not a valid MatchSpec ({err})", hint=hint) from None
-    return [package for package in packages if wanted.matches(solver_record(package))]
+        wanted = read_spec(spec)
+    except InvalidSpecError as err:
+        raise UsageError(str(err), hint=hint) from None
+    if wanted.channel is not None or is_on_address(wanted):
+        raise UsageError(f"{spec!r} names a channel; expected only the package", hint=hint)
+    return [
+        package
+        for package in packages
+        if package.name == wanted.name.normalized
+        and matches(
+            wanted,
+            record_of(package.index, name=package.name, subdir=package.subdir),
+            file_name=package.file_name,
+        )
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

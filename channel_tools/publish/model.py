@@ -120,15 +120,26 @@ class LabelPackage(PackageRef):
     depends: tuple[str, ...]
     hidden: str | None
     yanked: str | None
+    md5: str | None = None
+    license: str | None = None
+    license_family: str | None = None
+    features: str | None = None
+    track_features: tuple[str, ...] = ()
 
     @property
     def index(self) -> Mapping[str, object]:
-        """The fields of its index.json that are used to resolve dependencies."""
+        """The fields of its record that MatchSpecs are compared with, and its dependencies."""
         return {
             "version": self.version,
             "build": self.build,
             "build_number": self.build_number,
             "depends": self.depends,
+            "sha256": self.sha256,
+            "md5": self.md5,
+            "license": self.license,
+            "license_family": self.license_family,
+            "features": self.features,
+            "track_features": self.track_features,
         }
 
 

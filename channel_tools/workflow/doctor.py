@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.conda.specs import as_record, read_spec, spec_name
 from channel_tools.doctor import Finding, Subject, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
 from channel_tools.environments import activated_environment, installed_builds
@@ -60,10 +60,10 @@ def _chosen_stack(loaded: LoadedTree, name: str | None, installed: Mapping[str, 
 
 
 def _is_installed(spec: str, installed: Mapping[str, str]) -> bool:
-    """Whether the package of a spec, ``NAME`` or ``NAME VERSION BUILD``, is installed in that build, of any version."""
-    name, _, rest = spec.partition(" ")
-    build = installed.get(name, "").partition(" ")[2]
-    return bool(build) and fnmatchcase(build, rest.partition(" ")[2] or "*")
+    """Whether a package that satisfies the MatchSpec is among the ``installed``, by name as ``VERSION BUILD``."""
+    name = spec_name(spec)
+    version, _space, build = installed.get(name, "").partition(" ")
+    return bool(build) and read_spec(spec).matches(as_record(name, version, build))
 
 
 def _environment(subject: Subject) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.specs import spec_names
 from channel_tools.pins.files import read_lock
 from channel_tools.plan import current_platform
 from channel_tools.provenance.components import Component, Inventory, read_component
@@ -95,7 +96,7 @@ def _component(package: LockedPackage, folders: list[Path]) -> Component:
         file_name=package.file_name,
         sha256=package.sha256,
         license=package.license,
-        depends=tuple(sorted({spec.split()[0] for spec in package.depends})),
+        depends=tuple(sorted(spec_names(package.depends, package.file_name))),
     )
 
 

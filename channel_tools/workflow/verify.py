@@ -19,6 +19,7 @@ from channel_tools.conda.package import (
     PackageKey,
     read_sidecar,
     sidecar_of,
+    split_package_address,
 )
 from channel_tools.mirror.records import read_index
 from channel_tools.plan import current_platform
@@ -80,8 +81,8 @@ def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> li
     client, now = make_http_client(environ), datetime.now(UTC)
     channel, names, subdirs = channel_address(address).rstrip("/"), None, [current_platform(), NOARCH]
     if channel.endswith(PACKAGE_SUFFIX):
-        channel, subdir, name = channel.rsplit("/", 2)
-        names, subdirs = {name}, [subdir]
+        channel, key = split_package_address(channel)
+        names, subdirs = {key.file_name}, [key.subdir]
     indexes = {subdir: read_index(channel, subdir, names, client) for subdir in subdirs}
     verdicts = [
         _listed_verdict(PackageKey(subdir, name), index.folder + name, record, trust, client, now)

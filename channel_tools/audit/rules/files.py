@@ -8,13 +8,12 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING
 
-from rattler import MatchSpec
-
 from channel_tools.audit.model import Requirement, Rule
 from channel_tools.audit.reading import SHELLS
 from channel_tools.conda.closure import place_installed, resolve
 from channel_tools.conda.link_scripts import link_scripts_among
 from channel_tools.conda.package import split_file_name
+from channel_tools.conda.specs import specs_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,7 +182,7 @@ def _link_problem(file: FileFacts, led: str | None) -> str:
 
 def noarch_link_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """A package for all platforms contains no links: Windows has no symbolic links that every user may create."""
-    if package.subdir != "noarch" or any(MatchSpec(spec).name.normalized in _NO_WINDOWS for spec in package.depends):
+    if package.subdir != "noarch" or specs_on(_NO_WINDOWS, package.depends):
         return
     for path, file in package.files.items():
         if file.kind == "link":

@@ -10,8 +10,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from channel_tools.audit.model import Requirement, Rule
-from channel_tools.audit.rules.loader import least_version, newest_release
+from channel_tools.audit.rules.loader import newest_release
 from channel_tools.conda.package import split_file_name
+from channel_tools.conda.specs import least_version, specs_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +64,7 @@ def closure_glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Ite
     wanted = newest_release(package, "glibc")
     if wanted is None:
         return
-    stated = [spec for spec in dependencies.depends if spec.split()[0] == "__glibc"]
+    stated = specs_on({"__glibc"}, dependencies.depends)
     if not any(least_version(spec) >= wanted[1].release for spec in stated):
         text = ".".join(str(part) for part in wanted[1].release)
         found = f"its files need glibc {text}; neither it nor its dependencies require __glibc >={text}"

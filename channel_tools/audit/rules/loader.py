@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from channel_tools.audit.instructions import level_name, required_level
 from channel_tools.audit.model import SYSROOT, Requirement, Rule
 from channel_tools.conda.closure import join_path, resolve
+from channel_tools.conda.specs import least_version, specs_on
 from channel_tools.system.elf import GLIBC_LIBRARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from channel_tools.audit.model import (
         ArchiveFacts,
@@ -53,7 +54,6 @@ _NEEDED = Requirement(
 )
 Version = tuple[int, ...]
 _SYMBOL = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC)_(\d+(?:\.\d+)*)")
-_BOUND = re.compile(r"(>=|==|=|~=|>)?\s*(\d+(?:\.\d+)*)")
 # The first release of GCC whose libstdc++ has a symbol version; GCC's "ABI Policy and Guidelines" lists them.
 _GLIBCXX: Mapping[Version, Version] = {
     (3, 4, 19): (4, 8, 3), (3, 4, 20): (4, 9), (3, 4, 21): (5, 1), (3, 4, 22): (6, 1), (3, 4, 23): (7, 1),
@@ -161,7 +161,7 @@ def libstdcxx_rule(package: PackageFacts, dependencies: Dependencies) -> Iterato
             yield requirement.violation(package.file_name, file, f"needs {release.symbol}; {have}")
 
 
-def _declared_release(package: PackageFacts, dependencies: Dependencies, names: Sequence[str]) -> Version:
+def _declared_release(package: PackageFacts, dependencies: Dependencies, names: Collection[str]) -> Version:
     """The oldest release that may be installed with the package: by its own bound, else by what the channel has."""
     bounds = [least_version(spec) for spec in _specs(package, names)]
     if any(bounds):
@@ -230,12 +230,8 @@ def _is_own(package: PackageFacts, library: str) -> bool:
     return any(path.rpartition("/")[2] == _LIBRARIES[library] for path in package.files)
 
 
-def _specs(package: PackageFacts, names: Sequence[str]) -> list[str]:
-    return [
-        spec
-        for spec in (*package.depends, *package.constrains)
-        if spec.replace("=", " ").replace(">", " ").split()[0] in names
-    ]
+def _specs(package: PackageFacts, names: Collection[str]) -> list[str]:
+    return specs_on(names, (*package.depends, *package.constrains))
 
 
 def _text(version: Version) -> str:
@@ -272,17 +268,6 @@ def _release(family: str, version: Version) -> tuple[str, Version]:
     if version < min(table):
         return "libstdcxx", _OLDEST
     return "libstdcxx", table.get(version, _UNKNOWN)
-
-
-def least_version(spec: str) -> Version:
-    """The oldest version that a MatchSpec accepts, if it says so by ``>=``, ``=`` or a bare version."""
-    _name, _space, rest = spec.replace("=", " =", 1).replace("> =", " >=", 1).partition(" ")
-    bounds = []
-    for part in rest.strip().partition(" ")[0].split(","):
-        match = _BOUND.match(part.strip())
-        if match:
-            bounds.append(parse_version(match[2]))
-    return max(bounds, default=())
 
 
 def parse_version(text: str) -> Version:

@@ -20,7 +20,7 @@ from rattler.networking import AddHeadersMiddleware, AuthenticationMiddleware, C
 from rattler.package_streaming import download_to_path
 
 from channel_tools.conda.addresses import parse_address
-from channel_tools.conda.package import PackageKey
+from channel_tools.conda.package import PackageKey, names_of_files
 from channel_tools.conda.solving import gateway_error, one_line
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.system.errors import NetworkError, UsageError
@@ -206,8 +206,8 @@ class ServiceReader:
             gateway = rattler.Gateway(cache_dir=cache, client=self._client())
             parsed = [PackageKey.parse(key) for key in keys]
             for subdir in sorted({key.subdir for key in parsed}):
-                names = {key.file_name.rsplit("-", 2)[0] for key in parsed if key.subdir == subdir}
-                records = await self._records(gateway, channel, subdir, sorted(names))
+                names = names_of_files(key.file_name for key in parsed if key.subdir == subdir)
+                records = await self._records(gateway, channel, subdir, names)
                 for record in records:
                     found[f"{record.subdir}/{record.file_name}"] = record.sha256.hex() if record.sha256 else None
         return {key: found[key] for key in keys if key in found}

@@ -22,7 +22,7 @@ from channel_tools.channel.records import cached_package
 from channel_tools.channel.state import read_listing, read_state
 from channel_tools.channel.store import open_channel
 from channel_tools.conda.archive import read_info_files, read_info_json
-from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, PackageKey
+from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, PackageKey, split_stem
 from channel_tools.publish.model import check_label
 from channel_tools.publish.server.protocol import (
     PROTOCOL_SCHEMA,
@@ -159,7 +159,7 @@ def check_digests(files: Sequence[Path]) -> None:
     """
     for path in files:
         digest = _digest_in(path)
-        build = path.name.removesuffix(PACKAGE_SUFFIX).rpartition("-")[2]
+        build = split_stem(path.name.removesuffix(PACKAGE_SUFFIX))[2]
         if digest is not None and f"h{digest[:DIGEST_DIGITS]}" not in build:
             message = f"{path}: its metadata names the digest {digest[:64]}, which is not in its build string {build}"
             raise IntegrityError(message, hint="build it with channel_tools build, which writes both")

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from channel_tools.audit.rules.loader import is_enough, least_version, wanted_releases
+from channel_tools.audit.rules.loader import is_enough, wanted_releases
 
 
 @pytest.mark.parametrize(
@@ -20,22 +20,6 @@ from channel_tools.audit.rules.loader import is_enough, least_version, wanted_re
 def test_symbol_versions_ask_for_releases(symbols: list[str], wanted: dict[str, tuple[str, tuple[int, ...]]]) -> None:
     found = wanted_releases(symbols)
     assert {library: (one.symbol, one.release) for library, one in found.items()} == wanted
-
-
-@pytest.mark.parametrize(
-    ("spec", "least"),
-    [
-        ("__glibc >=2.36,<3.0.a0", (2, 36)),
-        ("libstdcxx-ng >=7.5.0", (7, 5, 0)),
-        ("__glibc=2.17", (2, 17)),
-        ("libgcc 12.*", (12,)),
-        ("libgcc =12=h0", (12,)),
-        ("libgcc", ()),
-        ("libgcc <14", ()),
-    ],
-)
-def test_requirements_let_in_a_least_version(spec: str, least: tuple[int, ...]) -> None:
-    assert least_version(spec) == least
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""No module takes a MatchSpec, a file name or a virtual package's name apart by itself: conda/ has the functions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import channel_tools
+
+PACKAGE = Path(channel_tools.__file__).parent
+SPECS, FILES = "conda/specs.py", "conda/package.py"
+ALLOWED = {  # how many places, and of which format
+    "audit/rules/files.py": (1, "a shebang line"),
+    "conda/specs.py": (1, "the functions for MatchSpecs and names"),
+    "doctor/devices.py": (2, "lines of /proc"),
+    "doctor/library_probe.py": (1, "a line of a program's version"),
+    "doctor/model.py": (1, "VERSION BUILD, as installed_builds writes them"),
+    "foundation/plan.py": (1, "Debian's version"),
+    "launch/launchers.py": (1, "VERSION BUILD, as installed_builds writes them"),
+    "launch/plan.py": (1, "VERSION BUILD, as installed_builds writes them"),
+    "launch/supervisor.py": (1, "lines of /proc"),
+    "matrix/engine.py": (1, "the names of markers that the engine is given"),
+    "mirror/data/bootstrap.py": (1, "Python's own version, in a script without any dependency"),
+    "page/content.py": (1, "a variant's value"),
+    "provenance/components.py": (1, "the plan's own record of a file"),
+    "sources/git.py": (1, "git's output"),
+    "sources/gitarchive.py": (1, "git's output"),
+    "system/workers.py": (1, "lines of /proc"),
+    "workflow/doctor.py": (1, "VERSION BUILD, as installed_builds writes them"),
+    "workflow/recorded_build.py": (2, "the plan's own record of a file"),
+}
+
+
+def is_first_word(node: ast.AST) -> bool:
+    """``X.split()[0]``, ``X.split(" ", 1)[0]``, ``X.partition(" ")``, also with ``=`` or ``::``."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Call) and is_call(node.value, {"split", "rsplit"}, {"", " ", "=", "::"})
+    return is_call(node, {"partition", "rpartition"}, {" ", "::"})
+
+
+def is_call(node: ast.AST, names: set[str], separators: set[str]) -> bool:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names):
+        return False
+    first = node.args[0] if node.args else ast.Constant("")
+    return isinstance(first, ast.Constant) and first.value in separators
+
+
+def is_hand_made(node: ast.AST) -> bool:
+    if is_first_word(node) or is_call(node, {"rsplit", "rpartition"}, {"-"}):
+        return True
+    if is_call(node, {"startswith", "removeprefix"}, {"__"}):
+        return True
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "MatchSpec"
+
+
+def hand_made(source: str) -> Iterator[int]:
+    return (node.lineno for node in ast.walk(ast.parse(source)) if is_hand_made(node) and isinstance(node, ast.expr))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "spec.split()[0]",
+        "names = {text.split(' ')[0] for text in depends}",
+        "text.split(' ', 1)[0]",
+        "spec.partition(' ')[0]",
+        "spec.rpartition('::')",
+        "stem.rsplit('-', 2)",
+        "text.startswith('__')",
+        "rattler.MatchSpec(text)",
+    ],
+)
+def test_what_is_taken_apart_by_hand_is_found(source: str) -> None:
+    assert list(hand_made(source)) == [1]
+
+
+def test_nothing_else_takes_a_matchspec_or_file_name_apart() -> None:
+    found = {
+        path.relative_to(PACKAGE).as_posix(): sorted(hand_made(path.read_text(encoding="utf-8")))
+        for path in PACKAGE.rglob("*.py")
+    }
+    other = {name: lines for name, lines in found.items() if len(lines) != ALLOWED.get(name, (0, ""))[0]}
+    assert other == {}, f"use the functions of {SPECS} and {FILES}; ALLOWED is for other formats, and counts the places"
