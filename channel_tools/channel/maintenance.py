@@ -2,7 +2,8 @@
 """Changes what a channel lists without publishing anything: yank, repodata patches, retention.
 
 Pure functions decide what retention may delete. Every package that a lock file, another label or a kept package may
-need is kept, and a requirement counts as needing every package that satisfies it, since a solver may choose any.
+need is kept, and a requirement counts as needing every package that satisfies it, since a solver may choose any. What
+cannot be read may need anything.
 """
 
 from __future__ import annotations
@@ -12,14 +13,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rattler import Version
-from rattler.exceptions import InvalidVersionError
-
 from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.listing import Retired, not_listed
 from channel_tools.channel.state import LoadedChannel, load_channel, read_listing, write_listing
 from channel_tools.conda.closure import Closures
 from channel_tools.conda.package import PackageKey, remove_sidecars
+from channel_tools.conda.specs import InvalidRecordError, InvalidSpecError, as_record, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,6 +72,9 @@ class _Package:
     row: CachedPackage
     index: Mapping[str, Any]
     listed: bool
+    """Whether new solves see it."""
+    replaced: bool
+    """Whether it is hidden for good; what was yanked or removed by a patch may be listed again."""
 
     @property
     def key(self) -> str:
@@ -102,7 +104,7 @@ def plan_retention(
         if package.key in due | expired and (reason := _reason_to_keep(package, rule, elsewhere))
     }
     due -= kept.keys()
-    kept |= _needed([package for package in packages if package.listed], due)
+    kept |= _needed(packages, due)
     at_once = due if rule.grace_s <= 0 else set[str]()
     return RetentionPlan(
         retire=tuple(sorted(due - kept.keys() - retired.keys())),
@@ -133,13 +135,23 @@ def with_deleted(listing: Listing, names: Iterable[str]) -> Listing:
 
 def _packages(listing: Listing, rows: Rows) -> list[_Package]:
     hidden = not_listed(listing)
+    replaced = {*listing.superseded, *listing.hidden, *listing.retired}
     found = []
     for subdir, in_subdir in rows.items():
         patch = listing.patches.get(subdir)
         for name, row in in_subdir.items():
             record = row.record if patch is None else patch.applied(name, row.record)
-            listed = f"{subdir}/{name}" not in hidden
-            found.append(_Package(subdir=subdir, file_name=name, row=row, index=record, listed=listed))
+            key = f"{subdir}/{name}"
+            found.append(
+                _Package(
+                    subdir=subdir,
+                    file_name=name,
+                    row=row,
+                    index=record,
+                    listed=key not in hidden,
+                    replaced=key in replaced,
+                )
+            )
     return found
 
 
@@ -150,24 +162,24 @@ def _is_due(package: _Package, rule: Retention, *, now_s: float) -> bool:
 
 def _newest(packages: Iterable[_Package], keep: int) -> set[str]:
     """Packages whose version is among the newest ``keep`` of their name in their subdir."""
-    by_name: defaultdict[tuple[str, str], defaultdict[tuple[str, int], list[_Package]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    by_name: defaultdict[tuple[str, str], defaultdict[Any, list[_Package]]] = defaultdict(lambda: defaultdict(list))
     for package in packages:
-        version = (str(package.index.get("version")), int(package.index.get("build_number", 0)))
-        by_name[package.subdir, package.name][version].append(package)
+        by_name[package.subdir, package.name][_age(package)].append(package)
     chosen = set()
     for versions in by_name.values():
-        for version in sorted(versions, key=_age, reverse=True)[:keep]:
+        for version in sorted(versions, reverse=True)[:keep]:
             chosen |= {package.key for package in versions[version]}
     return chosen
 
 
-def _age(version: tuple[str, int]) -> tuple[bool, Any, int]:
+def _age(package: _Package) -> tuple[bool, Any, int]:
+    """What orders the versions of a name; those that conda cannot order come before all others."""
+    version, number = str(package.index.get("version")), package.index.get("build_number")
     try:
-        return True, Version(version[0]), version[1]
-    except InvalidVersionError:
-        return False, version[0], version[1]
+        record = as_record(package.name, version, build_number=number if isinstance(number, int) else 0)
+    except InvalidRecordError:
+        return False, version, 0
+    return True, record.version, record.build_number
 
 
 def _reason_to_keep(package: _Package, rule: Retention, elsewhere: frozenset[str]) -> str | None:
@@ -176,18 +188,68 @@ def _reason_to_keep(package: _Package, rule: Retention, elsewhere: frozenset[str
     return "another label lists it" if package.key in elsewhere else None
 
 
-def _needed(listed: list[_Package], due: set[str]) -> dict[str, str]:
+def _needed(packages: Iterable[_Package], due: set[str]) -> dict[str, str]:
     """Those of ``due`` that a kept package may need, directly or not, with that package."""
-    closures = Closures(listed)
-    needed: dict[str, str] = {}
-    todo = [package for package in listed if package.key not in due]
-    while todo:
-        asking = todo.pop()
-        for package in closures.direct(asking):
-            if package.key in due and package.key not in needed:
-                needed[package.key] = f"{asking.key} may need it"
-                todo.append(package)
-    return needed
+    found = [package for package in packages if not package.replaced]
+    search = _Needs(due, [package for package in found if package.listed])
+    search.add_needs_of([package for package in found if package.key not in due])
+    return search.needed
+
+
+class _Needs:
+    """Finds which of the packages ``due`` are needed by kept ones, among those that are ``listed``."""
+
+    def __init__(self, due: set[str], listed: list[_Package]) -> None:
+        self.needed: dict[str, str] = {}
+        self._due = due
+        self._listed = listed
+        self._closures = Closures(listed)
+
+    def add_needs_of(self, kept: Iterable[_Package]) -> None:
+        """Add what kept packages need, what that needs, and so on."""
+        todo, settled = list(kept), list[_Package]()
+        while todo:
+            while todo:
+                settled.append(asking := todo.pop())
+                todo += self._add_requirements(asking)
+            for asking in settled:
+                todo += self._add_partners(asking)
+
+    def _add_requirements(self, asking: _Package) -> list[_Package]:
+        try:
+            return self._add(asking, self._satisfying(*_requirements(asking.index)), "may need it")
+        except (InvalidSpecError, InvalidRecordError) as err:
+            return self._add(asking, self._listed, f"may need it: {err}")
+
+    def _add_partners(self, asking: _Package) -> list[_Package]:
+        """What the package can be installed beside, if nothing that is kept would be left of it."""
+        try:
+            allowed = [(text, self._satisfying(text)) for text in texts_of(asking.index, "constrains")]
+        except (InvalidSpecError, InvalidRecordError) as err:
+            return self._add(asking, self._listed, f"may need it: {err}")
+        gone = [(text, found) for text, found in allowed if all(self._is_gone(one) for one in found)]
+        return [one for text, found in gone for one in self._add(asking, found, f"is only compatible with {text}")]
+
+    def _satisfying(self, *specs: str) -> list[_Package]:
+        return [one for text in specs for one in self._closures.satisfying(text, or_unknown=True)]
+
+    def _is_gone(self, package: _Package) -> bool:
+        return package.key in self._due and package.key not in self.needed
+
+    def _add(self, asking: _Package, packages: Iterable[_Package], why: str) -> list[_Package]:
+        new = [one for one in packages if self._is_gone(one)]
+        self.needed |= {one.key: f"{asking.key} {why}" for one in new}
+        return new
+
+
+def _requirements(index: Mapping[str, Any]) -> list[str]:
+    """What a package requires, and what it makes packages require that are built with it. Raises InvalidRecordError."""
+    found = list(texts_of(index, "depends"))
+    for key in ("run_exports", "extra_depends"):
+        groups = index.get(key)
+        if isinstance(groups, dict):
+            found += [text for kind in groups if "constrains" not in kind for text in texts_of(groups, kind)]
+    return found
 
 
 def relist(writer: ChannelWriter, change: Callable[[LoadedChannel], Listing]) -> IndexReport:
