@@ -14,7 +14,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import yaml
 
-from channel_tools.audit.package import PATHS, RENDERED_RECIPE
+from channel_tools.audit.package import PATHS
+from channel_tools.conda.compiled_in import RENDERED_RECIPE
 from channel_tools.conda.rewrite import rewrite_info
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from channel_tools.audit.model import Dependencies, PackageFacts
 from channel_tools.conda.archive import read_index_json, read_info_json
 from channel_tools.conda.closure import Closures, place_installed, python_minor
+from channel_tools.conda.compiled_in import what_can_be_compiled_in
 from channel_tools.conda.specs import texts_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
 Listing = tuple[frozenset[str], "Mapping[str, str]"]
@@ -108,7 +109,9 @@ class Known:
     """All packages that the audited ones may depend on."""
 
     def __init__(self, neighbours: Iterable[Neighbour]) -> None:
-        self._closures = Closures[Neighbour](neighbours)
+        present = list(neighbours)
+        self._closures = Closures[Neighbour](present)
+        self._by_file = {(one.subdir, one.file_name): one for one in present}
 
     def dependencies_of(self, package: PackageFacts) -> Dependencies:
         """The files that a package can use: its own and those of everything in the closure of its requirements."""
@@ -130,7 +133,17 @@ class Known:
             depends=tuple(spec for one in closure for spec in texts_of(one.index, "depends")),
             versions={name: tuple(sorted(found)) for name, found in versions.items()},
             unresolved=tuple(problems),
+            compilable=dict(self._compilable(package, {one.name for one in closure})),
         )
+
+    def _compilable(self, package: PackageFacts, present: Collection[str]) -> Iterator[tuple[str, str]]:
+        """The host packages that are not ``present`` at run time, and what of them may be in the package."""
+        if not any(file.elf or file.archive for file in package.files.values()):
+            return
+        for host in package.host:
+            neighbour = None if host.name in present else self._by_file.get((host.subdir, host.file_name))
+            if neighbour is not None and (what := what_can_be_compiled_in(neighbour.listing()[0])):
+                yield host.name, what
 
 
 def _installed(one: Neighbour, python: str) -> Listing:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from channel_tools.conda.archive import PackageInfo
+    from channel_tools.conda.compiled_in import HostPackage
 Kind = Literal["package", "channel", "prefix"]
 SYSROOT = "/sysroot/"
 """A part of the path of files that are linked against but never loaded: those of a compiler's sysroot."""
@@ -54,6 +55,8 @@ class Rule(StrEnum):
     """The package requires the libstdcxx and libgcc that its files need."""
     INSTRUCTIONS = "instructions"
     """No instruction that the required processor may lack, except in code with a declared check at run time."""
+    LICENSE = "license"
+    """The licence texts of host packages that may be compiled in are in the package, or the recipe says why not."""
     METADATA = "metadata"
     """info/ names no folder of the machine that built the package, nor an address on it."""
     EXCEPTION = "exception"
@@ -276,6 +279,10 @@ class PackageFacts:
     info_paths: Sequence[tuple[str, Place]] = ()
     """Files of info/ and the paths or addresses of the build machine that they name."""
     damage: Sequence[str] = ()
+    host: Sequence[HostPackage] = ()
+    """The environment that it was built in, as recorded in it."""
+    licensed: frozenset[str] = frozenset()
+    """The host packages whose licence texts it has."""
 
     @property
     def depends(self) -> tuple[str, ...]:
@@ -300,3 +307,5 @@ class Dependencies:
     """The versions of each package in the closure, by name."""
     unresolved: tuple[str, ...] = ()
     """Requirements that no known package satisfies."""
+    compilable: Mapping[str, str] = field(default_factory=dict)
+    """What may have been compiled in, by the names of known host packages that are not needed at run time."""

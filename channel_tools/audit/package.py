@@ -15,6 +15,7 @@ import yaml
 from channel_tools.audit.instructions import required_level
 from channel_tools.audit.model import FileFacts, PackageFacts, Place, Placeholder
 from channel_tools.audit.policy import declared_by
+from channel_tools.conda.compiled_in import RENDERED_RECIPE, host_packages, packages_with_texts
 from channel_tools.conda.contents import damaged_package, info_object, read_path_rows
 from channel_tools.system.document import decode_json
 from channel_tools.system.yamlfile import load_plain_yaml
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from channel_tools.conda.contents import PathRow
     from channel_tools.system.errors import IntegrityError
 
-RENDERED_RECIPE = "recipe/rendered_recipe.yaml"
 PATHS = "paths.json"
 _STRUCTURED_BYTES = 4 << 20
 """Larger files of info/ are not parsed, only searched: no engine writes JSON or YAML this large, except paths.json."""
@@ -50,13 +50,17 @@ class PackageReader:
         """Take the metadata, which says what the payload's files may contain."""
         index = info_object(files, "index.json", self._path)
         name = str(index.get("name"))
-        self._facts = dataclasses.replace(self._facts, index=index, name=name, subdir=str(index.get("subdir")))
+        self._facts = dataclasses.replace(
+            self._facts, index=index, name=name, subdir=str(index.get("subdir") or self._facts.subdir)
+        )
         specs = (*self._facts.depends, *self._facts.constrains)
         self._reader = dataclasses.replace(self._reader, level=required_level(specs))
         self._facts = dataclasses.replace(
             self._facts,
             declared=declared_by(self._object(files, "about.json"), files.get(RENDERED_RECIPE), name=name),
             entry_points=self._entry_points(files),
+            host=host_packages(files.get(RENDERED_RECIPE)),
+            licensed=packages_with_texts(files),
         )
         if PATHS not in files:
             raise damaged_package(self._path, f"it has no info/{PATHS}")

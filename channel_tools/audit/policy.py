@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from channel_tools.audit.model import Declared, DeclaredException, Excused, Finding, Rule
-from channel_tools.audit.rules import files, foundation, loader
+from channel_tools.audit.rules import files, foundation, licenses, loader
 from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
@@ -51,9 +51,12 @@ PACKAGE_RULES: tuple[RuleFunction, ...] = (
     loader.glibc_rule,
     loader.libstdcxx_rule,
     loader.instructions_rule,
+    licenses.license_rule,
     files.metadata_rule,
     files.exception_rule,
 )
+ADVISORY = frozenset({Rule.LICENSE})
+"""Rules whose findings do not keep a package out of a channel: what they ask for needs a person's judgement."""
 INSTALLED_RULES: tuple[RuleFunction, ...] = (
     files.package_rule,
     loader.elf_rule,

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from channel_tools.audit.model import AuditReport, Declared, Dependencies, FileFacts, PackageFacts
-from channel_tools.audit.package import RENDERED_RECIPE
 from channel_tools.audit.policy import INSTALLED_RULES, declared_by
 from channel_tools.audit.run import audit_facts
+from channel_tools.conda.compiled_in import RENDERED_RECIPE
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.workers import run_in_processes

@@ -18,7 +18,7 @@ from channel_tools.audit.clean import clean_package
 from channel_tools.audit.dependencies import Known, neighbour_of, neighbours_in_cache, neighbours_in_files
 from channel_tools.audit.model import AuditReport, PackageAudit
 from channel_tools.audit.package import PackageReader
-from channel_tools.audit.policy import PACKAGE_RULES, judge
+from channel_tools.audit.policy import ADVISORY, PACKAGE_RULES, judge
 from channel_tools.audit.reading import Reader
 from channel_tools.conda.archive import PackageInfo, read_package, visit_package
 from channel_tools.system.document import decode_json
@@ -193,13 +193,13 @@ class Gate:
     def admit(self, package: Path) -> PackageAudit:
         """Clean and audit a finished package. The result has the declared findings and what the channel needs to know.
 
-        Raises VerificationError with all findings, IntegrityError for a damaged package.
+        Raises VerificationError with all findings that keep it out, IntegrityError for a damaged package.
         """
         clean_package(package)
         reader = Reader(build_paths=self.build_paths, processes=self.processes)
         audit = audit_package(package, Known(self._neighbours()), reader, to_enter=True)
-        if audit.findings:
-            raise _findings_error(package, audit)
+        if findings := [finding for finding in audit.findings if finding.rule not in ADVISORY]:
+            raise _findings_error(package, findings)
         return audit
 
     def _neighbours(self) -> list[Neighbour]:
@@ -226,7 +226,7 @@ def _place(finding: Finding) -> str:
     return " ".join(part for part in (f"{finding.package}:", finding.file, finding.where) if part).rstrip(":")
 
 
-def _findings_error(package: Path, audit: PackageAudit) -> VerificationError:
-    message = f"{package.name}: the audit has {len(audit.findings)} findings; it was not added to the channel\n"
+def _findings_error(package: Path, findings: Sequence[Finding]) -> VerificationError:
+    message = f"{package.name}: the audit has {len(findings)} findings; it was not added to the channel\n"
     hint = f"correct the recipe as described and build again; to see all of them: channel_tools audit {package}"
-    return VerificationError(message + describe_findings(audit.findings), hint=hint)
+    return VerificationError(message + describe_findings(findings), hint=hint)

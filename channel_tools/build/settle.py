@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from channel_tools.build.model import RECIPE_FILE
+from channel_tools.conda.compiled_in import RENDERED_RECIPE
 from channel_tools.conda.metadata import SOURCE_DATE, UNDATED_S
 from channel_tools.conda.rewrite import settle_package
 from channel_tools.conda.writer import ENGINE_LEVEL
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _INDEX = "index.json"
-_RENDERED_RECIPE = "recipe/rendered_recipe.yaml"
 _CONFIGURATION = re.compile(rb"^build_configuration:\n(?:[ ].*\n)*", re.MULTILINE)
 _TIMESTAMP = re.compile(rb"(?<=^  timestamp: ).*$", re.MULTILINE)
 _LEVEL = re.compile(rb"(?<=^    compression_level: ).*$", re.MULTILINE)
@@ -52,7 +52,7 @@ def settle_built(package: Path, recipe_folder: Path, *, threads: int) -> None:
     date_s = UNDATED_S if date_s is None else date_s
 
     def edit(info: Mapping[str, bytes]) -> dict[str, bytes]:
-        return {name: settled(name, info[name], date_s=date_s) for name in (_INDEX, _RENDERED_RECIPE) if name in info}
+        return {name: settled(name, info[name], date_s=date_s) for name in (_INDEX, RENDERED_RECIPE) if name in info}
 
     settle_package(package, edit, date_s=date_s, threads=threads)
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads ``.conda`` files in bounded memory, and only once for all that need data from a package.
+"""Reads packages in bounded memory, and only once for all that need data from one.
 
 ``read_package`` reads a package's hashes and metadata and checks that its files are safe to write and match its
 paths.json, while a visitor (the audit) reads the same bytes. ``visit_package`` passes a package to a visitor as far as
-it can be read. ``read_info_files`` and the functions based on it read only the metadata part.
+it can be read. ``read_info_files`` and the functions based on it read only the metadata part. A channel takes only
+``.conda`` files (``read_package``); the others also read packages in the older format, ``.tar.bz2``.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from channel_tools.conda.contents import (
     read_path_rows,
 )
 from channel_tools.conda.metadata import check_about, check_index, check_run_exports
-from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
 from channel_tools.conda.parts import open_zip
-from channel_tools.conda.tarstream import SMALL_BYTES, stream_tar
+from channel_tools.conda.tarstream import SMALL_BYTES, stream_bz2_tar, stream_tar
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 
@@ -157,19 +158,19 @@ def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None =
 def visit_package(
     path: Path, visitor: PackageVisitor, *, on_problem: Callable[[PackageProblem], None] | None = None
 ) -> None:
-    """Pass the package to ``visitor`` as far as it can be read. Raises IntegrityError if it cannot.
+    """Pass the package to ``visitor`` as far as it can be read; it may be a ``.tar.bz2``. Raises IntegrityError.
 
     ``on_problem`` is called for members that are unsafe or do not match paths.json, which must state the size and
     sha256 of each. Without it, nothing is compared, and the first unsafe member is raised at the end.
     """
     unsafe: list[PackageProblem] = []
     note, compared = on_problem or unsafe.append, on_problem is not None
-    with _open_parts(path) as (archive, parts), InfoFiles(all_files=True) as info:
-        _read_info(_members(archive, parts["info"], path, limit_bytes=_INFO_BYTES), path, info, note)
+    with InfoFiles(all_files=True) as info:
+        _read_info(stream_component(path, "info"), path, info, note)
         _check_metadata(info, path)
         visitor.visit_info(info)
         listed = PathsJson(_path_rows(info, path), note, complete=True) if compared else None
-        _read_payload(_members(archive, parts["pkg"], path), listed, visitor, note)
+        _read_payload(stream_component(path, "pkg"), listed, visitor, note)
     if unsafe:
         raise damaged_package(path, str(unsafe[0]))
 
@@ -203,8 +204,12 @@ def read_info_files(path: Path, names: frozenset[str]) -> dict[str, bytes]:
 def stream_component(path: Path, component: Component) -> Iterator[Member]:
     """Every member of the payload (``pkg``) or metadata (``info``) with a stream of its bytes (None for links).
 
-    A member's stream must be read before the next member is requested. Raises IntegrityError for a damaged package.
+    In a ``.tar.bz2``, the metadata are the members below ``info/``. A member's stream must be read before the next
+    member is requested. Raises IntegrityError for a damaged package.
     """
+    if path.name.endswith(OLD_SUFFIX):
+        yield from _old_members(path, component)
+        return
     limit_bytes = _INFO_BYTES if component == "info" else None
     with _open_parts(path) as (archive, parts):
         yield from _members(archive, parts[component], path, limit_bytes=limit_bytes)
@@ -296,6 +301,15 @@ def _members(archive: zipfile.ZipFile, name: str, path: Path, *, limit_bytes: in
                 yield member, source if whole else cast("IO[bytes]", _MemberStream(path, source))
             while packed.read(_CHUNK_BYTES):
                 pass
+
+
+def _old_members(path: Path, component: Component) -> Iterator[Member]:
+    """The members of a ``.tar.bz2``, in which both components are mixed."""
+    with _opened(path) as packed, _DamageReported(path):
+        for member, source in stream_bz2_tar(packed, os.fstat(packed.fileno()).st_size):
+            if (member.name.partition("/")[0] == "info") == (component == "info") and not member.isdir():
+                whole = source is None or isinstance(source, io.BytesIO)
+                yield member, source if whole else cast("IO[bytes]", _MemberStream(path, source))
 
 
 class _MemberStream:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads a ``tar.zst`` in bounded memory, whatever its content.
+"""Reads a ``tar.zst`` or ``tar.bz2`` in bounded memory, whatever its content.
 
 Uses the standard library's tar reader, but rejects what it would accept: bytes in the middle that are not a header,
 headers with megabytes of metadata, negative sizes, sparse files, and bytes after the end.
@@ -7,10 +7,11 @@ headers with megabytes of metadata, negative sizes, sparse files, and bytes afte
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import io
 import tarfile
-from typing import IO, TYPE_CHECKING, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar, cast
 
 import zstandard
 
@@ -128,10 +129,17 @@ def _checked(member: _Member) -> _Member:
     return member
 
 
+class _Readable(Protocol):
+    """A stream of unpacked bytes."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes."""
+
+
 class _Limited:
     """The unpacked bytes, up to a limit."""
 
-    def __init__(self, source: zstandard.ZstdDecompressionReader, limit_bytes: int) -> None:
+    def __init__(self, source: _Readable, limit_bytes: int) -> None:
         self._source = source
         self._left = limit_bytes
 
@@ -153,17 +161,47 @@ def stream_tar(
     zstandard.ZstdError for damaged or excessive data, also after the archive's end.
     """
     decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES)
+    with decompressor.stream_reader(packed, read_across_frames=True, closefd=False) as plain:
+        yield from _limited_members(plain, packed_bytes, limit_bytes)
+
+
+def _limited_members(
+    plain: _Readable, packed_bytes: int, limit_bytes: int | None
+) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     limit = min(_FREE_BYTES + _RATIO * packed_bytes, _MOST_BYTES)
     members = min(_MEMBERS, _FREE_MEMBERS + packed_bytes // _MEMBER_BYTES)
-    with decompressor.stream_reader(packed, read_across_frames=True, closefd=False) as plain:
-        limited = _Limited(plain, limit if limit_bytes is None else min(limit, limit_bytes))
-        start, whole = _start(limited) if packed_bytes <= SMALL_BYTES else (b"", False)
-        if whole and (plainly := plain_members(start)) is not None:
-            yield from plainly
-            return
-        source = _Forward(start, limited)
-        with _Archive.open(fileobj=cast("IO[bytes]", source), mode="r:", tarinfo=_Member) as archive:
-            yield from _members(archive, source, members)
+    limited = _Limited(plain, limit if limit_bytes is None else min(limit, limit_bytes))
+    start, whole = _start(limited) if packed_bytes <= SMALL_BYTES else (b"", False)
+    if whole and (plainly := plain_members(start)) is not None:
+        yield from plainly
+        return
+    source = _Forward(start, limited)
+    with _Archive.open(fileobj=cast("IO[bytes]", source), mode="r:", tarinfo=_Member) as archive:
+        yield from _members(archive, source, members)
+
+
+def stream_bz2_tar(
+    packed: IO[bytes], packed_bytes: int, *, limit_bytes: int | None = None
+) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+    """As stream_tar, for a ``tar.bz2``."""
+    with bz2.BZ2File(packed) as plain:
+        yield from _limited_members(_Bz2(plain), packed_bytes, limit_bytes)
+
+
+class _Bz2:
+    """The unpacked bytes; damage is a ReadError, while bz2 has an OSError for it."""
+
+    def __init__(self, source: bz2.BZ2File) -> None:
+        self._source = source
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises ReadError for damage."""
+        try:
+            return self._source.read(size)
+        except OSError as err:
+            if err.errno is not None:  # of the device
+                raise
+            raise tarfile.ReadError(str(err)) from None
 
 
 def plain_members(archive: bytes) -> list[tuple[tarfile.TarInfo, IO[bytes] | None]] | None:

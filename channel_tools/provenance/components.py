@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from channel_tools.conda.archive import read_info_files
+from channel_tools.conda.compiled_in import compiled_into
 from channel_tools.conda.contents import info_object
+from channel_tools.conda.package import OLD_SUFFIX
 from channel_tools.conda.specs import spec_names, texts_of
 from channel_tools.provenance.statements import Origin, origins_in, recorded_in
 from channel_tools.system.files import sha256_of_file
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from channel_tools.conda.compiled_in import HostPackage
     from channel_tools.conda.contents import JsonObject
 
 _FILES = frozenset({"index.json", "about.json"})
@@ -50,19 +54,28 @@ class Component:
     depends: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()
     patches: tuple[PatchFile, ...] = ()
+    contains: tuple[HostPackage, ...] = ()
+    """The packages that were linked statically into it, or whose headers were compiled in."""
 
     @property
     def purl(self) -> str:
         """The package URL (type conda)."""
-        qualifiers = f"build={quote(self.build, safe='')}&subdir={self.subdir}&type=conda"
-        return f"pkg:conda/{quote(self.name, safe='')}@{quote(self.version, safe='')}?{qualifiers}"
+        return conda_purl(self)
+
+
+def conda_purl(package: Component | HostPackage) -> str:
+    """The package URL (type conda) of a package."""
+    kind = "tar.bz2" if package.file_name.endswith(OLD_SUFFIX) else "conda"
+    qualifiers = f"build={quote(package.build, safe='')}&subdir={package.subdir}&type={kind}"
+    return f"pkg:conda/{quote(package.name, safe='')}@{quote(package.version, safe='')}?{qualifiers}"
 
 
 def read_component(path: Path, *, sha256: str | None = None) -> Component:
     """The component for a package file; a known ``sha256`` saves hashing it. Raises IntegrityError if it is damaged."""
     found = read_info_files(path, _FILES)
     index, about = info_object(found, "index.json", path), info_object(found, "about.json", path)
-    return component_of(path.name, sha256 or sha256_of_file(path), index, about)
+    component = component_of(path.name, sha256 or sha256_of_file(path), index, about)
+    return dataclasses.replace(component, contains=compiled_into(path))
 
 
 def component_of(file_name: str, sha256: str, index: JsonObject, about: JsonObject) -> Component:

@@ -27,12 +27,13 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from channel_tools import __version__
-from channel_tools.provenance.components import dependencies_among
+from channel_tools.provenance.components import conda_purl, dependencies_among
 from channel_tools.provenance.licenses import spdx_expression
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from channel_tools.conda.compiled_in import HostPackage
     from channel_tools.provenance.components import Component, Inventory
     from channel_tools.provenance.statements import Origin
 
@@ -68,12 +69,6 @@ def cyclonedx_document(inventory: Inventory, *, made: datetime) -> str:
 
 
 def _part(component: Component) -> Part:
-    expression = spdx_expression(component.license)
-    declared: list[DisjunctiveLicense | LicenseExpression] = []
-    if expression is not None:
-        declared = [LicenseExpression(expression)]
-    elif component.license:
-        declared = [DisjunctiveLicense(name=component.license)]
     references = []
     if component.home:
         references.append(ExternalReference(type=ExternalReferenceType.WEBSITE, url=_uri(component.home)))
@@ -85,14 +80,36 @@ def _part(component: Component) -> Part:
         purl=PackageURL.from_string(component.purl),
         description=component.summary,
         hashes=[_sha256(component.sha256)],
-        licenses=declared,
+        licenses=_licenses(component.license),
         external_references=references,
         properties=[
             Property(name="channel_tools:file", value=f"{component.subdir}/{component.file_name}"),
             *(Property(name=f"channel_tools:patch:{one.name}", value=one.sha256) for one in component.patches),
         ],
         pedigree=_pedigree(component),
+        components=[_contained(component, host) for host in component.contains],
     )
+
+
+def _contained(component: Component, host: HostPackage) -> Part:
+    """A package that is linked into another: a part of it, known under a reference of its own in each."""
+    purl = conda_purl(host)
+    return Part(
+        name=host.name,
+        version=host.version,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"{purl}#in={component.name}-{component.version}-{component.build}",
+        purl=PackageURL.from_string(purl),
+        hashes=[_sha256(host.sha256)] if host.sha256 else [],
+        licenses=_licenses(host.license),
+    )
+
+
+def _licenses(declared: str | None) -> list[DisjunctiveLicense | LicenseExpression]:
+    expression = spdx_expression(declared)
+    if expression is not None:
+        return [LicenseExpression(expression)]
+    return [DisjunctiveLicense(name=declared)] if declared else []
 
 
 def _pedigree(component: Component) -> Pedigree | None:

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from channel_tools import __version__
-from channel_tools.provenance.components import dependencies_among
+from channel_tools.provenance.components import conda_purl, dependencies_among
 from channel_tools.provenance.licenses import spdx_expression
 from channel_tools.provenance.statements import time_text
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from channel_tools.conda.compiled_in import HostPackage
     from channel_tools.conda.contents import JsonObject
     from channel_tools.provenance.components import Component, Inventory
     from channel_tools.provenance.statements import Origin
@@ -41,6 +42,9 @@ def spdx_document(inventory: Inventory, *, made: datetime) -> str:
         for number, patch in enumerate(component.patches):
             packages.append(_file_package(patch.name, patch.sha256, f"{ref}-patch-{number}"))
             relationships.append(_relation(f"{ref}-patch-{number}", "PATCH_FOR", ref))
+        for number, host in enumerate(component.contains):
+            packages.append(_contained(host, f"{ref}-contains-{number}", licenses))
+            relationships.append(_relation(ref, "CONTAINS", f"{ref}-contains-{number}"))
     for purl, others in dependencies_among(inventory.components).items():
         relationships += [_relation(refs[purl], "DEPENDS_ON", refs[other]) for other in others]
     document: JsonObject = {
@@ -71,6 +75,18 @@ def _package(component: Component, ref: str, licenses: dict[str, str]) -> JsonOb
     if component.home and _WEB_ADDRESS.fullmatch(component.home):
         package["homepage"] = component.home
     return package
+
+
+def _contained(host: HostPackage, ref: str, licenses: dict[str, str]) -> JsonObject:
+    package = _file_package(host.name, host.sha256, ref)
+    if not host.sha256:
+        del package["checksums"]
+    return package | {
+        "versionInfo": host.version,
+        "packageFileName": f"{host.subdir}/{host.file_name}",
+        "licenseDeclared": _declared(host.license or None, licenses),
+        "externalRefs": [_purl(conda_purl(host))],
+    }
 
 
 def _file_package(name: str, sha256: str, ref: str) -> JsonObject:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import channel_writer, open_channel, show_attestations
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey, read_sidecar, sidecar_of, write_sidecar
+from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey, read_sidecar, sidecar_of, write_sidecar
 from channel_tools.foundation.record import read_record
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement, publish_statement
 from channel_tools.system.errors import UsageError
@@ -142,6 +142,8 @@ def sign_packages(settings: Settings | None, request: AttestRequest, target: Pat
     """
     attester, target = Attester(settings, request), target.absolute()
     by_sigstore = None if request.sigstore is None else _sigstore_signer(request.sigstore)
+    if target.is_file() and target.name.endswith(OLD_SUFFIX):
+        raise UsageError(f"{target}: was not built by channel_tools: how it was built is not known")
     if target.is_file() and target.name.endswith(PACKAGE_SUFFIX):
         folder, files = target.parents[1], [target]
         if not (folder / RECORD_FOLDER).is_dir():

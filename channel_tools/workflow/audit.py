@@ -22,7 +22,7 @@ from channel_tools.audit.run import (
     distinctive_paths,
 )
 from channel_tools.channel.records import CachedPackage, cached_package
-from channel_tools.conda.package import PackageKey
+from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.system.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def package_gate(
         audit = gate.admit(package)
         if audit.excused:
             progress.note(f"{package.name}: audited; its recipe declares {len(audit.excused)} findings")
+        for finding in audit.findings:
+            progress.note(f"{finding}; {finding.fix}")
         return audit.info
 
     return admit
@@ -92,7 +94,7 @@ def run_audit(
     """
     target = target.absolute()
     reader = Reader(build_paths=machine_paths(settings), processes=jobs)
-    if target.is_file() and target.suffix == ".conda":
+    if target.is_file() and target.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         known = Known(_neighbours(settings, channels, target))
         audit = audit_package(target, known, reader)
         return AuditReport(kind="package", target=str(target), packages=[audit])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path
-from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
 from channel_tools.conda.specs import spec_names
 from channel_tools.pins.files import read_lock
 from channel_tools.plan import current_platform
@@ -43,7 +43,7 @@ def take_inventory(
     neither a package nor a lock or has another platform, the errors of solving a stack, and IntegrityError for a
     package that is not the locked one.
     """
-    if target is not None and target.name.endswith(PACKAGE_SUFFIX):
+    if target is not None and target.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         component = read_component(target)
         return Inventory(name=component.name, platform=None, components=(component,))
     if target is not None:

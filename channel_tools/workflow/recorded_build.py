@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from channel_tools.audit.package import RENDERED_RECIPE
 from channel_tools.build.model import RECIPE_FILE
 from channel_tools.build.settle import source_date_of
 from channel_tools.channel.records import cached_package
@@ -23,6 +22,7 @@ from channel_tools.channel.state import subdirs_of
 from channel_tools.channel.store import indexed_files
 from channel_tools.conda.archive import read_info_files, read_package, stream_component
 from channel_tools.conda.clients import make_http_client
+from channel_tools.conda.compiled_in import RENDERED_RECIPE
 from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX
 from channel_tools.conda.repodata import REPODATA, RUN_EXPORTS, encode_repodata, encode_run_exports
 from channel_tools.foundation.unpack import TreeWriter

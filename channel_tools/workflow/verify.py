@@ -80,7 +80,7 @@ def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> li
     """
     client, now = make_http_client(environ), datetime.now(UTC)
     channel, names, subdirs = channel_address(address).rstrip("/"), None, [current_platform(), NOARCH]
-    if channel.endswith(PACKAGE_SUFFIX):
+    if channel.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         channel, key = split_package_address(channel)
         names, subdirs = {key.file_name}, [key.subdir]
     indexes = {subdir: read_index(channel, subdir, names, client) for subdir in subdirs}
@@ -112,7 +112,7 @@ def verify_folder(target: Path, trust: Trust) -> list[Verdict]:
     Raises UsageError for a target that is neither.
     """
     target = target.absolute()
-    if target.is_file() and target.name.endswith(PACKAGE_SUFFIX):
+    if target.is_file() and target.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         files = [target]
     else:
         found = target.glob("*/*") if target.is_dir() else ()

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 set -euo pipefail
 
+# headers alone
+bash compiled-in.sh cppzmq tclap
+
 export CXXFLAGS="${CXXFLAGS:-} -ffile-prefix-map=${SRC_DIR}=accl -ffile-prefix-map=${PREFIX}=host"
 export CXXFLAGS="${CXXFLAGS} -ffile-prefix-map=${BUILD_PREFIX}=build"
 

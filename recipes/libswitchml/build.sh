@@ -8,6 +8,9 @@ if [[ "${header_abi}" != "${SWITCHML_ABI}" ]]; then
   exit 1
 fi
 
+# What is linked statically or is headers alone; Boost's are in a package of their own on conda-forge.
+[[ "${SWITCHML_TRANSPORT}" == udp ]] || bash compiled-in.sh dpdk vectorclass libboost-devel libboost-headers
+
 # Headers of the host environment name themselves in messages of assertions.
 export CXXFLAGS="${CXXFLAGS:-} -ffile-prefix-map=${PREFIX}=host"
 

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 set -euo pipefail
 
+if [[ ${CUDART_LINKAGE} == static ]]; then bash compiled-in.sh cuda-cudart-static; fi
+
 # messages name source files, and headers of the host environment name themselves
 map="-ffile-prefix-map=${SRC_DIR}=. -ffile-prefix-map=${PREFIX}=host -ffile-prefix-map=${BUILD_PREFIX}=build"
 export CFLAGS="${CFLAGS:-} ${map}" CXXFLAGS="${CXXFLAGS:-} ${map}"

@@ -2,6 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 set -euo pipefail
 
+# The libraries in third_party are compiled in.
+find third_party -type f \( -iname 'LICENSE*' -o -iname 'COPYING*' -o -iname 'NOTICE*' \) ! -iname '*.py' \
+  -exec install -D -m 644 {} third-party-licenses/{} \;
+[[ -d third-party-licenses ]] || { echo "no licence text below third_party" >&2; exit 1; }
+
 # PyTorch writes the compilers' flags into its libraries (torch.__config__), so those that hold a path of this build go
 # into wrappers, and out of what the activation of the compilers put into the environment.
 wrappers="${SRC_DIR}/.compilers"

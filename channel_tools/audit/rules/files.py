@@ -98,7 +98,7 @@ def package_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator
 def name_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """The package's file name matches its index.json."""
     said = tuple(str(package.index.get(key)) for key in ("name", "version", "build"))
-    if package.index and said != split_file_name(package.file_name):
+    if package.index and said != split_file_name(package.file_name, old_format=True):
         yield _WHOLE.violation(package.file_name, "", f"info/index.json says {'-'.join(said)}")
 
 

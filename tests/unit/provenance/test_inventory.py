@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import sys
+import tarfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -185,3 +187,64 @@ def component(name: str, declared: str | None) -> Component:
 )
 def test_what_may_be_passed_on(name: str, declared: str | None, expected: str) -> None:
     assert license_row(component(name, declared)).redistribution == expected
+
+
+RENDERED = {
+    "finalized_dependencies": {
+        "host": {
+            "resolved": [
+                {
+                    "name": "dpdk",
+                    "version": "19.11",
+                    "build": "none_h1_0",
+                    "subdir": "linux-64",
+                    "license": "BSD-3-Clause",
+                }
+                | {"fn": "dpdk-19.11-none_h1_0.conda", "sha256": "d" * 64},
+                {"name": "zlib", "version": "1.3", "build": "0", "subdir": "linux-64", "license": "Zlib"},
+            ]
+        }
+    }
+}
+
+
+def test_what_is_linked_into_a_package_is_a_part_of_it(tmp_path: Path) -> None:
+    info = {
+        "info/recipe/rendered_recipe.yaml": json.dumps(RENDERED).encode(),
+        "info/licenses/compiled-in/dpdk/license/bsd-3-clause.txt": b"text",
+    }
+    component = read_component(make_conda(tmp_path, "toy", about={"license": "MIT"}, info=info))
+    assert [(one.name, one.version) for one in component.contains] == [("dpdk", "19.11")]
+    inventory = Inventory(name="toy", platform=None, components=(component,))
+    text = make_document(inventory, "cyclonedx", made=NOW)
+    assert_valid_cyclonedx(text)
+    (part,) = json.loads(text)["metadata"]["component"]["components"]
+    assert (part["name"], part["purl"], part["licenses"]) == (
+        "dpdk",
+        "pkg:conda/dpdk@19.11?build=none_h1_0&subdir=linux-64&type=conda",
+        [{"expression": "BSD-3-Clause"}],
+    )
+    document = json.loads(make_document(inventory, "spdx", made=NOW))
+    (contained,) = [
+        one["relatedSpdxElement"] for one in document["relationships"] if one["relationshipType"] == "CONTAINS"
+    ]
+    assert [one["name"] for one in document["packages"] if one["SPDXID"] == contained] == ["dpdk"]
+
+
+def test_packages_in_the_old_format_are_read(tmp_path: Path) -> None:
+    old = tmp_path / "linux-64" / "old-1.0-0.tar.bz2"
+    old.parent.mkdir()
+    index = {"name": "old", "version": "1.0", "build": "0", "build_number": 0, "depends": ["zlib"]}
+    members = {"share/first": b"payload", "info/index.json": json.dumps(index).encode()}
+    members["info/about.json"] = json.dumps({"license": "MIT"}).encode()
+    with tarfile.open(old, "w:bz2") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    (component,) = take_inventory(None, old).components
+    assert (component.name, component.license, component.depends) == ("old", "MIT", ("zlib",))
+    assert component.purl.endswith("type=tar.bz2")
+    old.write_bytes(old.read_bytes()[:-40])
+    with pytest.raises(IntegrityError, match=r"old-1\.0-0\.tar\.bz2: not a complete conda package"):
+        take_inventory(None, old)

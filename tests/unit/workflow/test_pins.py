@@ -174,7 +174,7 @@ class TestAgain:
         with pytest.raises(IntegrityError, match="not those that were locked") as caught:
             pin(update=())
         assert caught.value.hint is not None
-        assert "delete it" in caught.value.hint
+        assert "another folder with -o" in caught.value.hint
         assert path.read_text() == damaged
 
 
