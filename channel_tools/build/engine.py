@@ -14,6 +14,7 @@ import rattler_build
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, ToolConfiguration, VariantConfig
 
 from channel_tools.build.compiler_cache import CachedCompilers
+from channel_tools.build.dropped import dropped_notes
 from channel_tools.build.failures import kind_of
 from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
 from channel_tools.build.resume import take_over
@@ -38,18 +39,23 @@ if TYPE_CHECKING:
 
 _ENVIRONMENTS_READY = "Successfully updated the host environment"
 """The engine's log line after it has installed the last environment and before it runs the script."""
+_PREFIX_COPIED = "Copying done!"
+"""Its log line after the script, when it has copied the prefix's files to where it packs them from."""
 
 
 class _LogToOutput:
     """The engine's progress callback, which writes every log line to standard output at once.
 
-    ``on_environments`` is called once, when sources and environments are in place and the script has not started. The
-    engine ignores exceptions from callbacks.
+    ``on_environments`` is called once, when sources and environments are in place and the script has not started. When
+    the script has ended, ``notes`` are those about the prefix in the engine's folder ``output``. The engine ignores
+    exceptions from callbacks.
     """
 
-    def __init__(self, on_environments: Callable[[], None]) -> None:
+    def __init__(self, on_environments: Callable[[], None], output: Path) -> None:
         self._on_environments = on_environments
+        self._output = output
         self.environments_seen = False
+        self.notes: tuple[str, ...] = ()
 
     def on_download_start(self, event: DownloadStartEvent) -> None:
         print(f"downloading {event.url}", flush=True)  # noqa: T201 - the worker's output is the build's log
@@ -69,6 +75,8 @@ class _LogToOutput:
         if _ENVIRONMENTS_READY in event.message and not self.environments_seen:
             self.environments_seen = True
             self._on_environments()
+        elif event.message.strip() == _PREFIX_COPIED:
+            self.notes = dropped_notes(self._output)
 
 
 def run_engine(spec: WorkerSpec, *, end: Callable[[WorkerResult], NoReturn]) -> WorkerResult:
@@ -90,7 +98,7 @@ def run_engine(spec: WorkerSpec, *, end: Callable[[WorkerResult], NoReturn]) -> 
 
 def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResult], NoReturn]) -> WorkerResult:
     preparation = _Preparation(spec, end)
-    callback = _LogToOutput(preparation.prepare)
+    callback = _LogToOutput(preparation.prepare, spec.output)
     tools = ToolConfiguration(
         test_strategy="native" if spec.tests else "skip",
         error_prefix_in_binary=spec.error_prefix_in_binary,
@@ -115,7 +123,7 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
         preparation.conclude()
     if preparation.is_needed and not callback.environments_seen:
         return WorkerResult(failure="other", message=f"the engine did not log {_ENVIRONMENTS_READY!r}")
-    return WorkerResult(packages=tuple(map(Path, built.packages)))
+    return WorkerResult(packages=tuple(map(Path, built.packages)), notes=callback.notes)
 
 
 class _Preparation:

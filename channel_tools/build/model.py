@@ -148,20 +148,22 @@ class WorkerSpec:
 class WorkerResult:
     """The result of a worker: the package files made, or the kind of failure and the engine's message.
 
-    ``hint`` says what to do about the message, "" if the kind of failure decides that.
+    ``hint`` says what to do about the message, "" if the kind of failure decides that; ``notes`` are what a user should
+    know about a package that was made.
     """
 
     packages: tuple[Path, ...] = ()
     failure: FailureKind | None = None
     message: str = ""
     hint: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildResult:
     """The outcome of one job. ``package`` is the file in the channel; ``error`` says what went wrong.
 
-    ``notes`` are messages from the admission of a package that was built elsewhere.
+    ``notes`` are messages from the build and the admission of a package that was built elsewhere.
     """
 
     job: BuildJob

@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING
 from channel_tools.build.model import FINISHED, BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.resume import can_resume
-from channel_tools.build.worker import left_where_denied, package_of, start_child, usage_of, was_killed, worker_server
+from channel_tools.build.worker import (
+    left_where_denied,
+    notes_of,
+    package_of,
+    start_child,
+    usage_of,
+    was_killed,
+    worker_server,
+)
 from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError, UsageError
 from channel_tools.system.files import exclusive_lock, remove_tree
 from channel_tools.system.kernel import count_oom_kills
@@ -123,7 +131,8 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
             finally:
                 end_process_group(child.process)
         killed = was_killed(child)
-        return Outcome(seconds=child.seconds(), package=package_of(child), usage=usage_of(child))
+        package, usage, notes = package_of(child), usage_of(child), notes_of(child)
+        return Outcome(seconds=child.seconds(), package=package, usage=usage, notes=notes)
     except ChannelToolsError as err:
         if killed or count_oom_kills() > oom_kills:
             raise BuildError(f"{err.message}\nit was killed, or ran out of memory: the job counts as lost") from None

@@ -73,7 +73,7 @@ class Failure:
 class Outcome:
     """How a build or an admission ended: the package file, or why there is none.
 
-    ``notes`` are the admission's messages.
+    ``notes`` are the messages of the build or the admission.
     """
 
     seconds: float

@@ -19,7 +19,16 @@ from channel_tools.build.model import BuildJob, BuildResult
 from channel_tools.build.node import finished_build, lock_of, remove_build
 from channel_tools.build.resume import resumable_builds
 from channel_tools.build.usage import record_usage
-from channel_tools.build.worker import Child, check_paths, clear_work, forget, package_of, start_child, usage_of
+from channel_tools.build.worker import (
+    Child,
+    check_paths,
+    clear_work,
+    forget,
+    notes_of,
+    package_of,
+    start_child,
+    usage_of,
+)
 from channel_tools.channel.publish import add_set, check_package, prefer_packages
 from channel_tools.channel.records import cached_package
 from channel_tools.channel.store import published_packages
@@ -303,6 +312,8 @@ class BuildRun:
             _close(shown, err)
             return BuildResult(job=child.job, status="failed", log=child.log, seconds=seconds, error=err)
         shown.close()
+        for note in notes_of(child):
+            self._progress.note(note)
         forget(child)
         return BuildResult(job=child.job, status="built", log=child.log, seconds=seconds, package=package, usage=usage)
 

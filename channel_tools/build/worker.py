@@ -175,6 +175,11 @@ def package_of(child: Child) -> Path:
     return result.packages[0]
 
 
+def notes_of(child: Child) -> tuple[str, ...]:
+    """What a user should know about the package that a build made, each with its name."""
+    return tuple(f"{child.job.stem}: {note}" for note in _read_result(child).notes)
+
+
 def was_killed(child: Child) -> bool:
     """Whether a signal ended the build, which then says nothing about the recipe."""
     status = child.process.wait()

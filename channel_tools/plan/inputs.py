@@ -11,10 +11,12 @@ file that is not hashed. The rule ignores .gitignore: a tree must have the same 
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import os
 import re
+import shlex
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -40,6 +42,7 @@ _SKIPPED_FOLDERS = re.compile(
 _SKIPPED_FILES = re.compile(r".*\.py[co]|.*~|\.#.*|#.*#|.*\.sw[op]|.*\.orig|.*\.rej|\.DS_Store|\.tmp-.*")
 _GENERATED = frozenset({"recipe.yaml", "variants.yaml", "conda_build_config.yaml"})
 _SCRIPT_SUFFIXES = frozenset({".sh", ".bash", ".bat", ".py"})
+_SHELL_SUFFIXES = frozenset({".sh", ".bash"})
 _OUTSIDE_OF_RECIPE_DIR = re.compile(rb"\$\{?RECIPE_DIR\}?['\"]?/\.\./?|%RECIPE_DIR%\\\.\.")
 _HASHED_KINDS = frozenset({"recipe", "file", "source", "package"})
 _SHOWN_SHA256 = 12
@@ -153,6 +156,8 @@ class TreeFiles:
         inside = [path for path in self._list(folder) if path in wanted or not _is_left_out(path, folder)]
         for path in (recipe_file.path, *inside):
             _check_stays_inside(path)
+        for path in {*inside, *named}:
+            _check_shell_script(path)
         files = (self._build_file(path, folder) for path in dict.fromkeys([*inside, *named]))
         return tuple(sorted(files, key=lambda file: file.target))
 
@@ -229,6 +234,26 @@ def _check_stays_inside(path: Path) -> None:
         hint = "name the files as a source of the recipe (`source: - path: ../other/src`), so that they are rendered"
         line = len(content[: found.end()].splitlines())
         raise ConfigError(message, path=path, line=line, hint=hint)
+
+
+def _check_shell_script(path: Path) -> None:
+    """Raise ConfigError for a shell script that an editor for Windows saved, which fails only when it is run."""
+    if path.suffix not in _SHELL_SUFFIXES:
+        return
+    content = path.read_bytes()
+    before, found, _rest = content.partition(b"\r\n")
+    if content.startswith(codecs.BOM_UTF8):
+        line, what = 1, "a byte order mark (BOM), which the shell takes for a part of the first command"
+        hint = f"save it as UTF-8 without BOM: sed -i '1s/^\\xef\\xbb\\xbf//' {shlex.quote(str(path))}"
+    elif found:
+        line, what = (
+            before.count(b"\n") + 1,
+            "line endings of Windows (CRLF), which shells take for parts of words",
+        )
+        hint = f"save it with the line endings of Unix (LF): sed -i 's/\\r$//' {shlex.quote(str(path))}"
+    else:
+        return
+    raise ConfigError(f"the script has {what}", path=path, line=line, hint=hint)
 
 
 def find_predecessor(

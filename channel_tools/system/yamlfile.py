@@ -8,6 +8,7 @@ what they refer to.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -53,6 +54,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """Likewise for dumping: the same text, five times as fast."""
 _LINE_WIDTH = 120
+_BOM = "\ufeff"
 _DEPTH = 100
 """The deepest nesting of lists and mappings; recipes reach 12, and Python's recursion limit is 1,000."""
 _VALUES = 1_000_000
@@ -70,8 +72,8 @@ class YamlLimitError(yaml.MarkedYAMLError):
 def read_yaml(path: Path) -> YamlDocument:
     """Parse one YAML document. Scalars get YAML 1.1's core types; dates stay text.
 
-    Raises ConfigError (file, line) if the file is missing, is not valid YAML, has several documents, a duplicate key,
-    or a key that is not a string.
+    Raises ConfigError (file, line) if the file is missing, begins with a byte order mark, is not valid YAML, has
+    several documents, a duplicate key, or a key that is not a string.
     """
     return parse_yaml(_read_text(path), path)
 
@@ -157,13 +159,18 @@ def _beyond(problem: str, event: yaml.Event) -> YamlLimitError:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as err:
         raise ConfigError(
             f"byte {err.start} is not valid UTF-8", path=path, hint="save the file as UTF-8 text"
         ) from None
     except OSError as err:
         raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
+    if text.startswith(_BOM):
+        message = "begins with a byte order mark (BOM), which build engines take for a part of the first key"
+        hint = f"save it as UTF-8 without BOM: sed -i '1s/^\\xef\\xbb\\xbf//' {shlex.quote(str(path))}"
+        raise ConfigError(message, path=path, line=1, hint=hint)
+    return text
 
 
 class _Constructor:

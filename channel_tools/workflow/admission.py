@@ -105,7 +105,7 @@ def _take_in(
         record_usage(channel, {one.stem: one.outcome.usage for one in entered if one.outcome.usage is not None})
         for one in entered:
             package = PackageKey.of(one.package).path_in(channel.path)
-            notes = tuple(progress.notes) if one is own else ()
+            notes = one.outcome.notes + (tuple(progress.notes) if one is own else ())
             write_outcome(results_of(builds_file, one.stem).entered, replace(one.outcome, package=package, notes=notes))
     return entered
 

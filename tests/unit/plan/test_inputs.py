@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,6 +103,32 @@ def test_a_script_in_the_recipe_must_not_leave_its_folder(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"uses files outside the recipe's folder") as caught:
         _files(tmp_path, {RECIPE: recipe})
     assert caught.value.path == tmp_path / RECIPE
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "message"),
+    [
+        ("set -e\ncd x\r\nmake\r\n", 2, "line endings of Windows"),
+        ("#!/bin/bash\r\nmake\r\n", 1, "line endings of Windows"),
+        ("\ufeffset -e\n", 1, "byte order mark"),
+    ],
+    ids=["CRLF", "CRLF after the interpreter", "BOM"],
+)
+@pytest.mark.parametrize("name", ["build.sh", "tests/run.sh", "helpers.bash"])
+def test_a_script_saved_on_windows_is_named_before_it_is_run(
+    tmp_path: Path, name: str, content: str, line: int, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        _files(tmp_path, {f"recipes/libtoy/{name}": content})
+    path = tmp_path / "recipes/libtoy" / name
+    assert (caught.value.path, caught.value.line) == (path, line)
+    subprocess.run(["/bin/sh", "-c", str(caught.value.hint).partition(": ")[2]], check=True)
+    assert b"\r" not in path.read_bytes()
+    assert path.read_bytes()[:1] in {b"#", b"s"}
+
+
+def test_files_for_windows_may_have_its_line_endings(tmp_path: Path) -> None:
+    _files(tmp_path, {"recipes/libtoy/bld.bat": "make\r\n", "recipes/libtoy/src/text.txt": "text\r\n"})
 
 
 def test_a_script_must_not_leave_its_folder(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,16 @@ def test_missing_file_and_no_utf8(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_bytes(b"a: \xff\n")
     with pytest.raises(ConfigError, match="byte 3 is not valid UTF-8"):
         read_yaml(tmp_path / "bad.yaml")
+
+
+def test_a_byte_order_mark_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(b"\xef\xbb\xbfpackage: {name: toy}\n")
+    with pytest.raises(ConfigError, match=r"recipe\.yaml:1: begins with a byte order mark") as caught:
+        read_yaml(path)
+    command = str(caught.value.hint).partition(": ")[2]
+    subprocess.run(["/bin/sh", "-c", command], check=True)
+    assert read_yaml(path).value == {"package": {"name": "toy"}}
 
 
 _SCALARS = st.none() | st.booleans() | st.integers(-10, 10) | st.text(alphabet="abc -:#'\"", max_size=6)
