@@ -48,8 +48,14 @@ def foundation_file(kind: FoundationKind) -> str:
 
 
 def variant_file_names(stack: Stack, kind: FoundationKind) -> tuple[str, ...]:
-    """The variant files of a stack in the order they are applied; the first two may be absent from a tree."""
-    return (PINS_FILE, foundation_file(kind), *stack.variants)
+    """The variant files of a stack in the order they are applied; only those that the stack names must exist."""
+    own = [name for file in stack.variants for name in (file, on_foundation(file, kind))]
+    return (PINS_FILE, foundation_file(kind), *own)
+
+
+def on_foundation(file: str, kind: FoundationKind) -> str:
+    """The name of the variant file with what differs from ``file`` on this kind of foundation."""
+    return f"{file.removesuffix('.yaml')}-{kind}.yaml"
 
 
 def load_tree(tree: Tree) -> LoadedTree:
@@ -102,7 +108,9 @@ def _read_variant_files(folder: Path, document: YamlDocument, stacks: Mapping[st
         for index, name in enumerate(stack.variants):
             if name not in files:
                 _check_variant_file(folder, document, stack, index)
-                files[name] = read_variant_file(folder / name)
+                beside = [on_foundation(name, kind) for kind in get_args(FoundationKind)]
+                there = [one for one in (name, *beside) if one == name or (folder / one).is_file()]
+                files |= {one: read_variant_file(folder / one) for one in there}
     return files
 
 

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 set -euo pipefail
 
-# MPICH 3.x implements MPI 3.1, 4.x implements MPI 4.0
+# MPICH 3.x implements MPI 3.1, 4.x implements MPI 4.0, 5.x implements MPI 5.0
 case "${PKG_VERSION}" in
   3.*) standard=310 ;;
   4.*) standard=400 ;;
+  5.*) standard=500 ;;
   *)
     echo "version ${PKG_VERSION}: say here which MPI standard it implements" >&2
     exit 1

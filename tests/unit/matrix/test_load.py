@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.matrix import find_stack, load_tree
+from channel_tools.matrix.load import files_of_stack
+from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.schedulers import BuildResources
 from tests.unit.matrix.toytree import FILES, write_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from channel_tools.matrix import FoundationKind
 
 STACKS = FILES["variants/stacks.yaml"]
 
@@ -87,6 +91,15 @@ def test_resources_that_cannot_be_meant_are_an_error(tmp_path: Path, line: str, 
 def test_shared_files_may_be_absent(tmp_path: Path) -> None:
     gone: dict[str, str | None] = {name: None for name in FILES if name.startswith("variants/foundation")}
     assert sorted(load_tree(write_tree(tmp_path, gone)).variant_files) == ["pins.yaml", "udp.yaml"]
+
+
+def test_a_file_beside_a_stacks_own_applies_on_its_foundation(tmp_path: Path) -> None:
+    changes: dict[str, str | None] = {"variants/udp-conda-forge.yaml": 'libwire: ["1.99"]\n'}
+    loaded = load_tree(write_tree(tmp_path, changes))
+    stack = find_stack(loaded, None)
+    kinds: tuple[FoundationKind, ...] = ("registry", "conda-forge")
+    found = {kind: merge_variant_files(files_of_stack(loaded, stack, kind)).values["libwire"] for kind in kinds}
+    assert found == {"registry": ("1.51",), "conda-forge": ("1.99",)}
 
 
 def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:

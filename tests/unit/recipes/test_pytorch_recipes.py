@@ -84,7 +84,9 @@ def test_the_plugin_is_another_build_of_the_same_version() -> None:
 )
 def test_the_plugin_has_a_build_for_each_abi_of_mpi(stack: str, kind: FoundationKind, mpi: str, needed: str) -> None:
     builds = _named("torch-mpi", stack, kind)
-    assert _prefixes(builds) == Counter({f"1.0.0 {mpi}_py{python}": 2 for python in ("310", "311", "312", "313")})
+    assert _prefixes(builds) == Counter(
+        {f"1.0.0 {mpi}_py{python}": 2 for python in ("310", "311", "312", "313", "314")}
+    )
     for build in builds:
         asked = [spec for spec in build.run if isinstance(spec, str) and "mpi" in spec.split()[0]]
         assert asked == [needed]
@@ -94,7 +96,7 @@ def test_the_plugin_is_a_newer_build_of_pytorch_with_mpi() -> None:
     """So that whoever asks for the package alone gets it, and no PyTorch from source."""
     plugin = _named("pytorch-cray-mpich", "cray-mpich")
     assert _prefixes(plugin) == Counter(
-        f"{version} plugin_py{python}" for version in ("2.12", "2.13") for python in ("310", "311", "312", "313")
+        f"{version} plugin_py{python}" for version in ("2.12", "2.13") for python in ("310", "311", "312", "313", "314")
     )
     stated = {str(item.version) for item in _named("torch-mpi", "cray-mpich")}
     for package in plugin:
@@ -122,7 +124,9 @@ def test_each_torchvision_is_pinned_to_the_very_build_of_its_pytorch(stack: str,
 def test_a_stock_pytorch_has_the_torchvision_of_its_minor_version() -> None:
     builds = _named("torchvision", "torchvision", "registry")
     assert _prefixes(builds) == Counter(
-        f"{version} cpu_py{python}" for version in ("0.27.0", "0.28.0") for python in ("310", "311", "312", "313")
+        f"{version} cpu_py{python}"
+        for version in ("0.27.0", "0.28.0")
+        for python in ("310", "311", "312", "313", "314")
     )
     for package in builds:
         assert package.version == STOCK_TORCHVISION[str(package.variant["pytorch"])]
