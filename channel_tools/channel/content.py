@@ -18,6 +18,7 @@ import zstandard
 
 from channel_tools.channel.listing import hidden_packages
 from channel_tools.channel.shards import ShardSet, make_shards
+from channel_tools.conda.package import by_format
 from channel_tools.conda.repodata import (
     REPODATA,
     REPODATA_FROM_PACKAGES,
@@ -77,9 +78,7 @@ class SubdirContent:
             ),
             REPODATA: self.repodata,
             REPODATA_ZST: zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(self.repodata),
-            RUN_EXPORTS: encode_run_exports(
-                self.subdir, {name: msgspec.Raw(row.exports_json) for name, row in self.listed.items()}
-            ),
+            RUN_EXPORTS: _run_exports(self.subdir, self.listed),
         }
         return files if self.from_packages is None else files | {REPODATA_FROM_PACKAGES: self.from_packages}
 
@@ -157,9 +156,13 @@ def _hidden_names(hidden: Mapping[str, str], prefix: str, packages: Mapping[str,
 
 
 def _repodata(subdir: str, listed: Mapping[str, CachedPackage], removed: Iterable[str]) -> bytes:
-    return encode_repodata(
-        subdir, {name: msgspec.Raw(row.record_json) for name, row in listed.items()}, removed=removed
-    )
+    conda, old = by_format({name: msgspec.Raw(row.record_json) for name, row in listed.items()})
+    return encode_repodata(subdir, conda, old=old, removed=removed)
+
+
+def _run_exports(subdir: str, listed: Mapping[str, CachedPackage]) -> bytes:
+    conda, old = by_format({name: msgspec.Raw(row.exports_json) for name, row in listed.items()})
+    return encode_run_exports(subdir, conda, old=old)
 
 
 def _digest(*parts: bytes) -> str:

@@ -203,9 +203,10 @@ def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_
 def _first_seen(repodata_file: Path) -> dict[str, tuple[str, int]]:
     """The data of an index without its cache: file name to (sha256, index time in ms)."""
     try:
-        rows = decode_json(repodata_file.read_bytes())["packages.conda"]
+        index = decode_json(repodata_file.read_bytes())
+        rows = {**index.get("packages", {}), **index["packages.conda"]}
         return {name: (str(row["sha256"]), int(row["indexed_timestamp"])) for name, row in rows.items()}
-    except (FileNotFoundError, msgspec.DecodeError, KeyError, TypeError, ValueError) as err:
+    except (FileNotFoundError, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as err:
         _log.debug("%s: no earlier index (%s)", repodata_file, err)
         return {}
 

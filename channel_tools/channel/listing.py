@@ -4,8 +4,8 @@
 Changes of a listing are pure functions, the same for a channel in a folder and one in a bucket.
 
 Patches have the format and meaning of conda-index's patch_instructions.json: fields are replaced, null removes one,
-and names of the old package format mean the ``.conda`` file of the same name. Fields that identify a package's bytes
-cannot be changed.
+and names of the old package format also mean the ``.conda`` file of the same name. Fields that identify a package's
+bytes cannot be changed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 from channel_tools.conda.contents import JsonObject  # noqa: TC001 - msgspec reads the annotations
 from channel_tools.conda.metadata import is_purls
+from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, stem_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, ConfigError
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 INSTRUCTIONS_VERSION = 1
 INSTRUCTIONS_FILE = "patch_instructions.json"
 REVOKED = "package_has_been_revoked"
-_OLD_SUFFIX, _SUFFIX = ".tar.bz2", ".conda"
 _SPECS = ("depends", "constrains")
 _TEXTS = ("features", "license", "license_family", "track_features")
 _PATCHABLE = (*_SPECS, *_TEXTS, "purls")
@@ -54,6 +54,14 @@ class Patch:
         return Patch(
             records={name: changes for name, changes in self.records.items() if name in names},
             revoke=tuple(name for name in self.revoke if name in names),
+        )
+
+    def resolved(self, known: Collection[str]) -> Patch:
+        """The part of the patch for files that exist: a name of the old format may stand for two, or one of them."""
+        return Patch(
+            records={name: changes for name, changes in self.records.items() if name in known},
+            remove=tuple(name for name in self.remove if name in known),
+            revoke=tuple(name for name in self.revoke if name in known),
         )
 
     def merged(self, later: Patch) -> Patch:
@@ -95,8 +103,9 @@ def read_patch(path: Path) -> Patch:
         raise _wrong(path, "patch_instructions_version", version, str(INSTRUCTIONS_VERSION))
     records: dict[str, JsonObject] = {}
     for key in ("packages", "packages.conda"):
-        for name, changes in _checked_records(value.get(key, {}), key, path).items():
-            records[_modern(name)] = {**records.get(_modern(name), {}), **changes}
+        for given, changes in _checked_records(value.get(key, {}), key, path).items():
+            for name in _meant(given):
+                records[name] = {**records.get(name, {}), **changes}
     return Patch(
         records=dict(sorted(records.items())),
         remove=_checked_names(value.get("remove", []), "remove", path),
@@ -106,14 +115,16 @@ def read_patch(path: Path) -> Patch:
 
 def check_names(patch: Patch, subdir: str, known: Collection[str], path: Path) -> None:
     """Raise ConfigError if the patch names files that the subdir does not have."""
-    if unknown := sorted(patch.names() - set(known)):
+    stems = {stem_of(name) for name in known}
+    if unknown := sorted({name for name in patch.names() if stem_of(name) not in stems}):
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         message = f"names {unknown[0]}{more}, which {subdir} does not have"
-        raise ConfigError(message, path=path, hint="correct the name; expected the names of package files, with .conda")
+        raise ConfigError(message, path=path, hint="correct the name; expected the names of package files")
 
 
-def _modern(name: str) -> str:
-    return name.removesuffix(_OLD_SUFFIX) + _SUFFIX if name.endswith(_OLD_SUFFIX) else name
+def _meant(name: str) -> tuple[str, ...]:
+    """The files that a name in a patch means, as for conda-index."""
+    return (name, stem_of(name) + PACKAGE_SUFFIX) if name.endswith(OLD_SUFFIX) else (name,)
 
 
 def _is_texts(value: object) -> TypeGuard[list[str]]:
@@ -123,7 +134,7 @@ def _is_texts(value: object) -> TypeGuard[list[str]]:
 def _checked_names(value: object, key: str, path: Path) -> tuple[str, ...]:
     if not _is_texts(value):
         raise _wrong(path, key, value, "a list of file names")
-    return tuple(sorted({_modern(item) for item in value}))
+    return tuple(sorted({name for item in value for name in _meant(item)}))
 
 
 def _checked_records(value: object, key: str, path: Path) -> Mapping[str, JsonObject]:

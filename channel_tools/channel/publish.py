@@ -9,6 +9,8 @@ keep working.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +22,7 @@ from channel_tools.channel.state import load_channel, write_listing
 from channel_tools.channel.store import published_package
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import (
-    PACKAGE_SUFFIX,
+    PACKAGE_SUFFIXES,
     PackageKey,
     link_sidecar,
     sidecar_of,
@@ -29,36 +31,38 @@ from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import link_or_copy, sha256_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterable
 
     from channel_tools.channel.listing import Listing, Patch
     from channel_tools.channel.model import ChannelWriter
     from channel_tools.channel.state import LoadedChannel, SubdirState
 
 
+Files = Sequence[Path] | Mapping[PackageKey, Path]
+
+
 def add_set(
     writer: ChannelWriter,
-    own: Sequence[Path],
-    foundation: Sequence[Path] = (),
+    own: Files,
+    foundation: Files = (),
     *,
     trusted: Mapping[PackageKey, CachedPackage] | None = None,
     patches: Mapping[str, Patch] | None = None,
 ) -> IndexReport:
     """Add own packages and, unless empty, a whole new foundation set to the channel, and index it.
 
-    All files (``.../subdir/name.conda``) are checked before the first is added; readers see all of them or none. They
-    are hard links if the file system allows; existing files with the same bytes are not changed. Newer builds hide
-    older builds of the same variant of an own package. Packages of an earlier foundation in the same subdirs that are
-    not in the new one stay in the folder for lock files but are removed from the indexes, so that new solves see one
-    coherent set.
+    ``own`` and ``foundation`` are paths in folders named after their subdirs, or paths anywhere by their keys. All are
+    checked before the first is added; readers see all of them or none. They are hard links if the file system allows;
+    existing files with the same bytes are not changed. Newer builds hide older builds of the same variant of an own
+    package. Packages of an earlier foundation in the same subdirs that are not in the new one stay in the folder for
+    lock files but are removed from the indexes, so that new solves see one coherent set.
 
     ``trusted`` are rows of files that were read in full for the audit or for another channel of ours; they are not read
     again if their stamps are the same. ``patches`` of subdirs are applied with the packages. Raises IntegrityError for
     a damaged file, ChannelError if the channel has other bytes under a name or the name was yanked, DiskFullError.
     """
-    files = [*foundation, *own]
-    places = {PackageKey.of(path): path for path in files}
+    ours, theirs = _placed(own), _placed(foundation)
+    places = theirs | ours
     loaded = load_channel(writer.channel, and_subdirs={key.subdir for key in places})
     rows, fresh = _rows_to_enter(writer, loaded, places, trusted or {})
     entering = {str(key): rows[key].sha256 if key in rows else None for key in places}
@@ -71,14 +75,18 @@ def add_set(
         _replace_file(places[key], destination)
         known[key] = msgspec.structs.replace(row, stamp=stamp_of(destination))
     known |= _attested_since(loaded, places, rows)
-    if foundation:
-        listing = with_foundation(listing, [str(PackageKey.of(path)) for path in foundation])
+    if theirs:
+        listing = with_foundation(listing, list(map(str, theirs)))
     for subdir, patch in (patches or {}).items():
         listing = with_patch(listing, subdir, patch, replace=False)
-    listing = _preferring(loaded, listing, known, [PackageKey.of(path) for path in own])
+    listing = _preferring(loaded, listing, known, list(ours))
     if fresh or listing != loaded.listing:
         write_listing(writer.channel, listing)
     return index_channel(writer, loaded=dataclasses.replace(loaded, listing=listing), known=known)
+
+
+def _placed(files: Files) -> dict[PackageKey, Path]:
+    return dict(files) if isinstance(files, Mapping) else {PackageKey.of(path): path for path in files}
 
 
 def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
@@ -120,14 +128,14 @@ def _attested_since(
     return rows
 
 
-def check_package(path: Path, *, indexed_ms: int = 0) -> CachedPackage:
-    """Read a package in full, as before adding it to a channel; returns its cache row.
+def check_package(path: Path, *, indexed_ms: int = 0, subdir: str | None = None) -> CachedPackage:
+    """Read a package in full, as before adding it to a channel's ``subdir`` (None: its folder's); returns its row.
 
-    Raises IntegrityError if anything is wrong with it, ChannelError if it is not a ``.conda`` file.
+    Raises IntegrityError if anything is wrong with it, ChannelError if it is not a package file.
     """
-    if not path.name.endswith(PACKAGE_SUFFIX) or not path.is_file():
-        raise ChannelError(f"{path}: no such package file; expected the path of a {PACKAGE_SUFFIX} file")
-    return cached_package(path, read_package(path, contents=True), indexed_ms=indexed_ms)
+    if not path.name.endswith(PACKAGE_SUFFIXES) or not path.is_file():
+        raise ChannelError(f"{path}: no such package file; expected a {' or '.join(PACKAGE_SUFFIXES)} file")
+    return cached_package(path, read_package(path, contents=True), indexed_ms=indexed_ms, subdir=subdir)
 
 
 def _rows_to_enter(
@@ -143,16 +151,16 @@ def _rows_to_enter(
         exists = destination.exists()
         if exists and _is_present(path, destination, loaded.states[key.subdir]):
             continue
-        rows[key] = _checked_row(path, trusted.get(key), indexed_ms=int(writer.clock() * 1000))
+        rows[key] = _checked_row(path, key, trusted.get(key), indexed_ms=int(writer.clock() * 1000))
         if not exists:
             fresh.add(key)
     return rows, fresh
 
 
-def _checked_row(path: Path, trusted: CachedPackage | None, *, indexed_ms: int) -> CachedPackage:
+def _checked_row(path: Path, key: PackageKey, trusted: CachedPackage | None, *, indexed_ms: int) -> CachedPackage:
     if trusted is not None and path.is_file() and trusted.stamp == stamp_of(path):
         return trusted.patched(trusted.record | {"indexed_timestamp": indexed_ms})
-    return check_package(path, indexed_ms=indexed_ms)
+    return check_package(path, indexed_ms=indexed_ms, subdir=key.subdir)
 
 
 def _is_present(source: Path, destination: Path, state: SubdirState) -> bool:

@@ -19,8 +19,8 @@ import msgspec
 from channel_tools.channel.model import Finding
 from channel_tools.conda.archive import PackageInfo, read_package
 from channel_tools.conda.contents import JsonObject, damaged_package
-from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS
-from channel_tools.conda.package import HASHED_NAME, PACKAGE_SUFFIX, RECORD_FIELD, SUFFIX, sidecar_sha256
+from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS, subdir_of
+from channel_tools.conda.package import HASHED_NAME, PACKAGE_SUFFIXES, RECORD_FIELD, SUFFIX, sidecar_sha256
 from channel_tools.conda.repodata import encode_json
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.files import TEMPORARY_PREFIX
@@ -158,9 +158,9 @@ def changed(path: Path, found: str, expected: str) -> IntegrityError:
     )
 
 
-def cached_package(path: Path, info: PackageInfo, *, indexed_ms: int) -> CachedPackage:
-    """The cache row of a package that was read. Raises IntegrityError as make_record."""
-    record = make_record(path, info) | {"indexed_timestamp": indexed_ms}
+def cached_package(path: Path, info: PackageInfo, *, indexed_ms: int, subdir: str | None = None) -> CachedPackage:
+    """The cache row of a package that was read. ``subdir`` and the IntegrityError are as for make_record."""
+    record = make_record(path, info, subdir=subdir) | {"indexed_timestamp": indexed_ms}
     return CachedPackage(
         stamp=Stamp(size_bytes=info.size_bytes, mtime_ns=info.mtime_ns),
         name=str(record["name"]),
@@ -198,23 +198,21 @@ def _texts(value: object) -> dict[str, str] | None:
     return {str(key): str(item) for key, item in value.items()} if isinstance(value, dict) else None
 
 
-def make_record(path: Path, info: PackageInfo) -> JsonObject:
-    """The repodata record (CEP 36, without ``indexed_timestamp``) of a package file in its subdir's folder.
+def make_record(path: Path, info: PackageInfo, *, subdir: str | None = None) -> JsonObject:
+    """The repodata record (CEP 36, without ``indexed_timestamp``) of a package for ``subdir``.
 
-    Raises IntegrityError if index.json names another subdir, or needs the next revision of repodata.
+    None means the subdir that its folder is named after. Raises IntegrityError if index.json says another one or none,
+    or the package needs the next revision of repodata.
     """
-    index = info.index
-    if index.get("subdir") != path.parent.name:
-        raise damaged_package(
-            path, f"its index.json says subdir {index.get('subdir')!r}; expected {path.parent.name!r}"
-        )
+    index, own = info.index, subdir_of(info.index)
+    _check_place(path, own, subdir or path.parent.name)
     depends, constrains = _specs(index, "depends"), _specs(index, "constrains")
     if any(index.get(key) for key in _V3_FIELDS) or any("[when=" in spec for spec in (*depends, *constrains)):
         raise damaged_package(
             path, "it has conditional dependencies, groups or flags, which this repodata revision cannot express"
         )
     record: JsonObject = {key: index[key] for key in _RECORD_FIELDS if index.get(key) is not None}
-    record |= {"depends": depends, "md5": info.md5, "sha256": info.sha256, "size": info.size_bytes}
+    record |= {"subdir": own, "depends": depends, "md5": info.md5, "sha256": info.sha256, "size": info.size_bytes}
     if constrains:
         record["constrains"] = constrains
     if (track_features := index.get("track_features")) is not None:
@@ -224,6 +222,16 @@ def make_record(path: Path, info: PackageInfo) -> JsonObject:
     if (attestations := sidecar_sha256(path)) is not None:
         record[RECORD_FIELD] = attestations
     return dict(sorted(record.items()))
+
+
+def _check_place(path: Path, found: str | None, expected: str) -> None:
+    if found is None:
+        message = "its index.json has no subdir, nor the platform and arch of older packages"
+        raise damaged_package(path, f"{message}; expected one like linux-64 or noarch")
+    if found != expected:
+        message = f"{path}: is for the subdir {found!r}, as its index.json says; expected {expected!r}"
+        hint = f"move it to the folder {found}; channel_tools publish {path.name} --to FOLDER puts it there itself"
+        raise IntegrityError(message, hint=hint)
 
 
 def run_exports_of(value: Mapping[str, object]) -> JsonObject:
@@ -257,14 +265,14 @@ def attested_row(row: CachedPackage, path: Path) -> CachedPackage:
 
 
 def scan_packages(subdir_folder: Path) -> tuple[dict[str, Stamp], dict[str, list[str]]]:
-    """The ``.conda`` files of a subdir, by name in order; and for those with attestations the hashes in their names."""
+    """The package files of a subdir, by name in order; and for those with attestations the hashes in their names."""
     found = {}
     attestations: dict[str, list[str]] = {}
     with os.scandir(subdir_folder) if subdir_folder.is_dir() else contextlib.nullcontext(()) as entries:
         for entry in entries:
             if entry.name.startswith(TEMPORARY_PREFIX):
                 continue
-            if entry.name.endswith(PACKAGE_SUFFIX):
+            if entry.name.endswith(PACKAGE_SUFFIXES):
                 status = entry.stat()
                 found[entry.name] = Stamp(size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
             elif entry.name.endswith(SUFFIX):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import zstandard
 
 from channel_tools.channel.state import Shard
+from channel_tools.conda.package import by_format
 from channel_tools.conda.repodata import SHARD_LEVEL, SHARD_SUFFIX, SHARDS_FOLDER, encode_shard
 from channel_tools.system.files import replace_files
 
@@ -56,7 +57,8 @@ def make_shards(
         content = _content(records, rows, gone)
         shard = known.get(name)
         if shard is None or shard.content != content or shard.sha256 not in on_disk:
-            packed = compressor.compress(encode_shard({row: records[row].record for row in rows}, removed=gone))
+            conda, old = by_format({row: records[row].record for row in rows})
+            packed = compressor.compress(encode_shard(conda, old=old, removed=gone))
             shard = Shard(content=content, sha256=hashlib.sha256(packed).hexdigest())
             if shard.sha256 not in on_disk:
                 new[shard.sha256] = packed

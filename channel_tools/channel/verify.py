@@ -21,7 +21,7 @@ from channel_tools.channel.model import Channel, Finding
 from channel_tools.channel.records import Stamp, make_record, run_exports_of, stamp_of
 from channel_tools.channel.state import listing_file, read_listing, subdirs_of
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.package import PACKAGE_SUFFIXES
 from channel_tools.conda.repodata import (
     HASHES,
     REPODATA,
@@ -130,13 +130,19 @@ def _finding(path: Path, message: str, *, hint: str = _INDEX_AGAIN) -> Finding:
 def _read_repodata(folder: Path, findings: list[Finding]) -> dict[str, JsonObject] | None:
     path = folder / REPODATA
     try:
-        value = decode_json(path.read_bytes(), dict[str, object])
-        return msgspec.convert(value["packages.conda"], dict[str, dict[str, object]])
+        return _rows(decode_json(path.read_bytes(), dict[str, object]))
     except FileNotFoundError:
         findings.append(_finding(path, "is missing"))
     except (msgspec.MsgspecError, KeyError) as err:
         findings.append(_finding(path, f"is not valid repodata ({err})"))
     return None
+
+
+def _rows(index: object) -> dict[str, JsonObject]:
+    """The rows of both formats in an index. Raises KeyError without ``packages.conda``, and msgspec.ValidationError."""
+    found = msgspec.convert(index, dict[str, object])
+    conda = msgspec.convert(found["packages.conda"], dict[str, dict[str, object]])
+    return msgspec.convert(found.get("packages", {}), dict[str, dict[str, object]]) | conda
 
 
 def _check_packages(
@@ -151,11 +157,8 @@ def _check_packages(
         message = f"{folder / name}: the index names it, but it does not exist"
         yield Finding(path=folder / name, kind="missing", message=message, hint=f"restore the file, or {_INDEX_AGAIN}")
     for name, path in sorted(present.items()):
-        if name.endswith(PACKAGE_SUFFIX):
+        if name.endswith(PACKAGE_SUFFIXES):
             yield from _check_package(path, records.get(name), packages, hidden=name in hidden, patch=patch)
-        elif name.endswith(".tar.bz2"):
-            message = f"{path}: packages of the old format are not indexed here"
-            yield Finding(path=path, kind="foreign", message=message, hint="convert it to .conda (cph transmute)")
 
 
 def _check_package(
@@ -187,7 +190,7 @@ def _check_indexes(folder: Path, records: dict[str, JsonObject]) -> Iterator[Fin
     try:
         if _unpack((folder / REPODATA_ZST).read_bytes()) != (folder / REPODATA).read_bytes():
             yield _finding(folder / REPODATA_ZST, f"differs from {REPODATA}")
-        rows = decode_json((folder / RUN_EXPORTS).read_bytes())["packages.conda"]
+        rows = _rows(decode_json((folder / RUN_EXPORTS).read_bytes()))
         wanted = {
             name: {"run_exports": run_exports_of(_object(row.get("run_exports")))} for name, row in records.items()
         }
@@ -209,7 +212,7 @@ def _check_unpatched(
         yield _finding(path, "is missing" if patch.names() else "is left from a patch that was removed")
     elif patch.names():
         try:
-            rows = decode_json(path.read_bytes())["packages.conda"]
+            rows = _rows(decode_json(path.read_bytes()))
             patched = {name: patch.applied(name, row) for name, row in rows.items() if name not in patch.remove}
         except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as err:
             yield _finding(path, f"is not valid repodata ({err})")
@@ -227,7 +230,7 @@ def _check_shards(folder: Path, records: dict[str, JsonObject]) -> Iterator[Find
         if hashlib.sha256(packed).digest() != sha256:
             yield _finding(path, f"the shard of {name} is damaged", hint=f"delete it and {_INDEX_AGAIN}")
             return
-        found |= decode_msgpack(_unpack(packed))["packages.conda"]
+        found |= _rows(decode_msgpack(_unpack(packed)))
     plain = {name: row | {key: row[key].hex() for key in HASHES if key in row} for name, row in found.items()}
     if plain != records:
         yield _finding(folder / SHARD_INDEX, f"differs from {REPODATA}")

@@ -33,6 +33,10 @@ def create(
     trusted: options.TrustOptions,
     prefix: Annotated[Path, typer.Argument(help="The folder of the new environment, or of one to update.")],
     *,
+    specs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SPEC]...", help="Install what these MatchSpecs ask for, instead of a stack."),
+    ] = None,
     stack: options.Stack = None,
     python: options.Python = None,
     pytorch: options.Pytorch = None,
@@ -47,20 +51,36 @@ def create(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Install a stack or a lock into PREFIX, or update an environment that this command created there."""
+    """Install a stack, MatchSpecs or a lock into PREFIX, or update an environment that this command created there."""
     from channel_tools.system.errors import UsageError
-    from channel_tools.workflow.environment import InstallRequest, install_lock, install_stack
+    from channel_tools.workflow.environment import InstallRequest, install_lock, install_specs_from, install_stack
 
+    chosen = stack is not None or python is not None or pytorch is not None
+    if specs and (chosen or lock is not None):
+        message = "MatchSpecs with --variant, --python, --pytorch or --lock: only one of these says what to install"
+        raise UsageError(message, hint="name Python and PyTorch among the MatchSpecs: 'python 3.13.*'")
     given, virtual = tuple(channels or ()), tuple(virtual_packages or ())
     if trusted.names_someone and not require_attestation:
         raise UsageError("trust options without --require-attestation: nothing would be checked", hint="give both")
     trust = trusted.trust(root, output) if require_attestation else None
     with shown_progress() as progress:
-        if lock is None:
+        if specs:
+            result = install_specs_from(
+                options.settings_if_any(root, output),
+                specs,
+                prefix,
+                channels=given,
+                package_cache=options.package_cache(),
+                environ=os.environ,
+                progress=progress,
+                virtual_packages=virtual,
+                trust=trust,
+            )
+        elif lock is None:
             request = InstallRequest(stack=stack, channels=given, python=python, pytorch=pytorch, trust=trust)
             settings = options.settings_from(root, output)
             result = install_stack(settings, request, prefix, progress=progress, virtual_packages=virtual)
-        elif stack is not None or python is not None or pytorch is not None:
+        elif chosen:
             message = "--variant, --python or --pytorch with --lock: a lock already determines them"
             raise UsageError(message, hint="give the lock alone")
         else:

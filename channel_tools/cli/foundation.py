@@ -71,7 +71,7 @@ def list_packages(*, root: options.Root = None, output: options.Output = None, a
     """Show the packages of the foundation's table and what each was made from."""
     from channel_tools.workflow.foundation import foundation_rows
 
-    rows = foundation_rows(options.settings_from(root, output))
+    rows = foundation_rows(options.settings_if_any(root, output))
     if as_json:
         print_json({"schema": 1, "packages": [asdict(row) for row in rows]})
         return

@@ -15,8 +15,7 @@ from channel_tools.cli.console import handled, print_json, print_line, print_not
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from channel_tools.publish.model import PackageSet, PublishPlan, PublishReport
-    from channel_tools.system.settings import Settings
+    from channel_tools.publish.model import PublishPlan, PublishReport
 
 _To = Annotated[
     str,
@@ -34,22 +33,37 @@ def publish(
     *,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Package files (SUBDIR/NAME.conda) instead of a stack."),
+        typer.Argument(metavar="[FILE]...", help="Package files, in any folder, instead of a stack."),
     ] = None,
     target: _To,
     label: Label = "main",
+    foundation: Annotated[
+        options.FoundationKind | None,
+        typer.Option(
+            "--foundation",
+            help="With FILE: the foundation that the packages were built on.",
+            show_default="that of the channel they are in, else the local channel's, else the target's",
+        ),
+    ] = None,
+    address: options.FoundationAddress = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Publish a stack from the local channel; readers see the whole set or none of it."""
+    """Publish package files, or a stack from the local channel; readers see the whole set or none of it."""
     from channel_tools.publish.target import open_target
     from channel_tools.workflow.channel_page import remember_for_page
-    from channel_tools.workflow.publish import package_set
+    from channel_tools.workflow.publish import files_to_publish, package_set
 
     if files and (given.stack or given.every_stack or given.packages):
         raise UsageError("publish takes package files or a stack, not both", hint="run it twice")
-    chosen = _file_set(given.settings, files) if files else package_set(given.settings, given.request)
+    if not files and (foundation or address):
+        raise UsageError("--foundation without package files", hint="a stack is published with the local channel's")
     place = open_target(target, environ=os.environ)
+    if files:
+        settings = options.settings_if_any(given.root, given.output)
+        chosen = files_to_publish(settings, files, place, kind=foundation, address=address)
+    else:
+        chosen = package_set(given.settings, given.request)
     plan = place.plan(chosen, label=label)
     if dry_run:
         _show_plan(plan, place.address, as_json=as_json)
@@ -62,13 +76,6 @@ def publish(
     with shown_progress() as progress:
         report = place.publish(plan, progress=progress)
     _show_report(report, as_json=as_json)
-
-
-def _file_set(settings: Settings, files: list[Path]) -> PackageSet:
-    from channel_tools.channel import open_channel
-    from channel_tools.publish.model import file_set
-
-    return file_set(files, open_channel(settings.channel).foundation)
 
 
 @handled

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads packages in bounded memory, and only once for all that need data from one.
+"""Reads package files in bounded memory, and only once for all that need data from a package.
 
 ``read_package`` reads a package's hashes and metadata and checks that its files are safe to write and match its
 paths.json, while a visitor (the audit) reads the same bytes. ``visit_package`` passes a package to a visitor as far as
-it can be read. ``read_info_files`` and the functions based on it read only the metadata part. A channel takes only
-``.conda`` files (``read_package``); the others also read packages in the older format, ``.tar.bz2``.
+it can be read. ``read_info_files`` and the functions based on it read only the metadata part. A ``.conda`` file has
+the metadata and the payload as two parts; of the older ``.tar.bz2``, which has both in one archive, in any order, each
+part is a pass over the archive.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
@@ -40,9 +40,10 @@ from channel_tools.conda.contents import (
     optional_object,
     parsed_json,
     read_path_rows,
+    rows_of_files,
 )
 from channel_tools.conda.metadata import check_about, check_index, check_run_exports
-from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
+from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, stem_of
 from channel_tools.conda.parts import open_zip
 from channel_tools.conda.tarstream import SMALL_BYTES, stream_bz2_tar, stream_tar
 from channel_tools.system.document import decode_json
@@ -108,7 +109,7 @@ class PackageVisitor(Protocol):
 
 
 def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None = None) -> PackageInfo:
-    """Read a ``.conda`` file and check that it is complete and safe, and that its name matches its index.json.
+    """Read a package file and check that it is complete and safe, and that its name matches its index.json.
 
     With ``contents``, the payload is read, too: every member must stay inside the prefix, and paths.json must list
     exactly the members with their types, sizes and hashes. Raises IntegrityError naming the file and what is wrong; a
@@ -124,13 +125,9 @@ def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None =
     with _opened(path) as stream, InfoFiles(all_files=visitor is not None) as info:
         mtime_ns = os.fstat(stream.fileno()).st_mtime_ns
         source, sha256, md5, size_bytes = _hashed(stream)
-        with _DamageReported(path):
-            archive = open_zip(source)
-            parts = _check_parts(archive, path)
-        stem = path.name.removesuffix(PACKAGE_SUFFIX)
-        if (found := sorted(parts.values())) != [f"info-{stem}.tar.zst", f"pkg-{stem}.tar.zst"]:
-            raise damaged_package(path, f"contains {' and '.join(found)}; expected parts named after the file")
-        _read_info(_members(archive, parts["info"], path, limit_bytes=_INFO_BYTES), path, info, note)
+        parts = _parts_in(source, path)
+        parts.check_names()
+        _read_info(parts.members("info"), path, info, note)
         _check_metadata(info, path)
         if visitor is not None:
             visitor.visit_info(info)
@@ -145,11 +142,12 @@ def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None =
             variant=optional_object(info, "hash_input.json", path),
         )
         said = f"{package.index.get('name')}-{package.index.get('version')}-{package.index.get('build')}"
-        if said + PACKAGE_SUFFIX != path.name:
-            note(PackageProblem(kind="mismatch", file="info/index.json", text=f"names {said}{PACKAGE_SUFFIX}"))
+        if said != stem_of(path.name):
+            suffix = path.name.removeprefix(stem_of(path.name))
+            note(PackageProblem(kind="mismatch", file="info/index.json", text=f"names {said}{suffix}"))
         if contents:
             listed = PathsJson(_path_rows(info, path), note)
-            _read_payload(_members(archive, parts["pkg"], path), listed, visitor, note)
+            _read_payload(parts.members("pkg"), listed, visitor, note)
     if problems:
         raise damaged_package(path, str(problems[0]))
     return package
@@ -165,12 +163,13 @@ def visit_package(
     """
     unsafe: list[PackageProblem] = []
     note, compared = on_problem or unsafe.append, on_problem is not None
-    with InfoFiles(all_files=True) as info:
-        _read_info(stream_component(path, "info"), path, info, note)
+    with _opened(path) as stream, InfoFiles(all_files=True) as info:
+        parts = _parts_in(stream, path)
+        _read_info(parts.members("info"), path, info, note)
         _check_metadata(info, path)
         visitor.visit_info(info)
         listed = PathsJson(_path_rows(info, path), note, complete=True) if compared else None
-        _read_payload(stream_component(path, "pkg"), listed, visitor, note)
+        _read_payload(parts.members("pkg"), listed, visitor, note)
     if unsafe:
         raise damaged_package(path, str(unsafe[0]))
 
@@ -207,12 +206,8 @@ def stream_component(path: Path, component: Component) -> Iterator[Member]:
     In a ``.tar.bz2``, the metadata are the members below ``info/``. A member's stream must be read before the next
     member is requested. Raises IntegrityError for a damaged package.
     """
-    if path.name.endswith(OLD_SUFFIX):
-        yield from _old_members(path, component)
-        return
-    limit_bytes = _INFO_BYTES if component == "info" else None
-    with _open_parts(path) as (archive, parts):
-        yield from _members(archive, parts[component], path, limit_bytes=limit_bytes)
+    with _opened(path) as stream:
+        yield from _parts_in(stream, path).members(component)
 
 
 class _DamageReported:
@@ -246,13 +241,63 @@ def _opened(path: Path) -> IO[bytes]:
         return path.open("rb")
 
 
-@contextlib.contextmanager
-def _open_parts(path: Path) -> Iterator[tuple[zipfile.ZipFile, Mapping[Component, str]]]:
-    with _opened(path) as stream:
-        with _DamageReported(path):
-            archive = open_zip(stream)
-            parts = _check_parts(archive, path)
-        yield archive, parts
+class _Parts(Protocol):
+    """The two parts of an open package."""
+
+    def check_names(self) -> None:
+        """Raise IntegrityError if the parts are not named after the file."""
+
+    def members(self, component: Component) -> Iterator[Member]:
+        """The members of a part, from its start."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _CondaParts:
+    """The parts of a ``.conda`` file: two archives in a zip."""
+
+    path: Path
+    archive: zipfile.ZipFile
+    names: Mapping[Component, str]
+
+    def check_names(self) -> None:
+        stem = self.path.name.removesuffix(PACKAGE_SUFFIX)
+        if (found := sorted(self.names.values())) != [f"info-{stem}.tar.zst", f"pkg-{stem}.tar.zst"]:
+            raise damaged_package(self.path, f"contains {' and '.join(found)}; expected parts named after the file")
+
+    def members(self, component: Component) -> Iterator[Member]:
+        limit_bytes = _INFO_BYTES if component == "info" else None
+        return _members(self.archive, self.names[component], self.path, limit_bytes=limit_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OldParts:
+    """The parts of a ``.tar.bz2``: what is below info/, and what is not."""
+
+    path: Path
+    stream: IO[bytes]
+
+    def check_names(self) -> None:
+        """Its parts have no names."""
+
+    def members(self, component: Component) -> Iterator[Member]:
+        size_bytes, left = self.stream.seek(0, os.SEEK_END), _INFO_BYTES
+        self.stream.seek(0)
+        with _DamageReported(self.path):
+            for member, source in stream_bz2_tar(self.stream, size_bytes):
+                is_info = member.name.partition("/")[0] == "info"
+                left -= member.size if is_info else 0
+                if left < 0:
+                    raise tarfile.ReadError("its metadata unpacks to far more bytes than any package's")
+                if is_info == (component == "info"):
+                    yield member, None if source is None else cast("IO[bytes]", _MemberStream(self.path, source))
+
+
+def _parts_in(stream: IO[bytes], path: Path) -> _Parts:
+    if path.name.endswith(OLD_SUFFIX):
+        return _OldParts(path=path, stream=stream)
+    with _DamageReported(path):
+        archive = open_zip(stream)
+        return _CondaParts(path=path, archive=archive, names=_check_parts(archive, path))
 
 
 def _hashed(stream: IO[bytes]) -> tuple[IO[bytes], str, str, int]:
@@ -303,15 +348,6 @@ def _members(archive: zipfile.ZipFile, name: str, path: Path, *, limit_bytes: in
                 pass
 
 
-def _old_members(path: Path, component: Component) -> Iterator[Member]:
-    """The members of a ``.tar.bz2``, in which both components are mixed."""
-    with _opened(path) as packed, _DamageReported(path):
-        for member, source in stream_bz2_tar(packed, os.fstat(packed.fileno()).st_size):
-            if (member.name.partition("/")[0] == "info") == (component == "info") and not member.isdir():
-                whole = source is None or isinstance(source, io.BytesIO)
-                yield member, source if whole else cast("IO[bytes]", _MemberStream(path, source))
-
-
 class _MemberStream:
     """A member's bytes; converts the errors for damage, which shows only while the receiver reads them."""
 
@@ -358,6 +394,8 @@ def _read_payload(
 
 
 def _path_rows(info: Mapping[str, bytes], path: Path) -> Mapping[str, PathRow]:
+    if path.name.endswith(OLD_SUFFIX) and "paths.json" not in info and "files" in info:
+        return rows_of_files(info["files"], path)
     return read_path_rows(content_of(info, "paths.json", path), path)
 
 

@@ -202,12 +202,22 @@ def read_path_rows(content: bytes, package: Path) -> dict[str, PathRow]:
     return found
 
 
+def rows_of_files(content: bytes, package: Path) -> dict[str, PathRow]:
+    """The rows for info/files, which packages had before paths.json (2017): paths alone. Raises IntegrityError."""
+    try:
+        names = content.decode().splitlines()
+    except UnicodeDecodeError:
+        raise damaged_package(package, "info/files is not UTF-8") from None
+    return {name: PathRow(path=name) for name in names if name}
+
+
 JsonObject = dict[str, object]
 
 _MEMORY_BYTES = 32 << 20
 METADATA_BYTES: Mapping[str, int] = {
     "paths.json": 64 << 20,  # 300 bytes a row: 200,000 files, twice what the largest packages of conda-forge have
     "index.json": 1 << 20,
+    "files": 64 << 20,  # read from packages that have no paths.json
     **dict.fromkeys(("about.json", "hash_input.json", "run_exports.json"), 4 << 20),
 }
 """The files of info/ that are read from every package, and how large they may be: JSON needs 20 times its size in

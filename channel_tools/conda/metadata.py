@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from channel_tools.conda.contents import damaged_package
+from channel_tools.conda.package import NOARCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -116,6 +117,26 @@ def check_index(index: Mapping[str, object], path: Path) -> None:
         for spec in _texts(index.get(key)):
             _check_spec(spec, key, path)
     _check_version(str(index["version"]), path)
+
+
+_OLD_MACHINES = {"x86": "32", "x86_64": "64"}
+"""What ``arch`` is in the subdir's name where the two differ."""
+
+
+def subdir_of(index: Mapping[str, object]) -> str | None:
+    """The subdir that a package's index.json says it is for.
+
+    Those of 2013 to 2017 may have no ``subdir``: then ``platform`` and ``arch`` give it, as for conda. None if they do
+    not, either.
+    """
+    subdir, platform, arch = (index.get(key) for key in ("subdir", "platform", "arch"))
+    if isinstance(subdir, str):
+        return subdir
+    if index.get("noarch") and not platform:
+        return NOARCH
+    if not isinstance(platform, str) or not isinstance(arch, str) or not (platform and arch):
+        return None
+    return f"{platform}-{_OLD_MACHINES.get(arch, arch)}"
 
 
 def check_about(about: Mapping[str, object], path: Path) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from channel_tools.conda.addresses import without_credentials
@@ -22,14 +22,29 @@ from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import link_or_copy, sha256_of_file, write_bytes_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 NOARCH = "noarch"
 PACKAGE_SUFFIX = ".conda"
 OLD_SUFFIX = ".tar.bz2"
-"""The suffix of packages in the older format, which are installed and mirrored, but not built or indexed here."""
+"""The suffix of packages in the older format, which are read, listed, installed and mirrored, but not built here."""
+PACKAGE_SUFFIXES = (PACKAGE_SUFFIX, OLD_SUFFIX)
 _FILE_NAME = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-(?P<build>[^-]+)(?P<suffix>\.conda|\.tar\.bz2)")
+
+
+_Row = TypeVar("_Row")
+
+
+def by_format(rows: Mapping[str, _Row]) -> tuple[dict[str, _Row], dict[str, _Row]]:
+    """The rows of ``.conda`` files and those of the older format, by file name: indexes list them separately."""
+    conda = {name: row for name, row in rows.items() if not name.endswith(OLD_SUFFIX)}
+    return conda, {name: row for name, row in rows.items() if name not in conda}
+
+
+def stem_of(file_name: str) -> str:
+    """The name of a package file without the suffix of its format."""
+    return file_name.removesuffix(PACKAGE_SUFFIX).removesuffix(OLD_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True, order=True)

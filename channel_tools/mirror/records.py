@@ -13,7 +13,7 @@ import hashlib
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 import zstandard
@@ -21,7 +21,7 @@ import zstandard
 from channel_tools.channel.content import make_channeldata
 from channel_tools.channel.records import recorded_package
 from channel_tools.conda.addresses import local_path, packages_address, without_credentials
-from channel_tools.conda.package import OLD_SUFFIX, names_of_files
+from channel_tools.conda.package import by_format, names_of_files
 from channel_tools.conda.repodata import (
     REPODATA,
     REPODATA_ZST,
@@ -56,7 +56,6 @@ _LARGE_PART = 4
 
 SubdirRecords = dict[str, "JsonObject"]
 """Records of one subdir by file name; its suffix gives the package's format."""
-_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,17 +81,11 @@ class _Index(msgspec.Struct):
     packages_conda: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict, name="packages.conda")
 
 
-def _by_format(rows: Mapping[str, _Row]) -> tuple[dict[str, _Row], dict[str, _Row]]:
-    """The rows of ``.conda`` files and those of packages in the old format, which indexes list separately."""
-    conda = {name: row for name, row in rows.items() if not name.endswith(OLD_SUFFIX)}
-    return conda, {name: row for name, row in rows.items() if name not in conda}
-
-
 def plain_index(subdir: str, records: SubdirRecords) -> dict[str, bytes]:
     """repodata.json and run_exports.json of a subdir, by name; the other indexes can be made from them."""
-    conda, old = _by_format(records)
+    conda, old = by_format(records)
     exports = {name: row["run_exports"] for name, row in records.items() if "run_exports" in row}
-    conda_exports, old_exports = _by_format(exports)
+    conda_exports, old_exports = by_format(exports)
     return {
         REPODATA: encode_repodata(subdir, conda, old=old),
         RUN_EXPORTS: encode_run_exports(subdir, conda_exports, old=old_exports),
@@ -113,7 +106,7 @@ def channeldata(subdirs: Mapping[str, SubdirRecords]) -> bytes:
     """channeldata.json, with what records contain."""
     rows = {}
     for subdir, records in subdirs.items():
-        conda, old = _by_format(records)
+        conda, old = by_format(records)
         rows[subdir] = {name: recorded_package(row) for name, row in (old | conda).items()}
     return make_channeldata(rows)
 
@@ -144,7 +137,7 @@ def _shard_contents(records: SubdirRecords) -> dict[str, bytes]:
     by_name: defaultdict[str, SubdirRecords] = defaultdict(dict)
     for file_name, row in records.items():
         by_name[str(row["name"])][file_name] = row
-    parts = {name: _by_format(rows) for name, rows in sorted(by_name.items())}
+    parts = {name: by_format(rows) for name, rows in sorted(by_name.items())}
     return {name: encode_shard(conda, old=old) for name, (conda, old) in parts.items()}
 
 

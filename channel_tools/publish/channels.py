@@ -17,7 +17,7 @@ from channel_tools.channel.listing import admitted, not_listed, with_patch, with
 from channel_tools.channel.publish import check_package
 from channel_tools.conda.package import PackageKey, PackageRef
 from channel_tools.conda.specs import text_or_none, track_features_of
-from channel_tools.publish.model import LabelPackage, PublishPlan, PublishReport, label_address
+from channel_tools.publish.model import MAIN_LABEL, LabelPackage, PublishPlan, PublishReport, label_address
 from channel_tools.publish.store import NEVER_CHANGE_HINT
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 
@@ -145,7 +145,7 @@ def checked_row(file: PackageFile, *, indexed_ms: int = 0) -> CachedPackage:
 
     Raises IntegrityError if it is damaged, or is not the package that was planned.
     """
-    row = check_package(file.path, indexed_ms=indexed_ms)
+    row = check_package(file.path, indexed_ms=indexed_ms, subdir=file.subdir)
     if row.sha256 != file.sha256:
         message = f"{file.path}: has sha256 {row.sha256}; expected {file.sha256}, as planned"
         raise IntegrityError(message, hint="run the same command again")
@@ -207,6 +207,11 @@ class ChannelTarget(ABC):
     @abstractmethod
     def _retire(self, rule: Retention, *, label: str, elsewhere: Callable[[], frozenset[str]]) -> RetentionPlan:
         """Apply the rule to an existing label; ``elsewhere`` is called while nobody else writes."""
+
+    def foundation(self) -> Foundation | None:
+        """The recorded foundation; None before the first publishing."""
+        found = self._existing(MAIN_LABEL)
+        return None if found is None else found[1]
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Compare with the target, changing nothing. Raises ChannelError for a yanked name or one with other bytes."""

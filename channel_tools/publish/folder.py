@@ -168,8 +168,8 @@ class FolderTarget(ChannelTarget):
             with progress.task(f"publish {change.name}", total=len(sources)) as task:
                 add_set(
                     writer,
-                    [sources[key] for key in change.names(foundation=False)],
-                    [sources[key] for key in change.names(foundation=True)],
+                    {PackageKey.parse(key): sources[key] for key in change.names(foundation=False)},
+                    {PackageKey.parse(key): sources[key] for key in change.names(foundation=True)},
                     trusted={PackageKey.parse(key): row for key, row in known.items()},
                     patches=change.patches,
                 )

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from channel_tools.channel.listing import INSTRUCTIONS_FILE, check_names, read_patch
 from channel_tools.conda.closure import Closures
-from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.package import PACKAGE_SUFFIXES
 from channel_tools.conda.specs import InvalidSpecError, is_on_address, matches, name_or_none, read_spec, record_of
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 
@@ -79,7 +79,7 @@ def hotfix(
         patch = read_patch(file)
         where = given or _subdir_of(patch, known, file)
         check_names(patch, where, known.get(where, ()), file)
-        patches[where] = patch
+        patches[where] = patch.resolved(known.get(where, ()))
     for name in () if dry_run else labels:
         target.hotfix(patches, label=name, replace=replace)
     named = {(where, file_name) for where, patch in patches.items() for file_name in patch.names()}
@@ -152,7 +152,7 @@ def select_packages(packages: Iterable[LabelPackage], spec: str) -> list[LabelPa
     Raises UsageError for an invalid MatchSpec.
     """
     found = sorted(packages)
-    if spec.endswith(PACKAGE_SUFFIX):
+    if spec.endswith(PACKAGE_SUFFIXES):
         return [package for package in found if spec in {str(package.key), package.file_name}]
     return _matching(found, spec)
 
@@ -160,7 +160,7 @@ def select_packages(packages: Iterable[LabelPackage], spec: str) -> list[LabelPa
 def _require_some(found: Sequence[LabelPackage], spec: str, packages: Iterable[LabelPackage], *, where: str) -> None:
     """Raise UsageError with the nearest names if nothing was ``found``."""
     if not found:
-        names = {package.file_name if spec.endswith(PACKAGE_SUFFIX) else package.name for package in packages}
+        names = {package.file_name if spec.endswith(PACKAGE_SUFFIXES) else package.name for package in packages}
         hint = nearest_names_hint(name_or_none(spec) or spec.rpartition("/")[2], names, what="package")
         raise UsageError(f"{where}: no package matches {spec!r}", hint=hint)
 
@@ -199,8 +199,8 @@ def read_locked_names(paths: Iterable[Path]) -> LockedNames:
     hashes: set[str] = set()
     for path in paths:
         text = unquote(_text_of(path))
-        named = {stem + PACKAGE_SUFFIX for stem in _FILE.findall(text)}
-        named |= {"-".join(pin) + PACKAGE_SUFFIX for pin in _PIN.findall(text)}
+        stems = {*_FILE.findall(text), *("-".join(pin) for pin in _PIN.findall(text))}
+        named = {stem + suffix for stem in stems for suffix in PACKAGE_SUFFIXES}
         if not named:
             hint = "give a conda-lock.yml, a pixi.lock, an explicit list or an environment with exact pins"
             raise ConfigError("not a lock file: it names no packages", path=path, hint=hint)

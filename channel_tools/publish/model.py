@@ -14,7 +14,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.package import PACKAGE_SUFFIX, PackageRef
+from channel_tools.conda.archive import read_index_json
+from channel_tools.conda.metadata import subdir_of
+from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageRef, stem_of
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import sha256_of_file
 
@@ -175,9 +177,10 @@ class PublishReport:
 
 
 def file_set(paths: Sequence[Path], foundation: Foundation) -> PackageSet:
-    """The set of package files at ``.../subdir/name.conda``: our own packages, built on ``foundation``.
+    """The set of package files, wherever they are: our own packages, built on ``foundation``.
 
-    Raises UsageError for a path that is not a package file, and for two files with the same name.
+    A package's own metadata says to which subdir it belongs. Raises UsageError for a path that is not a package file or
+    is not named as the package, and for two files with the same name, IntegrityError for a damaged one.
     """
     files: dict[str, PackageFile] = {}
     for path in paths:
@@ -191,14 +194,23 @@ def file_set(paths: Sequence[Path], foundation: Foundation) -> PackageSet:
 
 
 def _package_file(path: Path) -> PackageFile:
-    if not path.name.endswith(PACKAGE_SUFFIX) or not path.is_file():
-        message = f"{path}: no such package file; expected the path of a {PACKAGE_SUFFIX} file in its subdir's folder"
-        raise UsageError(message, hint="for example output/channel/linux-64/toy-1.0-0.conda")
-    absolute = path.absolute()
+    if not path.name.endswith(PACKAGE_SUFFIXES) or not path.is_file():
+        message = f"{path}: no such package file; expected the path of a {' or '.join(PACKAGE_SUFFIXES)} file"
+        raise UsageError(message, hint="for example toy-1.0-0.conda, in any folder")
+    index = read_index_json(path)
+    stem = f"{index['name']}-{index['version']}-{index['build']}"
+    if stem != stem_of(path.name):
+        expected = stem + path.name.removeprefix(stem_of(path.name))
+        message = f"{path}: its metadata says that it is {stem}; expected the file to be named {expected}"
+        raise UsageError(message, hint=f"rename it to {expected}")
+    subdir = subdir_of(index)
+    if subdir is None:
+        message = f"{path}: its index.json has no subdir, nor the platform and arch of older packages"
+        raise UsageError(message, hint="build it again with a tool that writes the subdir")
     return PackageFile(
-        subdir=absolute.parent.name,
+        subdir=subdir,
         file_name=path.name,
-        path=absolute,
+        path=path.absolute(),
         sha256=sha256_of_file(path),
         size_bytes=path.stat().st_size,
     )

@@ -12,6 +12,7 @@ from channel_tools.system.extras import needs_extra
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from channel_tools.channel import Foundation
     from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.publish.model import LabelPackage, PackageSet, PublishPlan, PublishReport
@@ -42,6 +43,10 @@ class Target(Protocol):
     @property
     def address(self) -> str:
         """The address of label ``main`` for clients, without credentials."""
+        ...
+
+    def foundation(self) -> Foundation | None:
+        """The foundation that packages published there count as built on; None if the target does not say."""
         ...
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from packaging.version import Version
 
@@ -99,6 +99,39 @@ def install_stack(
         channels,
         check=attestation_check(request.trust, channels, settings.environ),
         package_cache=settings.package_cache,
+        subdir=current_platform(),
+        progress=progress,
+        virtual_packages=machine_virtual_packages(virtual_packages),
+    )
+
+
+def install_specs_from(
+    settings: Settings | None,
+    specs: Sequence[str],
+    prefix: Path,
+    *,
+    channels: Sequence[str],
+    package_cache: Path,
+    environ: Mapping[str, str],
+    progress: Progress,
+    virtual_packages: tuple[str, ...] = (),
+    trust: Trust | None = None,
+) -> EnvironmentResult:
+    """Install what MatchSpecs ask for into ``prefix``, or update it there. With ``channels``, works without a tree.
+
+    Without, the packages come from the local channel of ``settings`` and its foundation. ``trust`` is as in
+    InstallRequest. Raises as create_environment does, and UsageError if nothing says which channels.
+    """
+    if not channels and settings is None:
+        message = "no channel is given, and there is no tree of recipes here with a local channel"
+        raise UsageError(message, hint="give --channel with an address or a folder, or --root with the tree")
+    sources = tuple(channels) or install_channels(cast("Settings", settings), InstallRequest())
+    return create_environment(
+        prefix,
+        specs,
+        sources,
+        check=attestation_check(trust, sources, environ),
+        package_cache=package_cache,
         subdir=current_platform(),
         progress=progress,
         virtual_packages=machine_virtual_packages(virtual_packages),

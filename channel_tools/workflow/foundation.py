@@ -74,10 +74,10 @@ def foundation_packages(settings: Settings) -> FoundationFiles:
     )
 
 
-def foundation_rows(settings: Settings) -> list[FoundationRow]:
-    """The table's packages and what was made for each, if a foundation was made already."""
-    made = (settings.foundation / RECORD_NAME).is_file()
-    return list_foundation(load_table(), read_record(settings.foundation) if made else None)
+def foundation_rows(settings: Settings | None) -> list[FoundationRow]:
+    """The table's packages and what was made for each, if a foundation was made already; None: without a tree."""
+    made = settings is not None and (settings.foundation / RECORD_NAME).is_file()
+    return list_foundation(load_table(), read_record(settings.foundation) if settings is not None and made else None)
 
 
 def verify_registry_foundation(

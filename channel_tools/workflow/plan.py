@@ -148,15 +148,23 @@ def offered_versions(kind: FoundationKind) -> Mapping[str, Sequence[str]]:
     return {"python": (default.python,), "pytorch": (default.pytorch,)}
 
 
-def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, address: str | None) -> Foundation:
-    """The requested foundation, else the one that the local channel was made with, else the registry's."""
+def chosen_foundation(kind: FoundationKind | None, address: str | None) -> Foundation | None:
+    """The foundation that ``--foundation`` and ``--foundation-channel`` name; None if neither is given.
+
+    Raises UsageError for an address of anything but conda-forge's names.
+    """
     if address is not None and kind != "conda-forge":
         message = f"--foundation-channel {address} needs --foundation conda-forge"
         raise UsageError(message, hint="the registry foundation is made on this machine and has no address")
-    asked = None
-    if kind is not None:
-        found = None if kind == "registry" else channel_address(_CONDA_FORGE if address is None else address)
-        asked = Foundation(kind=kind, address=found)
+    if kind is None:
+        return None
+    found = None if kind == "registry" else channel_address(_CONDA_FORGE if address is None else address)
+    return Foundation(kind=kind, address=found)
+
+
+def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, address: str | None) -> Foundation:
+    """The requested foundation, else the one that the local channel was made with, else the registry's."""
+    asked = chosen_foundation(kind, address)
     if settings.channel.exists():
         return open_channel(settings.channel, foundation=asked).foundation
     return asked or Foundation(kind="registry")

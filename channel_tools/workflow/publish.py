@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selects a set of packages of the local channel for publishing."""
+"""Selects a set of packages for publishing: of the local channel, or files."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import indexed_files, open_channel
+from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.package import PackageKey
 from channel_tools.plan import current_platform
-from channel_tools.publish.model import PackageFile, PackageSet
-from channel_tools.system.errors import ChannelError
-from channel_tools.workflow.plan import check_served, plan_request, request_in_words
+from channel_tools.publish.model import PackageFile, PackageSet, file_set
+from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.workflow.plan import check_served, chosen_foundation, plan_request, request_in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from channel_tools.channel.model import FoundationKind
     from channel_tools.plan import PlannedPackage
+    from channel_tools.publish.target import Target
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.plan import PlanRequest
 
@@ -41,6 +47,37 @@ def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
         files=tuple(PackageFile.of(held[key].ref, held[key].path) for key in sorted({*own, *foundation})),
         foundation=channel.foundation,
     )
+
+
+def files_to_publish(
+    settings: Settings | None,
+    files: Sequence[Path],
+    target: Target,
+    *,
+    kind: FoundationKind | None = None,
+    address: str | None = None,
+) -> PackageSet:
+    """The set of package files, which may be anywhere; works without a tree.
+
+    Their foundation is ``kind`` at ``address``, else that of the channels they are in, else the local channel's, else
+    the target's. Raises as file_set does, and UsageError if none of these says what the foundation is.
+    """
+    asked = chosen_foundation(kind, address)
+    if asked is not None:
+        return file_set(files, asked)
+    channels = {path.absolute().parent.parent for path in files}
+    if all((channel / RECORD_FOLDER).is_dir() for channel in channels):
+        found = {str(one): one for one in (open_channel(channel).foundation for channel in channels)}
+        if len(found) == 1:
+            return file_set(files, *found.values())
+    if settings is not None and settings.channel.exists():
+        return file_set(files, open_channel(settings.channel).foundation)
+    foundation = target.foundation()
+    if foundation is None:
+        message = f"{target.address}: does not say on which foundation its packages are built, and neither do the files"
+        hint = "give --foundation conda-forge, or registry; a channel has packages for one foundation only"
+        raise UsageError(message, hint=hint)
+    return file_set(files, foundation)
 
 
 def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> ChannelError:

@@ -15,7 +15,7 @@ import msgspec
 
 from channel_tools.channel.listing import INSTRUCTIONS_VERSION
 from channel_tools.channel.model import Foundation  # noqa: TC001 - msgspec reads the annotations
-from channel_tools.conda.package import PackageRef, read_sidecar, sidecar_of
+from channel_tools.conda.package import PackageRef, by_format, read_sidecar, sidecar_of
 from channel_tools.publish.model import LabelPackage  # noqa: TC001 - likewise
 from channel_tools.system import errors
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
@@ -195,9 +195,11 @@ def _sidecar_text(path: Path) -> str:
 
 def instructions_of(patch: Patch) -> dict[str, object]:
     """A patch in the form of patch_instructions.json."""
+    conda, old = by_format(patch.records)
     return {
         "patch_instructions_version": INSTRUCTIONS_VERSION,
-        "packages.conda": patch.records,
+        "packages": old,
+        "packages.conda": conda,
         "remove": list(patch.remove),
         "revoke": list(patch.revoke),
     }

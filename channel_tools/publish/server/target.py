@@ -37,6 +37,7 @@ from channel_tools.system.workers import run_in_threads
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from channel_tools.channel import Foundation
     from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.publish.model import LabelPackage, PackageFile, PackageSet
@@ -66,6 +67,10 @@ class ServerTarget:
     def address(self) -> str:
         """The address of label ``main`` for clients, without credentials."""
         return self.connection.address
+
+    def foundation(self) -> Foundation | None:
+        """None: the server compares the one of a set with its channel's, and does not tell it."""
+        return None
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Ask the server what publishing would do; it changes nothing."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from channel_tools.channel.model import Foundation
 from channel_tools.conda.solving import one_line
 from channel_tools.publish.channels import checked_row, other_bytes
 from channel_tools.publish.model import PublishPlan, PublishReport
@@ -57,6 +58,10 @@ class ThirdPartyTarget:
     def address(self) -> str:
         """The address of label ``main`` for clients."""
         return self.reader.address.read
+
+    def foundation(self) -> Foundation | None:
+        """conda-forge, for all: such a server records none, and any package may be sent there."""
+        return Foundation(kind="conda-forge")
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Compare with the server's index. Raises ChannelError (a name has other bytes), UsageError (no labels)."""

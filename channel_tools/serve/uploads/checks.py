@@ -22,7 +22,7 @@ from channel_tools.channel.records import cached_package
 from channel_tools.channel.state import read_listing, read_state
 from channel_tools.channel.store import open_channel
 from channel_tools.conda.archive import read_info_files, read_info_json
-from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, PackageKey, split_stem
+from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, PACKAGE_SUFFIXES, PackageKey, split_stem, stem_of
 from channel_tools.publish.model import check_label
 from channel_tools.publish.server.protocol import (
     PROTOCOL_SCHEMA,
@@ -143,9 +143,9 @@ def _check_keys(keys: Sequence[str], what: str, limits: Limits) -> None:
 
 
 def check_key(key: str) -> None:
-    """Raise UsageError unless it is ``subdir/name.conda``."""
+    """Raise UsageError unless it is ``subdir/name.conda`` or ``subdir/name.tar.bz2``."""
     subdir, _slash, name = key.partition("/")
-    if SUBDIR_NAME.fullmatch(subdir) and FILE_NAME.fullmatch(name) and name.endswith(PACKAGE_SUFFIX):
+    if SUBDIR_NAME.fullmatch(subdir) and FILE_NAME.fullmatch(name) and name.endswith(PACKAGE_SUFFIXES):
         return
     raise UsageError(
         f"{key!r} is not a valid package file name", hint=f"expected SUBDIR/NAME-VERSION-BUILD{PACKAGE_SUFFIX}"
@@ -159,7 +159,7 @@ def check_digests(files: Sequence[Path]) -> None:
     """
     for path in files:
         digest = _digest_in(path)
-        build = split_stem(path.name.removesuffix(PACKAGE_SUFFIX))[2]
+        build = split_stem(stem_of(path.name))[2]
         if digest is not None and f"h{digest[:DIGEST_DIGITS]}" not in build:
             message = f"{path}: its metadata names the digest {digest[:64]}, which is not in its build string {build}"
             raise IntegrityError(message, hint="build it with channel_tools build, which writes both")

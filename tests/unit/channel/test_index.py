@@ -162,7 +162,7 @@ def test_a_damaged_file_is_left_out_and_does_not_stop_the_others(tmp_path: Path)
         report = index(channel)
         assert list(repodata(channel)) == ["good-1.0-0.conda"]
         assert [(finding.path, finding.kind) for finding in report.refused] == [(bad, "damaged")]
-        assert "delete bad-1.0-0.conda" in report.refused[0].hint
+        assert "copy bad-1.0-0.conda again" in report.refused[0].hint
     assert [finding.kind for finding in verify_channel(channel)] == ["damaged"]
 
 
@@ -217,7 +217,11 @@ def test_stale_shards_go_after_the_grace_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        pytest.param({"subdir": "osx-arm64"}, "says subdir 'osx-arm64'; expected 'linux-64'", id="subdir"),
+        pytest.param(
+            {"subdir": "osx-arm64"},
+            "is for the subdir 'osx-arm64', as its index.json says; expected 'linux-64'",
+            id="subdir",
+        ),
         pytest.param({"depends": "python"}, "depends 'python'", id="depends is no list"),
         pytest.param({"build_number": "0"}, "build_number '0'", id="build number"),
         pytest.param({"depends": ["cuda[when='__cuda']"]}, "conditional", id="conditional dependency"),

@@ -18,7 +18,7 @@ def written(folder: Path, **keys: object) -> Path:
     return path
 
 
-def test_both_kinds_of_names_mean_the_conda_file(tmp_path: Path) -> None:
+def test_names_of_the_old_format_also_mean_the_conda_file(tmp_path: Path) -> None:
     patch = read_patch(
         written(
             tmp_path,
@@ -30,13 +30,16 @@ def test_both_kinds_of_names_mean_the_conda_file(tmp_path: Path) -> None:
     )
     assert patch == Patch(
         records={
+            "a-1-0.tar.bz2": {"license": "MIT", "features": None},
             "a-1-0.conda": {"license": "BSD-3-Clause", "features": None},
             "b-1-0.conda": {"depends": ["c >=1"]},
         },
-        remove=("d-1-0.conda",),
+        remove=("d-1-0.conda", "d-1-0.tar.bz2"),
         revoke=("e-1-0.conda",),
     )
-    assert patch.names() == {"a-1-0.conda", "b-1-0.conda", "d-1-0.conda", "e-1-0.conda"}
+    known = {"a-1-0.tar.bz2", "b-1-0.conda", "d-1-0.conda", "e-1-0.conda"}
+    check_names(patch, "noarch", known, tmp_path)
+    assert patch.resolved(known).names() == known
 
 
 def test_fields_are_replaced_null_takes_them_out_and_revoked_packages_cannot_be_installed() -> None:

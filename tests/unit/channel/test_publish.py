@@ -87,8 +87,8 @@ def test_nothing_of_a_set_enters_when_one_file_is_damaged(channel: Channel, made
     assert not (channel.path / "linux-64" / "good-1.0-0.conda").exists()
 
 
-@pytest.mark.parametrize("name", ["missing-1-0.conda", "toy-1-0.tar.bz2"])
-def test_what_is_no_conda_file_is_refused(channel: Channel, made: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["missing-1-0.conda", "missing-1-0.tar.bz2", "toy-1-0.zip"])
+def test_what_is_no_package_file_is_refused(channel: Channel, made: Path, name: str) -> None:
     with pytest.raises(ChannelError, match="no such package file"):
         add(channel, made / "linux-64" / name)
 

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import bz2
 import json
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import zstandard
 
 from channel_tools.channel.model import Channel, Foundation
 from channel_tools.channel.store import create_channel
+from channel_tools.conda.archive import stream_component
 from tests.support.tars import plain_tar
 
 REGISTRY = Foundation(kind="registry")
@@ -85,6 +87,25 @@ def make_conda(
         archive.writestr(zipfile.ZipInfo("metadata.json"), '{"conda_pkg_format_version": 2}')
         archive.writestr(zipfile.ZipInfo(f"pkg-{stem}.tar.zst"), tar_zst(payload))
         archive.writestr(zipfile.ZipInfo(f"info-{stem}.tar.zst"), tar_zst(members))
+    return destination
+
+
+def old_format(package: Path, *, without: Collection[str] = (), index: Mapping[str, object] | None = None) -> Path:
+    """The same package as ``.tar.bz2`` beside it, as before .conda; the .conda file is deleted.
+
+    It lacks the files ``without`` of info/; ``index`` replaces fields of its index.json (None: takes them away).
+    """
+    members: dict[str, bytes | tarfile.TarInfo] = {}
+    for component in ("pkg", "info"):  # payload first, as in packages that conda-build made
+        for member, stream in stream_component(package, component):
+            members[member.name] = member if stream is None else stream.read()
+    members["info/files"] = "".join(f"{name}\n" for name in members if not name.startswith("info/")).encode()
+    said = json.loads(members["info/index.json"]) | (index or {})  # type: ignore[arg-type]
+    members["info/index.json"] = json.dumps({key: value for key, value in said.items() if value is not None}).encode()
+    destination = package.with_name(package.name.removesuffix(".conda") + ".tar.bz2")
+    kept = {name: content for name, content in members.items() if name.removeprefix("info/") not in without}
+    destination.write_bytes(bz2.compress(plain_tar(kept)))
+    package.unlink()
     return destination
 
 

@@ -369,9 +369,10 @@ def test_every_format_names_the_package(tmp_path: Path, name: str) -> None:
 def test_only_packages_are_named_and_escapes_are_read(tmp_path: Path) -> None:
     path = tmp_path / "escaped.txt"
     path.write_text(LOCKS["escaped.txt"])
-    assert read_locked_names([path]).files == {"toy-1.0-udp_h1_0.conda", "a-1+cpu-0.conda"}
+    files = {"toy-1.0-udp_h1_0.conda", "toy-1.0-udp_h1_0.tar.bz2", "a-1+cpu-0.conda", "a-1+cpu-0.tar.bz2"}
+    assert read_locked_names([path]).files == files
     path.write_text(LOCKS["environment.yml"])
-    assert read_locked_names([path]).files == {"toy-1.0-udp_h1_0.conda"}
+    assert read_locked_names([path]).files == {"toy-1.0-udp_h1_0.conda", "toy-1.0-udp_h1_0.tar.bz2"}
     assert read_locked_names([]).files == frozenset()
 
 

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Commands that need no tree of recipes, in a folder that has none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from channel_tools.foundation.table import load_table
+from tests.support.command_line import run_tool
+from tests.unit.channel.toys import make_conda, old_format
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder with two packages in it."""
+    here = tmp_path / "here"
+    here.mkdir()
+    made = [make_conda(tmp_path, "toy", index={"depends": ["old"]}), old_format(make_conda(tmp_path, "old"))]
+    for package in made:
+        package.rename(here / package.name)
+    return here
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
+    result = run_tool(*arguments, cwd=folder, environ={"CHANNEL_TOOLS_CACHE": str(folder.parent / "cache")})
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
+    return result.stdout if code == 0 else result.stderr
+
+
+def test_packages_are_published_installed_and_maintained(folder: Path) -> None:
+    files = ("toy-1.0-0.conda", "old-1.0-0.tar.bz2")
+    run(folder, "publish", *files, "--to", "channel", "--foundation", "conda-forge")
+    run(folder, "publish", *files, "--to", "channel", "--dry-run")
+    run(folder, "channel", "index", "--at", "channel")
+    run(folder, "channel", "verify", "--at", "channel")
+    result = json.loads(run(folder, "env", "create", "env", "toy >=1", "-c", "channel", "--json"))
+    assert sorted(row["name"] for row in result["packages"]) == ["old", "toy"]
+    run(folder, "channel", "page", "--at", "channel")
+    run(folder, "yank", "old", "--at", "channel", "--reason", "wrong")
+    run(folder, "retain", "--at", "channel", "--keep", "1", "--dry-run")
+    run(folder, "promote", "main", "testing", "--at", "channel")
+    run(folder, "sbom", "toy-1.0-0.conda", "--format", "spdx")
+
+
+def test_the_foundations_table_is_shown(folder: Path) -> None:
+    rows = json.loads(run(folder, "foundation", "list", "--json"))["packages"]
+    assert {row["name"] for row in rows} == {entry.name for entry in load_table().entries}
+    assert {row["state"] for row in rows} == {"not made"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("env", "create", "env", "toy"), "no channel is given"),
+        (("env", "create", "env", "toy", "-c", ".", "--variant", "udp"), "only one of these says what to install"),
+        (("env", "create", "env", "toy", "-c", ".", "--lock", "x.yml"), "only one of these says what to install"),
+        (("publish", "toy-1.0-0.conda", "--to", "channel"), "does not say on which foundation"),
+        (("publish", "--to", "channel", "--foundation", "registry"), "--foundation without package files"),
+        (("publish", "--to", "channel"), "neither this folder nor any above it"),
+    ],
+)
+def test_what_is_missing_is_named(folder: Path, arguments: tuple[str, ...], said: str) -> None:
+    assert said in run(folder, *arguments, code=2)
