@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -21,7 +19,6 @@ from rattler import (
     ChannelPriority,
     Gateway,
     MatchSpec,
-    PackageRecord,
     RepoDataRecord,
     SparseRepoData,
     Version,
@@ -29,11 +26,12 @@ from rattler import (
     solve_with_sparse_repodata,
 )
 from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
-from rattler.package import BuildString
 
 from channel_tools.conda.metadata import UNDATED_S
 from channel_tools.conda.specs import InvalidSpecError, is_virtual, read_spec, spec_name
 from channel_tools.plan.foundation import not_asked_for
+from channel_tools.plan.locking import text_of
+from channel_tools.plan.own import OWN_CHANNEL, index_of
 from channel_tools.system.errors import NetworkError
 
 if TYPE_CHECKING:
@@ -44,10 +42,11 @@ if TYPE_CHECKING:
     from channel_tools.conda.package import RunExports
     from channel_tools.matrix.model import Requirement, VariantScalar
     from channel_tools.plan.foundation import Foundation
+    from channel_tools.plan.locking import LockedFoundation
+    from channel_tools.plan.own import OwnPackage, OwnRecords
 
 _SolveKey = tuple[tuple[str, ...], tuple[str, ...]]
 """The requirements of an environment, and those that are their cause."""
-_OWN_CHANNEL = "file:///own-packages-being-planned"
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _MAX_REASON = 400
 _SHOWN_VERSIONS = 5
@@ -74,115 +73,6 @@ class Resolved:
     run_exports: RunExports | None
     date_s: int
     """The timestamp of its index.json, in seconds since 1970."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnPackage:
-    """An own package whose name and requirements are known, whether built or not."""
-
-    name: str
-    version: str
-    build_string: str
-    build_number: int
-    subdir: str
-    depends: tuple[str, ...]
-    digest: str
-    run_exports: RunExports
-    date_s: int = UNDATED_S
-    track_features: tuple[str, ...] = ()
-    """If not empty, solvers prefer any other build of the name."""
-
-    @property
-    def file_name(self) -> str:
-        """The package file inside its subdir."""
-        return f"{self.name}-{self.version}-{self.build_string}.conda"
-
-
-class OwnRecords:
-    """Repodata of own packages in memory, filled while planning proceeds from the leaves upward (RepoDataSource)."""
-
-    def __init__(self) -> None:
-        self.packages: dict[str, OwnPackage] = {}
-        self.unsatisfiable: dict[str, str] = {}
-        """The reasons why own packages have no record, by name."""
-        self._by_name: dict[str, list[OwnPackage]] = {}
-
-    def add(self, package: OwnPackage) -> None:
-        """Make ``package`` visible to later solves."""
-        self._by_name.setdefault(package.name, []).append(package)
-        self.packages[package.file_name] = package
-
-    def remove(self, package: OwnPackage) -> None:
-        """Remove a package that turned out to be unsatisfiable."""
-        del self.packages[package.file_name]
-        self._by_name[package.name].remove(package)
-
-    def requirements(self, name: str) -> frozenset[str]:
-        """The names that packages called ``name`` require."""
-        if name not in self._by_name:  # most are not
-            return frozenset()
-        return frozenset(spec_name(item) for package in self._by_name[name] for item in package.depends)
-
-    def among(self, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
-        """The files of packages with these names, by name, in the order in which they were added."""
-        return {
-            name: tuple(package.file_name for package in found)
-            for name, found in self._by_name.items()
-            if found and name in names
-        }
-
-    async def fetch_package_records(self, platform: Subdir, name: PackageName) -> list[RepoDataRecord]:
-        """The records of a name, as the gateway requests them."""
-        return [record for record in self.records(name.normalized) if record.subdir == str(platform)]
-
-    def package_names(self, platform: Subdir) -> list[str]:
-        """The names in this source for a platform."""
-        wanted = str(platform)
-        return sorted(name for name, found in self._by_name.items() if any(item.subdir == wanted for item in found))
-
-    def records(self, name: str) -> list[RepoDataRecord]:
-        """The records of a name."""
-        return [_record(package) for package in self._by_name.get(name, [])]
-
-
-def _record(package: OwnPackage) -> RepoDataRecord:
-    record = PackageRecord(
-        name=package.name,
-        version=package.version,
-        build=BuildString(package.build_string),
-        build_number=package.build_number,
-        subdir=package.subdir,
-        noarch="generic" if package.subdir == "noarch" else None,
-        depends=list(package.depends),
-    )
-    record.track_features = list(package.track_features)
-    url = f"{_OWN_CHANNEL}/{package.subdir}/{package.file_name}"
-    return RepoDataRecord(record, package.file_name, url, _OWN_CHANNEL)
-
-
-def _repodata(package: OwnPackage) -> dict[str, object]:
-    """The package as an entry of repodata.json."""
-    return {
-        "name": package.name,
-        "version": package.version,
-        "build": package.build_string,
-        "build_number": package.build_number,
-        "subdir": package.subdir,
-        **({"noarch": "generic"} if package.subdir == "noarch" else {}),
-        "depends": list(package.depends),
-        **({"track_features": " ".join(package.track_features)} if package.track_features else {}),
-    }
-
-
-def _index(subdir: str, packages: Sequence[OwnPackage]) -> SparseRepoData:
-    """Own packages of a subdir as repodata that the solver reads without calling Python for each name."""
-    records = {package.file_name: _repodata(package) for package in packages}
-    content = json.dumps({"info": {"subdir": subdir}, "packages": {}, "packages.conda": records})
-    with os.fdopen(os.memfd_create("repodata.json"), "w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        # the solver maps the file, so the descriptor may be closed
-        return SparseRepoData(Channel(_OWN_CHANNEL), subdir, f"/proc/self/fd/{file.fileno()}")
 
 
 class _RecordingSource:
@@ -230,7 +120,7 @@ class SolveCache:
         self._solved: dict[_SolveKey, list[_Solved]] = {}
         self._locks: dict[_SolveKey, asyncio.Lock] = {}
         self._indexes: dict[tuple[str, ...], list[SparseRepoData]] = {}
-        self._resolved: dict[str, Resolved] = {}
+        self._resolved: dict[tuple[str, bool], Resolved] = {}
 
     def lock(self, key: _SolveKey) -> asyncio.Lock:
         """The lock for looking up and solving these requirements, so that parallel plans solve them once."""
@@ -248,17 +138,17 @@ class SolveCache:
         """Repodata of own packages; those with one file name have one content."""
         place = tuple(package.file_name for package in packages)
         if place not in self._indexes:
-            subdirs: dict[str, list[OwnPackage]] = {}
-            for package in packages:
-                subdirs.setdefault(package.subdir, []).append(package)
-            self._indexes[place] = [_index(subdir, found) for subdir, found in subdirs.items()]
+            self._indexes[place] = index_of(packages)
         return self._indexes[place]
 
-    def resolved(self, address: str, make: Callable[[], Resolved]) -> Resolved:
-        """What ``make`` returns for the package at an address; cached, since records are slow to read."""
-        found = self._resolved.get(address)
+    def resolved(self, key: tuple[str, bool], make: Callable[[], Resolved]) -> Resolved:
+        """What ``make`` returns for the package at an address; cached, since records are slow to read.
+
+        ``key`` is the address, and whether its run_exports are wanted.
+        """
+        found = self._resolved.get(key)
         if found is None:
-            found = self._resolved[address] = make()
+            found = self._resolved[key] = make()
         return found
 
 
@@ -282,7 +172,7 @@ class EnvironmentSolver:
 
     @functools.cached_property
     def _gateway(self) -> Gateway:
-        return Gateway()
+        return Gateway(client=self._foundation.client)
 
     async def solve(self, specs: Sequence[str], *, beneath: Sequence[str] = ()) -> list[Resolved]:
         """The packages of an environment with ``specs``, sorted by name.
@@ -307,45 +197,99 @@ class EnvironmentSolver:
             return _Solved(names=frozenset(), files={}, unsatisfiable={}, packages=(), reason=wrong)
         reach = self._foundation.reach(named, self.own.requirements)
         source = _RecordingSource(self.own)
-        records: list[RepoDataRecord] = []
+        packages: list[Resolved] = []
         reason = None
         try:
-            specs = [read_spec(spec) for spec in key[0]]
-            records = await (self._solve(specs, source) if reach is None else self._solve_files(specs, reach))
+            records = await self._records_for(key[0], reach, source)
+            asked = frozenset(map(spec_name, key[0]))
+            packages = [await self._resolved(record, exports=record.name.normalized in asked) for record in records]
+        except UnsatisfiableError as err:
+            reason = str(err)
         except SolverError as err:
             reason = await self._explain([*key[1], *key[0]], str(err))
-        names = (source.asked if reach is None else reach) | named
+            self._refuse(key[0], named, source, reason)
+        names = source.asked | (reach or frozenset()) | named
         solved = _Solved(
             names=frozenset(names),
             files=self.own.among(frozenset(names)),
             unsatisfiable={name: self.own.unsatisfiable.get(name) for name in named},
-            packages=tuple(sorted((self._resolved(record) for record in records), key=lambda item: item.name)),
+            packages=tuple(sorted(packages, key=lambda item: item.name)),
             reason=reason,
         )
         if not source.listed:  # otherwise it may depend on any of them
             self._cache.put(key, solved)
         return solved
 
-    async def _solve_files(self, specs: Sequence[MatchSpec], reach: frozenset[str]) -> list[RepoDataRecord]:
-        """Solve with indexes on disk and the own packages with names in ``reach``."""
+    async def _records_for(
+        self, texts: Sequence[str], reach: frozenset[str] | None, source: _RecordingSource
+    ) -> list[RepoDataRecord]:
+        specs = [read_spec(text) for text in texts]
+        locked = self._foundation.locked
+        if locked is not None:
+            return await self._records_locked(locked, texts, specs, reach or frozenset(), source)
+        if reach is None:
+            return await self._solve(specs, source)
+        return await self._solve_files(specs, reach, cast("Sequence[SparseRepoData]", self._foundation.sources))
+
+    async def _records_locked(
+        self,
+        locked: LockedFoundation,
+        texts: Sequence[str],
+        specs: Sequence[MatchSpec],
+        reach: frozenset[str],
+        source: _RecordingSource,
+    ) -> list[RepoDataRecord]:
+        """Solve with the lock, else with the foundation.
+
+        Raises SolverError, and UnsatisfiableError for a reason that the lock has, which counts only where no package of
+        ours can come into the environment.
+        """
+        text = text_of(texts, self.own)
+        for place, indexes in locked.views(text):
+            try:
+                records = await self._solve_files(specs, reach, indexes)
+            except SolverError:
+                continue
+            locked.take(text, place, records)
+            return records
+        if not self.own.among(reach) and (reason := locked.unserved(text)) is not None:
+            raise UnsatisfiableError(reason)
+        records = await self._solve(specs, source, locked.preferred(text))
+        locked.fill(text, [(record, await self._exports_of(record)) for record in records])
+        return records
+
+    def _refuse(self, texts: Sequence[str], named: frozenset[str], source: _RecordingSource, reason: str) -> None:
+        """Record in the lock that the foundation cannot serve an environment that no package of ours comes into."""
+        locked = self._foundation.locked
+        about_own = self.own.among(frozenset(source.asked) | named) or named & self.own.unsatisfiable.keys()
+        if locked is not None and not about_own:
+            locked.refuse(text_of(texts, self.own), reason)
+
+    async def _solve_files(
+        self, specs: Sequence[MatchSpec], reach: frozenset[str], indexes: Sequence[SparseRepoData]
+    ) -> list[RepoDataRecord]:
+        """Solve with the foundation's indexes and the own packages with names in ``reach``."""
         own = [self.own.packages[file] for files in self.own.among(reach).values() for file in files]
         try:
             return await solve_with_sparse_repodata(
                 specs,
-                [*self._cache.indexes(own), *cast("Sequence[SparseRepoData]", self._foundation.sources)],
+                [*self._cache.indexes(own), *indexes],
                 virtual_packages=self._virtual_packages,
                 channel_priority=self._priority,
             )
         except OSError as err:  # also raised for a record that cannot be parsed
             raise self._unreadable(err) from None
 
-    async def _solve(self, specs: Sequence[MatchSpec], own: _RecordingSource) -> list[RepoDataRecord]:
+    async def _solve(
+        self, specs: Sequence[MatchSpec], own: _RecordingSource, preferred: Sequence[RepoDataRecord] = ()
+    ) -> list[RepoDataRecord]:
         try:
             return await solve(
                 [own, *self._foundation.sources],
                 specs,
                 gateway=self._gateway,
                 platforms=self._platforms,  # type: ignore[arg-type]  # plain names are taken as subdirs
+                locked_packages=preferred,
                 virtual_packages=self._virtual_packages,
                 channel_priority=self._priority,
             )
@@ -360,13 +304,22 @@ class EnvironmentSolver:
     def _priority(self) -> ChannelPriority:
         return ChannelPriority.Disabled if self._foundation.shares_channel else ChannelPriority.Strict
 
-    def _resolved(self, record: RepoDataRecord) -> Resolved:
+    async def _resolved(self, record: RepoDataRecord, *, exports: bool) -> Resolved:
+        """The package; its run_exports are looked up only if it is itself a requirement, as they count only then."""
         address = record.url
-        return self._cache.resolved(address, lambda: self._resolved_anew(record, address))
+        found = await self._exports_of(record) if exports else None
+        return self._cache.resolved((address, exports), lambda: self._resolved_anew(record, found))
 
-    def _resolved_anew(self, record: RepoDataRecord, address: str) -> Resolved:
-        own = self.own.packages.get(record.file_name) if address.startswith(_OWN_CHANNEL) else None
-        exports = self._foundation.run_exports.get(f"{record.subdir}/{record.file_name}")
+    async def _exports_of(self, record: RepoDataRecord) -> RunExports | None:
+        if record.url.startswith(OWN_CHANNEL):
+            return self.own.packages[record.file_name].run_exports
+        locked = self._foundation.locked
+        if locked is not None and locked.has(record):
+            return locked.run_exports(record)
+        return await self._foundation.run_exports.of(record)
+
+    def _resolved_anew(self, record: RepoDataRecord, exports: RunExports | None) -> Resolved:
+        own = self.own.packages.get(record.file_name) if record.url.startswith(OWN_CHANNEL) else None
         dated_s = int(record.timestamp.timestamp()) if record.timestamp else UNDATED_S
         return Resolved(
             name=record.name.normalized,
@@ -376,7 +329,7 @@ class EnvironmentSolver:
             file_name=record.file_name,
             sha256=record.sha256.hex() if record.sha256 else "",
             digest=own.digest if own else None,
-            run_exports=own.run_exports if own else exports,
+            run_exports=exports,
             date_s=own.date_s if own else dated_s,
         )
 
@@ -402,7 +355,7 @@ class EnvironmentSolver:
         spec = read_spec(text)
         if any(record.matches(spec) for record in records):
             return None
-        where = "this channel" if any(r.url.startswith(_OWN_CHANNEL) for r in records) else self._foundation.label
+        where = "this channel" if any(r.url.startswith(OWN_CHANNEL) for r in records) else self._foundation.label
         return f"{text}: {where} has only {_known_versions(records, spec)}"
 
     async def _records(self, name: str) -> list[RepoDataRecord]:

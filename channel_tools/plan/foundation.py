@@ -2,8 +2,6 @@
 """The foundation for planning: records to solve with, and their run_exports as far as known.
 
 A folder is read directly, without a cache; an address is read through rattler's gateway, which revalidates its cache.
-Repodata of an address has no run_exports; then planning leaves them out, and the build, which reads them from the
-packages, adds them.
 """
 
 from __future__ import annotations
@@ -16,14 +14,19 @@ from typing import TYPE_CHECKING
 from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.addresses import channel_address, local_path
-from channel_tools.conda.package import RunExports
+from channel_tools.conda.clients import make_client
 from channel_tools.conda.specs import spec_name, texts_of
+from channel_tools.plan.run_exports import FolderRunExports, RemoteRunExports
 from channel_tools.system.errors import FoundationError, IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from rattler.networking import Client
+
     from channel_tools.matrix.model import FoundationKind
+    from channel_tools.plan.locking import LockedFoundation
+    from channel_tools.plan.run_exports import RunExportsSource
 
 _KIND_LABELS: Mapping[FoundationKind, str] = {
     "registry": "the registry foundation",
@@ -47,23 +50,27 @@ class Foundation:
 
     label: str
     sources: tuple[Channel | SparseRepoData, ...]
-    run_exports: Mapping[str, RunExports]
-    """The run_exports by ``subdir/file name``."""
+    run_exports: RunExportsSource
+    client: Client | None = None
+    """What reads an address, with the credentials that were given in it."""
     shares_channel: bool = False
     """Whether its packages are in the same channel as those built here, so that neither has priority."""
     optional: frozenset[str] = frozenset()
     """Packages that it makes only on request."""
     requirements: Mapping[str, frozenset[str]] | None = None
     """The names that packages of each name require, in any version; None if that is not known."""
+    locked: LockedFoundation | None = None
+    """The tree's view of it; None for a foundation that the tree itself makes."""
 
     def reach(
         self, names: Iterable[str], also: Callable[[str], frozenset[str]] = lambda _name: frozenset()
     ) -> frozenset[str] | None:
-        """All names that a solve for ``names`` can look up; None if that is not known.
+        """All names that a solve for ``names`` can look up, in the lock if there is one; None if that is not known.
 
         ``also`` returns the names that packages from elsewhere require.
         """
-        if self.requirements is None:
+        requirements = self.requirements if self.locked is None else self.locked.requirements
+        if requirements is None:
             return None
         found: set[str] = set()
         waiting = list(names)
@@ -71,23 +78,33 @@ class Foundation:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                waiting += self.requirements.get(name, frozenset()) - found
+                waiting += requirements.get(name, frozenset()) - found
                 waiting += also(name)
         return frozenset(found)
 
 
 def open_foundation(
-    location: Path | str, *, kind: FoundationKind, platform: str, optional: frozenset[str] = frozenset()
+    location: Path | str,
+    *,
+    kind: FoundationKind,
+    platform: str,
+    optional: frozenset[str] = frozenset(),
+    environ: Mapping[str, str] | None = None,
 ) -> Foundation:
     """The foundation in a channel folder or at a channel address, for packages of ``platform`` and noarch.
 
     Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name.
-    Raises FoundationError if a folder has no index for the platform or one that cannot be read.
+    ``environ`` has the proxies and stored credentials for reading run_exports from an address. Raises FoundationError
+    if a folder has no index for the platform or one that cannot be read.
     """
     label = _KIND_LABELS[kind]
     folder = _folder_of(location)
     if folder is None:
-        return Foundation(label=label, sources=(Channel(str(location)),), run_exports={})
+        given = channel_address(str(location))
+        (plain,), client = make_client([given])
+        return Foundation(
+            label=label, sources=(Channel(plain),), run_exports=RemoteRunExports(given, environ or {}), client=client
+        )
     subdirs = [subdir for subdir in (platform, "noarch") if (folder / subdir / "repodata.json").is_file()]
     if platform not in subdirs:
         message = f"{folder / platform / 'repodata.json'}: {label} has no index for {platform}"
@@ -97,7 +114,7 @@ def open_foundation(
     return Foundation(
         label=label,
         sources=sources,
-        run_exports=_read_run_exports(folder, subdirs),
+        run_exports=FolderRunExports(folder),
         shares_channel=kind == "registry",
         optional=optional,
         # conda-forge's index is far too long to read for this
@@ -134,25 +151,3 @@ def _read_requirements(folder: Path, subdirs: list[str]) -> dict[str, frozenset[
             message = f"{folder / subdir / 'repodata.json'}: the index cannot be read: {err!r}"
             raise FoundationError(message, hint="index the channel again") from None
     return requirements
-
-
-def _read_run_exports(folder: Path, subdirs: list[str]) -> dict[str, RunExports]:
-    found: dict[str, RunExports] = {}
-    for subdir in subdirs:
-        path = folder / subdir / "run_exports.json"
-        if not path.is_file():
-            continue
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            entries = {**content.get("packages", {}), **content.get("packages.conda", {})}
-            found |= {f"{subdir}/{name}": read_run_exports(entry["run_exports"]) for name, entry in entries.items()}
-        except (ValueError, KeyError, AttributeError, TypeError) as err:
-            message = f"{path}: not a valid run_exports.json (CEP 12): {err}"
-            raise FoundationError(message, hint="index the channel again") from None
-    return found
-
-
-def read_run_exports(value: Mapping[str, list[str]]) -> RunExports:
-    """The kinds of run_exports that add requirements; those that constrain add none."""
-    kinds = {kind: tuple(value.get(kind) or ()) for kind in ("weak", "strong", "noarch")}
-    return RunExports(**kinds)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.matrix.model import Pin, RenderedPackage
+    from channel_tools.plan.lock import FoundationLock
 
 SCHEMA_VERSION = 1
 Status = Literal["build", "skip"]
@@ -66,6 +67,8 @@ class PlannedPackage:
     """Hashes or short texts by ``kind:name``; the digest covers these, and ``reasons`` compare them."""
     files: tuple[BuildFile, ...]
     own_pins: tuple[OwnPin, ...]
+    foundation: tuple[str, ...]
+    """The foundation's packages in any environment of the build or of its tests, as ``subdir/file name``."""
     sibling_specs: Mapping[Pin, str]
     """MatchSpecs for ``pin_subpackage`` of other outputs of the recipe."""
     waits_for: tuple[str, ...]
@@ -121,6 +124,10 @@ class Plan:
     unsatisfiable: tuple[UnsatisfiablePackage, ...]
     choices: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
     """The values of variant keys that the tree has, by recipe folder: they tell a new variant from a changed one."""
+    lock: FoundationLock | None = None
+    """The foundation lock with what the plan added to it; None for a foundation without one."""
+    locks: tuple[str, ...] = ()
+    """The requirements that the tree's lock had nothing for yet."""
 
     @property
     def to_build(self) -> tuple[PlannedPackage, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rattler import GenericVirtualPackage, Subdir, VirtualPackage
 
 from channel_tools.conda.metadata import UNDATED_S
-from channel_tools.plan.environments import EnvironmentSolver, OwnPackage, OwnRecords, SolveCache, UnsatisfiableError
+from channel_tools.plan.environments import EnvironmentSolver, SolveCache, UnsatisfiableError
 from channel_tools.plan.inputs import (
     TreeFiles,
     digest_of,
@@ -27,6 +27,7 @@ from channel_tools.plan.inputs import (
     recipe_inputs,
 )
 from channel_tools.plan.model import Plan, PlannedPackage, UnsatisfiablePackage
+from channel_tools.plan.own import OwnPackage, OwnRecords
 from channel_tools.plan.resolve import own_run_exports, resolve_environments, resolve_pin
 from channel_tools.system.errors import ConfigError, UsageError
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.package import PackageKey
     from channel_tools.matrix.model import RenderedPackage, Requirement
+    from channel_tools.plan.environments import Resolved
     from channel_tools.plan.foundation import Foundation
     from channel_tools.plan.model import BuildFile, PublishedPackage
     from channel_tools.plan.resolve import ResolvedEnvironments
@@ -96,8 +98,12 @@ def make_plan(
         return await _StackPlanner(files=files, solver=solver, results={}).plan(packages)
 
     async def plan_stacks() -> None:
-        # in parallel, since the solver has its own threads; of several errors, the first stack's is raised
-        results = await asyncio.gather(*map(plan_stack, stacks.values()), return_exceptions=True)
+        results: list[_PlannedStack | BaseException]
+        if foundation.locked is None:
+            # in parallel, since the solver has its own threads; of several errors, the first stack's is raised
+            results = await asyncio.gather(*map(plan_stack, stacks.values()), return_exceptions=True)
+        else:  # what one adds to the lock, the next takes from it: their order must not vary
+            results = [await plan_stack(packages) for packages in stacks.values()]
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -109,7 +115,14 @@ def make_plan(
 
     # py-rattler is asynchronous; this is the one place of the stage where its coroutines are run
     asyncio.run(plan_stacks())
-    plan = Plan(packages=tuple(planned.values()), unsatisfiable=tuple(unsatisfiable.values()), choices=choices or {})
+    locked = foundation.locked
+    plan = Plan(
+        packages=tuple(planned.values()),
+        unsatisfiable=tuple(unsatisfiable.values()),
+        choices=choices or {},
+        lock=None if locked is None else locked.result(),
+        locks=() if locked is None else tuple(locked.added),
+    )
     return judge_again(plan, published, force=force)
 
 
@@ -160,7 +173,7 @@ class _StackPlanner:
         own = _own_package(rendered, digest, environments)
         self.solver.own.add(own)
         try:
-            waits_for = await self._waits_for(rendered, own, environments)
+            found = await self._all_environments(rendered, own, environments)
         except UnsatisfiableError:
             self.solver.own.remove(own)
             raise
@@ -172,26 +185,26 @@ class _StackPlanner:
             inputs=inputs,
             files=files,
             own_pins=environments.own_pins,
+            foundation=tuple(sorted({f"{item.subdir}/{item.file_name}" for item in found if item.digest is None})),
             sibling_specs={
                 pin: resolve_pin(pin, item.version, item.build_string) for pin, item in environments.siblings.items()
             },
-            waits_for=waits_for,
+            waits_for=tuple(sorted({item.file_name for item in found if item.digest is not None} - {own.file_name})),
             status="skip",
             reasons=(),
         )
         self.results[own.file_name] = (planned, own)
 
-    async def _waits_for(
+    async def _all_environments(
         self, rendered: RenderedPackage, own: OwnPackage, environments: ResolvedEnvironments
-    ) -> tuple[str, ...]:
-        """Own packages in any environment of the build or of its tests; solves those of the tests."""
+    ) -> list[Resolved]:
+        """The packages in any environment of the build or of its tests; solves those of the tests."""
         itself = f"{own.name} =={own.version} {own.build_string}"
         found = [*environments.build, *environments.host, *await self.solver.solve([itself], beneath=own.depends)]
         for test in rendered.tests:
             found += await self.solver.solve(_plain(test.build))
             found += await self.solver.solve([itself, *_plain(test.run)]) if test.run else []
-        names = {record.file_name for record in found if record.digest is not None}
-        return tuple(sorted(names - {own.file_name}))
+        return found
 
     def _find_sibling(self, rendered: RenderedPackage, name: str) -> OwnPackage | None:
         """The planned output ``name`` of the same recipe: the exact build, or the one with the same variant."""

@@ -190,6 +190,7 @@ def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
         kind=kind,
         platform=current_platform(),
         optional=table_summary().optional if kind == "registry" else frozenset(),
+        environ=settings.environ,
     )
     plan = make_plan(
         expansion.packages,

@@ -7,16 +7,12 @@ every other failure of the build is a failure of the tests.
 
 from __future__ import annotations
 
-import functools
-import http
-import http.server
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +20,7 @@ import pytest
 from filelock import FileLock
 
 from channel_tools.system.settings import Settings, make_settings
+from tests.support.folder_server import serve_folder
 from tests.support.programs import in_namespaces, program
 
 if TYPE_CHECKING:
@@ -138,31 +135,6 @@ def stack_channel(own_settings: Settings) -> Path:
     return own_settings.channel
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    """A static server that answers revalidation as nginx does: rattler refuses a 304 that names no validator."""
-
-    def send_response(self, code: int, message: str | None = None) -> None:
-        super().send_response(code, message)
-        if code == http.HTTPStatus.NOT_MODIFIED:
-            self.send_header("Last-Modified", self.headers["If-Modified-Since"])
-
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  (the name that http.server gives it)
-        del format, arguments
-
-
 @pytest.fixture(scope="session")
 def served() -> Served:
-    @contextmanager
-    def serve(folder: Path) -> Iterator[str]:
-        handler = functools.partial(_Handler, directory=str(folder))
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
-
-    return serve
+    return serve_folder

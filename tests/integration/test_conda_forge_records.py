@@ -11,6 +11,7 @@ import pytest
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.plan import PlanRequest, plan_request
 from tests.support.conda_forge import conda_forge_folder
+from tests.support.folder_server import serve_folder
 
 if TYPE_CHECKING:
     from channel_tools.plan import Plan
@@ -37,3 +38,13 @@ def test_every_stack_is_planned(tmp_path: Path) -> None:
     plan = plan_over(conda_forge_folder() / "channel", _settings(tmp_path))
     assert {package.name for package in plan.packages} >= _SERVED
     assert {package.reasons for package in plan.packages} == {("new",)}
+
+
+def test_a_folder_and_an_address_give_one_plan(tmp_path: Path) -> None:
+    channel, settings = conda_forge_folder() / "channel", _settings(tmp_path)
+    with serve_folder(channel) as address:
+        assert _content(plan_over(address, settings)) == _content(plan_over(channel, settings))
+
+
+def _content(plan: Plan) -> dict[str, dict[str, str]]:
+    return {package.file_name: dict(package.inputs) for package in plan.packages}

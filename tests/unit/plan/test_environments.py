@@ -12,12 +12,11 @@ from channel_tools.conda.package import RunExports
 from channel_tools.plan import open_foundation
 from channel_tools.plan.environments import (
     EnvironmentSolver,
-    OwnPackage,
-    OwnRecords,
     SolveCache,
     UnsatisfiableError,
     _Solved,
 )
+from channel_tools.plan.own import OwnPackage, OwnRecords
 from channel_tools.system.errors import NetworkError
 from tests.unit.matrix.toytree import PLATFORM, Record, write_foundation
 from tests.unit.plan.conftest import VIRTUAL_PACKAGES

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Solving in a foundation lock: what plans take from it, what they find missing and add, and what an update moves.
+
+An environment that the lock has is solved with its records alone, so what the lock gains for other environments does
+not change it. One that the lock has not is solved with all locked records, and if that has no solution, with the
+foundation, which then prefers the locked ones.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from channel_tools.conda.specs import read_spec, spec_name, texts_of
+from channel_tools.plan.lock import FoundationLock
+from channel_tools.plan.own import OWN_CHANNEL, memory_index
+from channel_tools.plan.run_exports import read_run_exports
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from rattler import RepoDataRecord, SparseRepoData
+
+    from channel_tools.conda.package import RunExports
+    from channel_tools.plan.own import OwnRecords
+
+_CHANNEL = "file:///foundation-lock"
+_OF_PLACE = ("fn", "url", "channel")
+"""What a record says of where it is, which differs between mirrors."""
+
+
+class LockedFoundation:
+    """A lock while plans are made with it; ``moved`` are the names that an update moves, None for all of them."""
+
+    def __init__(self, lock: FoundationLock, *, moved: Collection[str] | None = ()) -> None:
+        self._before = lock
+        self._moved = moved
+        self._records: dict[str, Mapping[str, Any]] = dict(lock.records)
+        self._environments = {text: list(found) for text, found in lock.environments.items() if not self._moves(found)}
+        self._unserved = dict(lock.unserved) if moved is not None and not moved else {}
+        self._requirements: dict[str, frozenset[str]] = {}
+        self._used: set[tuple[str, int]] = set()
+        self._told: set[str] = set()
+        self.added: dict[str, None] = {}
+        """The requirements that the lock had no environment for, in order."""
+        for record in self._records.values():
+            self._know(record)
+
+    def _moves(self, found: Iterable[Sequence[str]]) -> bool:
+        """Whether the update moves something in these environments."""
+        if self._moved is None:
+            return True
+        return any(self._records[key]["name"] in self._moved for keys in found for key in keys)
+
+    @property
+    def requirements(self) -> Mapping[str, frozenset[str]]:
+        """The names that locked packages of each name require."""
+        return self._requirements
+
+    def has(self, record: RepoDataRecord) -> bool:
+        """Whether a solved record is the lock's."""
+        return record.url.startswith(f"{_CHANNEL}/")
+
+    def run_exports(self, record: RepoDataRecord) -> RunExports:
+        """The run_exports of a locked record."""
+        return read_run_exports(self._records[f"{record.subdir}/{record.file_name}"].get("run_exports") or {})
+
+    def views(self, text: str) -> Iterator[tuple[int | None, list[SparseRepoData]]]:
+        """The indexes to solve these requirements with, in order, each with its place in the lock."""
+        for place, keys in enumerate(self._environments.get(text, ())):
+            yield place, self._indexes(keys)
+        if not self._is_moving(text):
+            yield None, self._indexes(self._records)
+
+    def _is_moving(self, text: str) -> bool:
+        """Whether these requirements are solved with the foundation, since the update moves what they have."""
+        return self._moved is None or self._moves(self._before.environments.get(text, ()))
+
+    def _indexes(self, keys: Iterable[str]) -> list[SparseRepoData]:
+        subdirs: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for key in keys:
+            subdir, _, name = key.partition("/")
+            subdirs.setdefault(subdir, {})[name] = self._records[key]
+        return [memory_index(_CHANNEL, subdir, records) for subdir, records in sorted(subdirs.items())]
+
+    def preferred(self, text: str) -> list[RepoDataRecord]:
+        """The locked records that a solve with the foundation prefers: all but those that the update moves."""
+        if self._moved is None:
+            return []
+        here = self._before.environments.get(text)
+        keys = [key for key in (here[0] if here else self._records) if self._records[key]["name"] not in self._moved]
+        newest = {str(self._records[key]["name"]): key for key in sorted(keys, key=self._date)}
+        return [record for index in self._indexes(newest.values()) for record in index.load_all_records()]
+
+    def _date(self, key: str) -> int:
+        return int(self._records[key].get("timestamp") or 0)
+
+    def unserved(self, text: str) -> str | None:
+        """Why the foundation could not satisfy these requirements, if that was found before."""
+        reason = self._unserved.get(text)
+        if reason is not None:
+            self._told.add(text)
+        return reason
+
+    def take(self, text: str, place: int | None, records: Sequence[RepoDataRecord]) -> None:
+        """Note what these requirements came to in the lock; without a ``place``, that becomes a new environment."""
+        if place is None:
+            self._add(text, sorted(f"{record.subdir}/{record.file_name}" for record in records if self.has(record)))
+        else:
+            self._used.add((text, place))
+
+    def fill(self, text: str, records: Iterable[tuple[RepoDataRecord, RunExports | None]]) -> None:
+        """Add what these requirements came to in the foundation, with the run_exports of each package."""
+        keys = []
+        for record, exports in records:
+            if record.url.startswith(OWN_CHANNEL):
+                continue
+            key = f"{record.subdir}/{record.file_name}"
+            keys.append(key)
+            if not self.has(record):
+                self._records[key] = _plain(record, exports)
+                self._know(self._records[key])
+        self._add(text, sorted(keys))
+
+    def _add(self, text: str, keys: Sequence[str]) -> None:
+        found = self._environments.setdefault(text, [])
+        found.append(tuple(keys))
+        self._used.add((text, len(found) - 1))
+        self.added[text] = None
+
+    def refuse(self, text: str, reason: str) -> None:
+        """Note that the foundation cannot satisfy these requirements."""
+        self._unserved[text] = reason
+        self._told.add(text)
+        self.added[text] = None
+
+    def _know(self, record: Mapping[str, Any]) -> None:
+        names = frozenset(spec_name(spec) for spec in texts_of(record, "depends"))
+        self._requirements[record["name"]] = self._requirements.get(record["name"], frozenset()) | names
+
+    def result(self, *, only_used: bool = False) -> FoundationLock:
+        """The lock as it is now; ``only_used``: without the environments that no plan with it has asked for."""
+        environments = {
+            text: tuple(keys for place, keys in enumerate(found) if not only_used or (text, place) in self._used)
+            for text, found in sorted(self._environments.items())
+        }
+        environments = {text: found for text, found in environments.items() if found}
+        named = {key for found in environments.values() for keys in found for key in keys}
+        unserved = {text: why for text, why in self._unserved.items() if not only_used or text in self._told}
+        return FoundationLock(
+            records={key: self._records[key] for key in sorted(named)},
+            environments=environments,
+            unserved=dict(sorted(unserved.items())),
+        )
+
+
+def text_of(specs: Iterable[str], own: OwnRecords) -> str:
+    """Requirements as the lock names them; the build of a package of ours, which has its digest, is left out."""
+    texts = []
+    for spec in specs:
+        parsed = read_spec(spec)
+        name = spec_name(spec)
+        is_own = parsed.build is not None and bool(own.records(name))
+        texts.append(f"{name} {parsed.version}" if is_own else spec)
+    return "; ".join(sorted(set(texts)))
+
+
+def _plain(record: RepoDataRecord, exports: RunExports | None) -> dict[str, Any]:
+    """A record as repodata has it, with its run_exports."""
+    found: dict[str, Any] = json.loads(record.to_json())
+    found = {key: value for key, value in found.items() if key not in _OF_PLACE and key != "run_exports"}
+    kinds = {} if exports is None else {kind: list(getattr(exports, kind)) for kind in ("weak", "strong", "noarch")}
+    if given := {kind: specs for kind, specs in kinds.items() if specs}:
+        found["run_exports"] = given
+    return found

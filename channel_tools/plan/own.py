@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Packages that exist in a plan alone, own ones not yet built or locked ones, as repodata in memory for the solver."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rattler import Channel, PackageRecord, RepoDataRecord, SparseRepoData
+from rattler.package import BuildString
+
+from channel_tools.conda.metadata import UNDATED_S
+from channel_tools.conda.specs import spec_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rattler import PackageName, Subdir
+
+    from channel_tools.conda.package import RunExports
+
+OWN_CHANNEL = "file:///own-packages-being-planned"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnPackage:
+    """An own package whose name and requirements are known, whether built or not."""
+
+    name: str
+    version: str
+    build_string: str
+    build_number: int
+    subdir: str
+    depends: tuple[str, ...]
+    digest: str
+    run_exports: RunExports
+    date_s: int = UNDATED_S
+    track_features: tuple[str, ...] = ()
+    """If not empty, solvers prefer any other build of the name."""
+
+    @property
+    def file_name(self) -> str:
+        """The package file inside its subdir."""
+        return f"{self.name}-{self.version}-{self.build_string}.conda"
+
+
+class OwnRecords:
+    """Repodata of own packages in memory, filled while planning proceeds from the leaves upward (RepoDataSource)."""
+
+    def __init__(self) -> None:
+        self.packages: dict[str, OwnPackage] = {}
+        self.unsatisfiable: dict[str, str] = {}
+        """The reasons why own packages have no record, by name."""
+        self._by_name: dict[str, list[OwnPackage]] = {}
+
+    def add(self, package: OwnPackage) -> None:
+        """Make ``package`` visible to later solves."""
+        self._by_name.setdefault(package.name, []).append(package)
+        self.packages[package.file_name] = package
+
+    def remove(self, package: OwnPackage) -> None:
+        """Remove a package that turned out to be unsatisfiable."""
+        del self.packages[package.file_name]
+        self._by_name[package.name].remove(package)
+
+    def requirements(self, name: str) -> frozenset[str]:
+        """The names that packages called ``name`` require."""
+        if name not in self._by_name:  # most are not
+            return frozenset()
+        return frozenset(spec_name(item) for package in self._by_name[name] for item in package.depends)
+
+    def among(self, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
+        """The files of packages with these names, by name, in the order in which they were added."""
+        return {
+            name: tuple(package.file_name for package in found)
+            for name, found in self._by_name.items()
+            if found and name in names
+        }
+
+    async def fetch_package_records(self, platform: Subdir, name: PackageName) -> list[RepoDataRecord]:
+        """The records of a name, as the gateway requests them."""
+        return [record for record in self.records(name.normalized) if record.subdir == str(platform)]
+
+    def package_names(self, platform: Subdir) -> list[str]:
+        """The names in this source for a platform."""
+        wanted = str(platform)
+        return sorted(name for name, found in self._by_name.items() if any(item.subdir == wanted for item in found))
+
+    def records(self, name: str) -> list[RepoDataRecord]:
+        """The records of a name."""
+        return [_record(package) for package in self._by_name.get(name, [])]
+
+
+def _record(package: OwnPackage) -> RepoDataRecord:
+    record = PackageRecord(
+        name=package.name,
+        version=package.version,
+        build=BuildString(package.build_string),
+        build_number=package.build_number,
+        subdir=package.subdir,
+        noarch="generic" if package.subdir == "noarch" else None,
+        depends=list(package.depends),
+    )
+    record.track_features = list(package.track_features)
+    url = f"{OWN_CHANNEL}/{package.subdir}/{package.file_name}"
+    return RepoDataRecord(record, package.file_name, url, OWN_CHANNEL)
+
+
+def repodata_of(package: OwnPackage) -> dict[str, object]:
+    """The package as an entry of repodata.json."""
+    return {
+        "name": package.name,
+        "version": package.version,
+        "build": package.build_string,
+        "build_number": package.build_number,
+        "subdir": package.subdir,
+        **({"noarch": "generic"} if package.subdir == "noarch" else {}),
+        "depends": list(package.depends),
+        **({"track_features": " ".join(package.track_features)} if package.track_features else {}),
+    }
+
+
+def index_of(packages: Sequence[OwnPackage]) -> list[SparseRepoData]:
+    """Own packages as repodata that the solver reads without calling Python for each name, one index per subdir."""
+    subdirs: dict[str, dict[str, Mapping[str, object]]] = {}
+    for package in packages:
+        subdirs.setdefault(package.subdir, {})[package.file_name] = repodata_of(package)
+    return [memory_index(OWN_CHANNEL, subdir, records) for subdir, records in subdirs.items()]
+
+
+def memory_index(channel: str, subdir: str, records: Mapping[str, Mapping[str, object]]) -> SparseRepoData:
+    """An index of a subdir of ``channel`` with these records by file name, without a file on disk."""
+    old = {name: record for name, record in records.items() if not name.endswith(".conda")}
+    conda = {name: record for name, record in records.items() if name not in old}
+    content = json.dumps({"info": {"subdir": subdir}, "packages": old, "packages.conda": conda})
+    with os.fdopen(os.memfd_create("repodata.json"), "w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        # the solver maps the file, so the descriptor may be closed
+        return SparseRepoData(Channel(channel), subdir, f"/proc/self/fd/{file.fileno()}")

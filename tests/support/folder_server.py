@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A folder served over HTTP on loopback, as static hosting does it."""
+
+from __future__ import annotations
+
+import functools
+import http
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """A static server that answers revalidation as nginx does: rattler refuses a 304 that names no validator."""
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        super().send_response(code, message)
+        if code == http.HTTPStatus.NOT_MODIFIED:
+            self.send_header("Last-Modified", self.headers["If-Modified-Since"])
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  (the name that http.server gives it)
+        del format, arguments
+
+
+@contextmanager
+def serve_folder(folder: Path) -> Iterator[str]:
+    """The address of the folder while the block runs."""
+    handler = functools.partial(_Handler, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
