@@ -71,8 +71,10 @@ class ForkedProcess:
         return self._status
 
     def close(self) -> None:
-        """Give the process id back; for the end, when no process of the group is left."""
-        self._link.close()
+        """Give the process id back: the server, unless it has ended, collects the process before this returns."""
+        with self._link, contextlib.suppress(OSError):  # the server has ended
+            self._link.shutdown(socket.SHUT_WR)
+            self._link.recv(1)
 
 
 class ForkServer:
@@ -189,8 +191,8 @@ def serve_forks(run: Callable[[str, int], int]) -> NoReturn:
                     _report_end(child)
                     running[child.link] = child
                 else:
-                    os.close(child.link)
                     os.waitpid(child.pid, 0)
+                    os.close(child.link)
 
 
 def _fork(run: Callable[[str, int], int], message: bytes, link: int, output: int) -> _Forked:

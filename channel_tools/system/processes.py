@@ -273,11 +273,11 @@ def end_process_group(*processes: subprocess.Popen[bytes] | GroupLeader, grace_s
             process.wait(timeout=grace_s)
         _signal_group(process, signal.SIGKILL)
         process.wait()
-        _await_end_of_group(process.pid)
         if isinstance(process, subprocess.Popen):
             _close_streams(process)
         else:
             process.close()
+        _await_end_of_group(process.pid)
 
 
 def _close_streams(process: subprocess.Popen[bytes]) -> None:
