@@ -19,10 +19,14 @@ _Lock = Annotated[
     Path | None,
     typer.Option(
         "--lock",
-        help="Install exactly the packages of this conda-lock.yml, explicit list or pixi.lock; --channel then replaces "
-        "its channels.",
+        help="Install exactly the packages of this conda-lock.yml, explicit list or pixi.lock, or what the specs of "
+        "this environment.yml are solved to; --channel then replaces its channels.",
         show_default=False,
     ),
+]
+_Platform = Annotated[
+    str | None,
+    typer.Option("--platform", help="The platform of the lock, by a pixi.lock's own name.", show_default="this one's"),
 ]
 
 
@@ -41,6 +45,9 @@ def create(
     python: options.Python = None,
     pytorch: options.Pytorch = None,
     lock: _Lock = None,
+    platform: _Platform = None,
+    categories: options.Categories = None,
+    environment: options.LockEnvironment = None,
     channels: options.Channels = None,
     virtual_packages: options.VirtualPackages = None,
     require_attestation: Annotated[
@@ -59,6 +66,9 @@ def create(
     if specs and (chosen or lock is not None):
         message = "MatchSpecs with --variant, --python, --pytorch or --lock: only one of these says what to install"
         raise UsageError(message, hint="name Python and PyTorch among the MatchSpecs: 'python 3.13.*'")
+    if platform is not None and lock is None:
+        raise UsageError("--platform without --lock: a stack is installed for this machine", hint="leave it out")
+    choice = options.lock_choice([platform] if platform else [], categories, environment, given=lock is not None)
     given, virtual = tuple(channels or ()), tuple(virtual_packages or ())
     if trusted.names_someone and not require_attestation:
         raise UsageError("trust options without --require-attestation: nothing would be checked", hint="give both")
@@ -93,6 +103,7 @@ def create(
                 progress=progress,
                 virtual_packages=virtual,
                 trust=trust,
+                choice=choice,
             )
     if as_json:
         packages = [asdict(record) for record in result.records]

@@ -13,11 +13,15 @@ from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, write_result
 
 if TYPE_CHECKING:
+    from channel_tools.pins.choice import LockChoice
     from channel_tools.provenance.components import Inventory
 
 _Target = Annotated[
     Path | None,
-    typer.Argument(help="A .conda file, or a lock (conda-lock.yml, explicit list, pixi.lock).", show_default="a stack"),
+    typer.Argument(
+        help="A .conda file, a lock (conda-lock.yml, explicit list, pixi.lock) or an environment.yml.",
+        show_default="a stack",
+    ),
 ]
 _Platform = Annotated[
     str | None,
@@ -41,6 +45,8 @@ def sbom(
     stack: options.Stack = None,
     channels: _Folders = None,
     platform: _Platform = None,
+    categories: options.Categories = None,
+    environment: options.LockEnvironment = None,
     kind: Annotated[
         Literal["cyclonedx", "spdx"], typer.Option("--format", help="CycloneDX 1.6 or SPDX 2.3, as JSON.")
     ] = "cyclonedx",
@@ -55,7 +61,14 @@ def sbom(
 
     from channel_tools.workflow.inventory import make_document
 
-    inventory = _inventory(target, stack, channels, platform, root, output)
+    inventory = _inventory(
+        target,
+        stack,
+        channels,
+        options.lock_choice([platform] if platform else [], categories, environment, given=target is not None),
+        root,
+        output,
+    )
     write_result(make_document(inventory, kind, made=datetime.now(UTC)), file)
     if file is not None:
         print_note(f"{file}: {inventory.title}, {len(inventory.components)} packages")
@@ -68,6 +81,8 @@ def licenses(
     stack: options.Stack = None,
     channels: _Folders = None,
     platform: _Platform = None,
+    categories: options.Categories = None,
+    environment: options.LockEnvironment = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
@@ -75,7 +90,14 @@ def licenses(
     """List the licences of a stack's packages, and which packages may be redistributed."""
     from channel_tools.provenance.licenses import license_row
 
-    inventory = _inventory(target, stack, channels, platform, root, output)
+    inventory = _inventory(
+        target,
+        stack,
+        channels,
+        options.lock_choice([platform] if platform else [], categories, environment, given=target is not None),
+        root,
+        output,
+    )
     rows = [license_row(component) for component in inventory.components]
     if as_json:
         print_json({"schema": 1, "name": inventory.title, "packages": [asdict(row) for row in rows]})
@@ -91,7 +113,7 @@ def _inventory(
     target: Path | None,
     stack: str | None,
     channels: list[str] | None,
-    platform: str | None,
+    choice: LockChoice,
     root: Path | None,
     output: Path | None,
 ) -> Inventory:
@@ -101,4 +123,12 @@ def _inventory(
     if target is not None and stack is not None:
         raise UsageError("a path and --variant together: only one can be listed", hint="give one of the two")
     settings = options.settings_if_any(root, output)
-    return take_inventory(settings, target, stack=stack, channels=tuple(channels or ()), platform=platform)
+    return take_inventory(
+        settings,
+        target,
+        stack=stack,
+        channels=tuple(channels or ()),
+        choice=choice,
+        package_cache=options.package_cache(),
+        note=print_note,
+    )

@@ -65,7 +65,9 @@ class BundleOptions:
     pytorch: options.Pytorch = None
     platforms: Annotated[
         list[str] | None,
-        typer.Option("--platform", help="For this platform; may be repeated.", show_default="this machine's"),
+        typer.Option(
+            "--platform", help="For this platform; may be repeated.", show_default="this machine's, or the lock's"
+        ),
     ] = None
     channels: Annotated[
         list[str] | None,
@@ -82,10 +84,13 @@ class BundleOptions:
         typer.Option(
             "--lock",
             metavar="FILE",
-            help="Mirror the packages of this lock (conda-lock.yml, an explicit list, pixi.lock); may be repeated.",
+            help="Mirror the packages of this lock (conda-lock.yml, an explicit list, pixi.lock) or environment.yml, "
+            "which is solved; may be repeated.",
             show_default="locked now",
         ),
     ] = None
+    categories: options.Categories = None
+    environment: options.LockEnvironment = None
     with_sources: Annotated[
         bool,
         typer.Option(
@@ -128,13 +133,14 @@ class BundleOptions:
             raise UsageError(
                 message, hint="make a lock for them first: channel_tools pins --python 3.N --pytorch N.N -o FOLDER"
             )
+        choice = options.lock_choice(self.platforms, self.categories, self.environment, given=bool(self.locks))
         return MirrorRequest(
             destination=to,
             keys=mirror_keys.keys_folder(self.keys),
             stacks=tuple(self.stacks or ()),
             python=self.python,
             pytorch=self.pytorch,
-            platforms=tuple(self.platforms or ()),
+            choice=choice,
             channels=tuple(self.channels or ()),
             virtual_packages=tuple(self.virtual_packages or ()),
             locks=tuple(self.locks or ()),

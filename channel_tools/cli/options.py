@@ -21,6 +21,7 @@ from channel_tools.system.settings import ROOT_VARIABLE, Settings, find_cache, m
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from channel_tools.pins.choice import LockChoice
     from channel_tools.provenance.trust import Trust
     from channel_tools.workflow.plan import PlanRequest
 
@@ -96,6 +97,18 @@ Channels = Annotated[
         help="Install from this address or folder; may be repeated.",
         show_default="the local channel",
     ),
+]
+Categories = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--category",
+        help="Also the packages of this category of a conda-lock.yml; may be repeated.",
+        show_default="main alone",
+    ),
+]
+LockEnvironment = Annotated[
+    str | None,
+    typer.Option("--environment", help="The environment of a pixi.lock.", show_default="default"),
 ]
 VirtualPackages = Annotated[
     list[str] | None,
@@ -278,6 +291,18 @@ def settings_if_any(root: Path | None, output: Path | None) -> Settings | None:
         if root is not None or output is not None or ROOT_VARIABLE in os.environ:
             raise
         return None
+
+
+def lock_choice(
+    platforms: list[str] | None, categories: list[str] | None, environment: str | None, *, given: bool
+) -> LockChoice:
+    """The part of a lock that options choose. Raises UsageError for such options if no lock is ``given``."""
+    from channel_tools.pins.choice import LockChoice
+
+    if not given and (categories or environment is not None):
+        message = "--category or --environment without a lock: nothing to choose from"
+        raise UsageError(message, hint="give a lock, or leave the option out")
+    return LockChoice(platforms=tuple(platforms or ()), categories=tuple(categories or ()), environment=environment)
 
 
 def package_cache() -> Path:

@@ -2,7 +2,8 @@
 """conda-lock.yml (CEP 37): the lock from which the other formats and every update are made.
 
 The content hash covers the locked packages of a platform, so a file of ours that was truncated or edited is detected
-before anything is installed. Files of other tools are read as far as possible.
+before anything is installed. Of files of other tools the entries of the chosen platforms and categories are read whole,
+or refused with the line; the others concern nobody.
 
 The format has no fields for specs, virtual packages, sizes or constraints. They are kept in its ``custom_metadata`` as
 lines of text under our own keys, one JSON record per package, so that a change of one package changes one line.
@@ -12,14 +13,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.package import split_file_name
 from channel_tools.conda.specs import condition_of, spec_name
-from channel_tools.pins.explicit import package_of_address
+from channel_tools.pins.choice import (
+    EVERYTHING,
+    SHA256,
+    LockChoice,
+    LockEntry,
+    check_credentials,
+    checked_packages,
+    choose_platforms,
+    ignore,
+    named_packages,
+    package_of_address,
+    pip_error,
+    refuse_options,
+)
 from channel_tools.pins.lock import (
     WRITE_AGAIN,
     Lock,
@@ -27,14 +43,15 @@ from channel_tools.pins.lock import (
     NoArch,
     PlatformLock,
 )
-from channel_tools.system.errors import ConfigError, IntegrityError
+from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
 from channel_tools.system.yamlfile import DUMPER, parse_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.system.yamlfile import YamlDocument
+    from channel_tools.pins.choice import Note
+    from channel_tools.system.yamlfile import KeyPath, YamlDocument
 
 _SOURCES = ["variants/stacks.yaml"]
 _HEADER = """\
@@ -42,6 +59,8 @@ _HEADER = """\
 # Install it with: channel_tools env create --lock FILE PREFIX, or conda-lock install
 """
 
+MAIN = "main"
+"""The category that is always installed."""
 OWN_SCHEMA = "1"
 SCHEMA_KEY = "channel_tools_schema"
 STACK_KEY = "channel_tools_stack"
@@ -50,8 +69,6 @@ VIRTUAL_KEY = "channel_tools_virtual_packages"
 RECORDS_KEY = "channel_tools_records"
 
 _Text = Annotated[str, Field(min_length=1)]
-_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class _Model(BaseModel):
@@ -80,14 +97,25 @@ class Metadata(_Model):
 
 
 class Hashes(_Model):
-    """The hashes of the package file."""
+    """The hashes of the package file; conda-lock writes ``null`` or nothing for one that it does not know."""
 
-    md5: _Md5 | None = None
-    sha256: _Sha256 | None = None
+    md5: str | None = None
+    sha256: str | None = None
+
+
+class EntryHead(_Model):
+    """What says whether an entry is for the chosen platform and categories; nothing else of the others is read."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
+
+    name: _Text
+    manager: Literal["conda", "pip"]
+    platform: _Text
+    category: str = "main"
 
 
 class PackageEntry(_Model):
-    """One package for one platform."""
+    """One package for one platform and category. A package of several categories has an entry for each."""
 
     name: _Text
     version: _Text
@@ -99,15 +127,15 @@ class PackageEntry(_Model):
     source: dict[str, str] | None = None
     build: str | None = None
     category: str = "main"
-    optional: bool
+    optional: bool = False
 
 
 class CondaLockFile(_Model):
-    """The whole file."""
+    """The whole file; ``package`` are of EntryHead, and of PackageEntry if they are chosen."""
 
     version: Literal[1] = 1
     metadata: Metadata
-    package: list[PackageEntry]
+    package: list[dict[str, Any]]
 
 
 class OwnRecord(_Model):
@@ -159,38 +187,80 @@ def render_conda_lock(lock: Lock) -> str:
     return _HEADER + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=_NO_LIMIT, allow_unicode=True)
 
 
-def parse_conda_lock(text: str, path: Path) -> Lock:
-    """The lock in the file.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reading:
+    """A file that is being read, with the lines of its entries."""
 
-    Raises ConfigError (file, line) for another shape or schema, duplicate packages or pip packages, and IntegrityError
-    if a file of ours has changed since it was written.
+    document: YamlDocument
+    model: CondaLockFile
+    own: Mapping[str, str]
+
+    def entry(self, index: int) -> PackageEntry:
+        """An entry. Raises ConfigError (file, line) for one that does not follow the format."""
+        return _validated(PackageEntry, self.model.package[index], self.document, ("package", index))
+
+    def line_of(self, index: int) -> int:
+        """The line of an entry."""
+        return self.document.line_of("package", index)
+
+
+def parse_conda_lock(text: str, path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignore) -> Lock:
+    """The chosen part of the lock in the file. ``note`` gets a line on categories that are left out.
+
+    Raises ConfigError (file, line) for another shape or schema, duplicate packages or pip packages among those chosen,
+    UsageError for a platform or category that the file does not have, and IntegrityError if a file of ours has changed
+    since it was written.
     """
+    refuse_options(choice, path, what="a conda-lock.yml", categories=True)
     document = parse_yaml(text, path)
     _check_version(document)
-    try:
-        model = CondaLockFile.model_validate(document.value)
-    except ValidationError as err:
-        first = err.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise document.error(
-            f"{where}: {first['msg']}", *first["loc"], hint=f"not a conda-lock.yml; {WRITE_AGAIN}"
-        ) from None
-    own = model.metadata.custom_metadata or {}
-    records = _own_records(own, document)
-    virtual = _virtual_packages(own)
-    by_platform = _packages(model, records, document)
+    model = _validated(CondaLockFile, document.value, document, ())
+    reading = _Reading(document=document, model=model, own=model.metadata.custom_metadata or {})
+    records = _own_records(reading.own, document)
+    virtual = _virtual_packages(reading.own)
+    platforms = choose_platforms({name: name for name in model.metadata.platforms}, choice, path)
+    chosen = _choose_entries(reading, set(platforms), choice, note)
     lock = Lock(
-        stack=own.get(STACK_KEY, ""),
-        specs=tuple(own.get(SPECS_KEY, "").splitlines()),
-        channels=tuple(channel.url.rstrip("/") for channel in model.metadata.channels),
+        stack=reading.own.get(STACK_KEY, ""),
+        specs=tuple(reading.own.get(SPECS_KEY, "").splitlines()),
+        channels=tuple(_channel(channel, document, index) for index, channel in enumerate(model.metadata.channels)),
         platforms=tuple(
-            PlatformLock(platform=name, virtual_packages=virtual.get(name, ()), packages=tuple(by_platform[name]))
-            for name in sorted(model.metadata.platforms)
+            PlatformLock(
+                platform=name,
+                virtual_packages=virtual.get(name, ()),
+                packages=checked_packages(_packages(reading, chosen[name], records), name, path),
+            )
+            for name in platforms
         ),
     )
-    if SCHEMA_KEY in own:
+    if SCHEMA_KEY in reading.own:
         _check_content(lock, model.metadata, path)
     return lock
+
+
+_AnyModel = TypeVar("_AnyModel", bound=_Model)
+
+
+def _validated(kind: type[_AnyModel], value: object, document: YamlDocument, where: KeyPath) -> _AnyModel:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as err:
+        first = err.errors()[0]
+        place = (*where, *first["loc"])
+        shown = ".".join(str(part) for part in place)
+        raise document.error(f"{shown}: {first['msg']}", *place, hint=f"not a conda-lock.yml; {WRITE_AGAIN}") from None
+
+
+def _channel(channel: ChannelEntry, document: YamlDocument, index: int) -> str:
+    """The address of a channel, without the variables from which conda-lock would take credentials."""
+    address = _without_variables(channel.url).rstrip("/")
+    check_credentials(address, document.path, line=document.line_of("metadata", "channels", index))
+    return address
+
+
+def _without_variables(address: str) -> str:
+    """``address`` without credentials if they are variables (``$TOKEN``), for which --channel gives the values."""
+    return without_credentials(address) if "$" in address else address
 
 
 def _content_hash(platform: PlatformLock) -> str:
@@ -234,7 +304,7 @@ def _entry(package: LockedPackage, platform: str) -> dict[str, object]:
         "dependencies": _dependencies(package.depends),
         "url": package.url,
         "hash": {name: value for name, value in hashes.items() if value is not None},
-        "category": "main",
+        "category": MAIN,
         "optional": False,
         "build": package.build,
     }
@@ -261,31 +331,71 @@ def _check_version(document: YamlDocument) -> None:
         raise document.error(message, "version", hint="take a newer channel_tools, or write the lock again")
 
 
+def _choose_entries(
+    reading: _Reading, platforms: Collection[str], choice: LockChoice, note: Note
+) -> dict[str, list[int]]:
+    """The positions of the chosen entries by platform; virtual packages are none, as for conda-lock."""
+    wanted = {MAIN, *choice.categories}
+    chosen: dict[str, list[int]] = {name: [] for name in platforms}
+    taken: set[tuple[str, str]] = set()
+    left_out: set[tuple[str, str, str]] = set()
+    categories = set()
+    for index, content in enumerate(reading.model.package):
+        head = _validated(EntryHead, content, reading.document, ("package", index))
+        if head.platform not in reading.model.metadata.platforms:
+            message = f"{head.name}: {head.platform} is not among metadata.platforms"
+            raise reading.document.error(message, "package", index, hint=WRITE_AGAIN)
+        categories.add(head.category)
+        if head.platform not in chosen or head.name.startswith("__"):
+            continue
+        if head.category in wanted:
+            chosen[head.platform].append(index)
+            taken.add((head.platform, head.name))
+        else:
+            left_out.add((head.category, head.platform, head.name))
+    _check_categories(choice, categories, reading.document.path)
+    _note_left_out([one for one in left_out if one[1:] not in taken], reading.document.path, note)
+    return chosen
+
+
+def _check_categories(choice: LockChoice, found: Collection[str], path: Path) -> None:
+    for category in choice.categories:
+        if category not in found:
+            message = f"{path}: it has no category {category}; it has {', '.join(sorted(found)) or 'no packages'}"
+            raise UsageError(message, hint="choose one of them with --category")
+
+
+def _note_left_out(left_out: Collection[tuple[str, str, str]], path: Path, note: Note) -> None:
+    for category in sorted({one[0] for one in left_out}):
+        names = sorted({name for found, _, name in left_out if found == category})
+        note(
+            f"note: {path}: left out the packages of the category {category} ({named_packages(names)}); "
+            f"--category {category} includes them"
+        )
+
+
 def _packages(
-    model: CondaLockFile, records: Mapping[tuple[str, str], OwnRecord], document: YamlDocument
-) -> dict[str, list[LockedPackage]]:
-    by_platform: dict[str, list[LockedPackage]] = {name: [] for name in model.metadata.platforms}
-    for index, entry in enumerate(model.package):
-        where = ("package", index)
-        if entry.platform not in by_platform:
-            raise document.error(
-                f"{entry.name}: {entry.platform} is not among metadata.platforms", *where, hint=WRITE_AGAIN
-            )
-        if entry.manager == "pip":
-            hint = "lock conda packages only, or install the file with conda-lock"
-            raise document.error(f"{entry.name}: a pip package, which this program does not install", *where, hint=hint)
-        if entry.category == "main":
-            package = _package(entry, records.get((entry.platform, entry.name)), document, index)
-            by_platform[entry.platform].append(package)
-    return by_platform
+    reading: _Reading, chosen: Sequence[int], records: Mapping[tuple[str, str], OwnRecord]
+) -> Iterator[LockEntry]:
+    entries = {index: reading.entry(index) for index in chosen}
+    if pip := {index: entry for index, entry in entries.items() if entry.manager == "pip"}:
+        names = list(dict.fromkeys(entry.name for entry in pip.values()))
+        raise pip_error(names, reading.document.path, line=reading.line_of(next(iter(pip))), tool="conda-lock")
+    for index, entry in entries.items():
+        package = _package(entry, records.get((entry.platform, entry.name)), reading.document, index)
+        yield LockEntry(package=package, line=reading.line_of(index))
 
 
 def _package(entry: PackageEntry, record: OwnRecord | None, document: YamlDocument, index: int) -> LockedPackage:
     where = ("package", index)
-    if entry.hash.sha256 is None:
-        raise document.error(f"{entry.name}: no sha256", *where, "hash", hint="lock again with a tool that writes it")
+    if not SHA256.fullmatch(entry.hash.sha256 or ""):
+        found = f"found {entry.hash.sha256!r}" if entry.hash.sha256 else "only an md5" if entry.hash.md5 else "no hash"
+        message = f"{entry.name}: no sha256 ({found})"
+        raise document.error(message, *where, "hash", hint="lock again with a tool that writes it")
     try:
         package = _bare_package(entry)
+        if record is None:  # that of a file of ours is covered by the content hash
+            _check_names(package, entry)
     except ValueError as err:
         hint = "expected ADDRESS/SUBDIR/NAME-VERSION-BUILD.conda"
         raise document.error(f"{entry.name}: {err}", *where, "url", hint=hint) from None
@@ -295,9 +405,18 @@ def _package(entry: PackageEntry, record: OwnRecord | None, document: YamlDocume
     return replace(package, **values)
 
 
+def _check_names(package: LockedPackage, entry: PackageEntry) -> None:
+    """Raise ValueError if the entry's address is that of another package."""
+    found = split_file_name(package.file_name, old_format=True)
+    said = (entry.name, entry.version, entry.build or package.build)
+    if found is not None and (found[0].lower(), *found[1:]) != said:
+        raise ValueError(f"its address is that of another package than {' '.join(said)}: {package.file_name}")
+
+
 def _bare_package(entry: PackageEntry) -> LockedPackage:
     """The package from the entry alone."""
-    package = package_of_address(entry.url, sha256=entry.hash.sha256 or "", md5=entry.hash.md5)
+    address = _without_variables(entry.url)
+    package = package_of_address(address, sha256=entry.hash.sha256 or "", md5=entry.hash.md5 or None)
     return replace(
         package,
         name=entry.name,

@@ -12,13 +12,25 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import yaml
 
-from channel_tools.conda.addresses import file_name_of, without_credentials
-from channel_tools.conda.package import split_file_name
-from channel_tools.pins.lock import Lock, LockedPackage, PlatformLock
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.package import NOARCH
+from channel_tools.pins.choice import (
+    EVERYTHING,
+    SHA256,
+    LockChoice,
+    LockEntry,
+    checked_packages,
+    choose_platforms,
+    package_of_address,
+    pip_error,
+    refuse_options,
+)
+from channel_tools.pins.lock import Lock, PlatformLock
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,10 +38,14 @@ if TYPE_CHECKING:
 
 MARK = "@EXPLICIT"
 _COMMENT = re.compile(r"#\s*(platform|virtual packages|packages):\s*(.*)")
-_ENTRY = re.compile(r"(?P<url>(?P<channel>[a-z0-9+.-]+://.*)/(?P<subdir>[a-z0-9-]+)/(?P<file>[^/#\s]+))#(?P<hash>\S+)")
-_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_PIP = re.compile(r"#\s*pip\s+(\S+)\s.*")
+"""A pip package as conda-lock writes it into explicit lists: a comment for conda, installed by conda-lock."""
+_MD5 = re.compile(r"[0-9a-f]{32}")
 _SHOWN = 100
-_HINT = "expected ADDRESS/SUBDIR/NAME-VERSION-BUILD.conda#SHA256; write the list with: channel_tools pins"
+_HINT = (
+    "expected ADDRESS/SUBDIR/NAME-VERSION-BUILD.conda#SHA256, or an absolute path; "
+    "write the list again with the option of conda list for sha256, or with channel_tools pins"
+)
 
 
 def render_explicit(lock: Lock, platform: PlatformLock) -> str:
@@ -61,62 +77,52 @@ def _header(lock: Lock, platform: PlatformLock) -> list[str]:
     ]
 
 
-def parse_explicit(text: str, path: Path) -> Lock:
+def parse_explicit(text: str, path: Path, choice: LockChoice = EVERYTHING) -> Lock:
     """The lock from a list; it has no stack, specs or sizes.
 
-    Raises ConfigError (file, line) for a line that is not an entry or has no sha256, and for missing packages.
+    Raises ConfigError (file, line) for a line that is not an entry or has no sha256, pip packages, and for missing
+    packages; UsageError for a choice that the list does not have.
     """
+    refuse_options(choice, path, what="an explicit list")
     comments: dict[str, str] = {}
-    packages: list[LockedPackage] = []
+    entries: list[LockEntry] = []
+    pip: list[tuple[str, int]] = []
     for number, line in enumerate((raw.strip() for raw in text.splitlines()), start=1):
         if (comment := _COMMENT.fullmatch(line)) is not None:
-            comments[comment.group(1)] = comment.group(2).strip()
+            comments[comment[1]] = comment[2].strip()
+        elif (found := _PIP.fullmatch(line)) is not None:
+            pip.append((found[1], number))
         elif line and not line.startswith("#") and line != MARK:
-            packages.append(_parse_entry(line, path, number))
-    _check_count(comments.get("packages"), len(packages), path)
+            entries.append(_parse_entry(line, path, number))
+    if pip:
+        raise pip_error([name for name, _ in pip], path, line=pip[0][1], tool="conda-lock")
+    _check_count(comments.get("packages"), len(entries), path)
+    platform = comments.get("platform") or _platform_of(entries, path)
+    choose_platforms({platform: platform}, choice, path)
     only = PlatformLock(
-        platform=comments.get("platform") or _platform_of(packages, path),
+        platform=platform,
         virtual_packages=tuple(comments.get("virtual packages", "").split()),
-        packages=tuple(packages),
+        packages=checked_packages(entries, platform, path),
     )
-    channels = tuple(dict.fromkeys(package.channel for package in packages))
+    channels = tuple(dict.fromkeys(package.channel for package in only.packages))
     return Lock(stack="", specs=(), channels=channels, platforms=(only,))
 
 
-def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPackage:
-    """A package from its address and hashes. Raises ValueError if the address is not that of a package."""
-    entry = _ENTRY.fullmatch(f"{url}#{sha256}")
-    found = split_file_name(file_name_of(url), old_format=True)
-    if entry is None or found is None:
-        raise ValueError(f"not the address of a package: {without_credentials(url)}")
-    name, version, build = found
-    return LockedPackage(
-        name=name.lower(),
-        version=version,
-        build=build,
-        build_number=0,
-        subdir=entry.group("subdir"),
-        file_name=file_name_of(url),
-        channel=entry.group("channel"),
-        url=url,
-        sha256=sha256,
-        md5=md5,
-        size_bytes=0,
-        depends=(),
-        constrains=(),
-    )
-
-
-def _parse_entry(line: str, path: Path, number: int) -> LockedPackage:
-    url, separator, text = line.rpartition("#")
-    found = _SHA256.fullmatch(text)
-    if not separator or found is None:
-        message = f"no sha256 after the address: {without_credentials(line)[:_SHOWN]}"
+def _parse_entry(line: str, path: Path, number: int) -> LockEntry:
+    url, _, text = line.partition("#")
+    shown = without_credentials(url)[:_SHOWN]
+    sha256 = text.removeprefix("sha256:").lower()
+    if not SHA256.fullmatch(sha256):
+        found = "only an md5" if _MD5.fullmatch(sha256) else f"found {text[:_SHOWN]!r}" if text else "no hash"
+        message = f"no sha256 after the address ({found}): {shown}"
         raise ConfigError(message, path=path, line=number, hint=_HINT)
     try:
-        return package_of_address(url, sha256=found.group(1), md5=None)
+        # a path, as conda takes it in place of an address
+        address = PurePosixPath(url).as_uri() if url.startswith("/") else url
+        package = package_of_address(address, sha256=sha256, md5=None)
     except ValueError as err:
         raise ConfigError(str(err), path=path, line=number, hint=_HINT) from None
+    return LockEntry(package=package, line=number)
 
 
 def _check_count(written: str | None, found: int, path: Path) -> None:
@@ -125,8 +131,8 @@ def _check_count(written: str | None, found: int, path: Path) -> None:
         raise ConfigError(message, path=path, hint="write it again: channel_tools pins")
 
 
-def _platform_of(packages: list[LockedPackage], path: Path) -> str:
-    subdirs = sorted({package.subdir for package in packages} - {"noarch"})
+def _platform_of(entries: list[LockEntry], path: Path) -> str:
+    subdirs = sorted({entry.package.subdir for entry in entries} - {NOARCH})
     if len(subdirs) != 1:
         found = ", ".join(subdirs) or "only noarch packages"
         message = f"there is no line '# platform: ...', and the addresses do not determine it: {found}"

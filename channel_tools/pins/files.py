@@ -8,11 +8,12 @@ in any format that locks files by hash, which is recognised by the text, not the
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from typing import TYPE_CHECKING, Literal
 
-from channel_tools.conda.addresses import has_credentials, without_credentials
+from channel_tools.pins.choice import EVERYTHING, LockChoice, ignore
 from channel_tools.pins.conda_lock import parse_conda_lock, render_conda_lock
+from channel_tools.pins.environment_file import DEPENDENCIES, parse_environment_file
 from channel_tools.pins.explicit import MARK, parse_explicit, render_environment, render_explicit
 from channel_tools.pins.pixi import read_pixi_lock, render_pixi_lock, render_pixi_manifest
 from channel_tools.system.errors import ConfigError, UsageError
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from channel_tools.pins.lock import Lock, PlatformLock
+    from channel_tools.pins.choice import Note
+    from channel_tools.pins.environment_file import EnvironmentFile
+    from channel_tools.pins.lock import Lock
 
 PinFormat = Literal["environment", "explicit", "conda-lock", "pixi"]
 FORMATS: tuple[PinFormat, ...] = ("environment", "explicit", "conda-lock", "pixi")
@@ -34,6 +37,14 @@ _PATTERNS: Mapping[PinFormat, str] = {
     "explicit": "explicit*.txt",
     "pixi": "pixi.toml",
 }
+_PIXI_3 = re.compile(r"version:\s*3\s*$")
+"""Format 3 of pixi.lock has the keys of conda-lock.yml, whose only version is 1."""
+_KEYS: Mapping[str, PinFormat] = {
+    "environments": "pixi",
+    "metadata": "conda-lock",
+    DEPENDENCIES: "environment",
+}
+"""The keys at the top of a file that only one format has."""
 
 
 def pin_files(lock: Lock, formats: Collection[PinFormat]) -> dict[str, str]:
@@ -89,26 +100,47 @@ def _is_ours(path: Path) -> bool:
         return stream.readline().startswith(_OURS)
 
 
-def read_lock(path: Path) -> Lock:
-    """The lock in ``path``. Values that its format does not have are empty (see LockedPackage).
+def read_lock(path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignore) -> Lock:
+    """The chosen part of the lock in ``path``. Values that its format does not have are empty (see LockedPackage).
 
-    Raises ConfigError if it does not exist, is in none of the formats or of a newer schema, names a package twice, or
-    has credentials in an address; IntegrityError if a file of ours was truncated or edited.
+    ``note`` gets a line for each category that is left out. Raises ConfigError (file, and line where the format has
+    one) if it does not exist, is in none of the formats or of a newer schema, or has an entry among those chosen that
+    cannot be installed (pip or source packages, no sha256, two packages of one name, credentials in an address);
+    UsageError for a choice that the file does not have; IntegrityError if a file of ours was truncated or edited.
     """
     text = _read_text(path)
-    lines = [line.strip() for line in text.splitlines()]
-    if MARK in lines:
-        lock = parse_explicit(text, path)
-    elif any(line.startswith("environments:") for line in text.splitlines()):
-        lock = read_pixi_lock(path)
-    elif any(line.startswith("metadata:") for line in text.splitlines()):
-        lock = parse_conda_lock(text, path)
-    else:
-        raise ConfigError(f"not a lock; expected {_READABLE}", path=path, hint="write one: channel_tools pins")
-    for platform in lock.platforms:
-        _check_packages(platform, path)
-    _check_addresses(lock, path)
-    return lock
+    kind = format_of(text)
+    if kind == "explicit":
+        return parse_explicit(text, path, choice)
+    if kind == "pixi":
+        return read_pixi_lock(path, choice)
+    if kind == "conda-lock":
+        return parse_conda_lock(text, path, choice, note=note)
+    if kind == "environment":
+        message = f"an environment.yml, which has no hashes; expected {_READABLE}"
+        raise ConfigError(message, path=path, hint="lock it first: conda-lock, or pixi")
+    raise ConfigError(f"not a lock; expected {_READABLE}", path=path, hint="write one: channel_tools pins")
+
+
+def read_pins(path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignore) -> Lock | EnvironmentFile:
+    """Like read_lock, and an environment.yml, which has no hashes and must be solved. Raises as both readers do."""
+    text = _read_text(path)
+    if format_of(text) == "environment":
+        return parse_environment_file(text, path, note=note)
+    return read_lock(path, choice, note=note)
+
+
+def format_of(text: str) -> PinFormat | None:
+    """The format of a file, by its text; None if it is none of those that are read."""
+    lines = text.splitlines()
+    if any(line.strip() == MARK for line in lines):
+        return "explicit"
+    if any(_PIXI_3.match(line) for line in lines):
+        return "pixi"
+    for key, kind in _KEYS.items():
+        if any(line.startswith(f"{key}:") for line in lines):
+            return kind
+    return None
 
 
 def _read_text(path: Path) -> str:
@@ -118,24 +150,3 @@ def _read_text(path: Path) -> str:
         raise ConfigError(f"byte {err.start} is not UTF-8", path=path, hint=f"expected {_READABLE}") from None
     except OSError as err:
         raise ConfigError(f"cannot be read: {err.strerror}", path=path, hint=f"name {_READABLE}") from None
-
-
-def _check_packages(platform: PlatformLock, path: Path) -> None:
-    counts = Counter(package.name for package in platform.packages)
-    twice = sorted(name for name, count in counts.items() if count > 1)
-    if twice:
-        message = f"{', '.join(twice)}: more than one package of this name for {platform.platform}"
-        raise ConfigError(message, path=path, hint="keep one, or write the lock again: channel_tools pins")
-    other = [package for package in platform.packages if package.subdir not in {platform.platform, "noarch"}]
-    if other:
-        message = f"{other[0].file_name}: a package for {other[0].subdir} among those for {platform.platform}"
-        raise ConfigError(message, path=path, hint="write the lock again: channel_tools pins")
-
-
-def _check_addresses(lock: Lock, path: Path) -> None:
-    addresses = [*lock.channels, *(package.url for one in lock.platforms for package in one.packages)]
-    for address in addresses:
-        if has_credentials(address):
-            message = f"credentials in the address {without_credentials(address)}: a lock must not contain any"
-            hint = "remove them, and give the channel's address with its token to --channel instead"
-            raise ConfigError(message, path=path, hint=hint)

@@ -95,9 +95,12 @@ class Lock:
     platforms: tuple[PlatformLock, ...]
 
 
-def locked_package(record: rattler.RepoDataRecord) -> LockedPackage:
-    """The locked package for a record of a channel's index. Raises IntegrityError if it has no sha256 or size."""
-    if record.sha256 is None or not record.size:
+def locked_package(record: rattler.RepoDataRecord, *, needs_size: bool = True) -> LockedPackage:
+    """The locked package for a record of a channel's index.
+
+    Raises IntegrityError if it has no sha256 or, unless ``needs_size`` is false, no size.
+    """
+    if record.sha256 is None or (needs_size and not record.size):
         message = f"{record.file_name}: the index of {without_credentials(record.channel)} has no sha256 or size for it"
         raise IntegrityError(message, hint="index the channel again with a tool that writes them")
     return LockedPackage(
@@ -111,7 +114,7 @@ def locked_package(record: rattler.RepoDataRecord) -> LockedPackage:
         url=without_credentials(record.url),
         sha256=record.sha256.hex(),
         md5=record.md5.hex() if record.md5 else None,
-        size_bytes=record.size,
+        size_bytes=record.size or 0,
         depends=tuple(record.depends),
         constrains=tuple(record.constrains),
         noarch=_noarch(record),

@@ -8,30 +8,53 @@ describe the same environment.
 from __future__ import annotations
 
 import json
+import os
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import rattler
 from rattler import LockChannel, LockFile, LockPlatform
 from rattler.exceptions import EnvironmentCreationError, ParseCondaLockError
+from rattler.lock import CondaLockedBinaryPackage, CondaLockedSourcePackage
 
+from channel_tools.conda.package import split_file_name
+from channel_tools.pins.choice import (
+    EVERYTHING,
+    LockChoice,
+    LockEntry,
+    check_credentials,
+    check_package_name,
+    checked_packages,
+    choose_platforms,
+    named_packages,
+    pip_error,
+    refuse_options,
+)
 from channel_tools.pins.lock import (
     WRITE_AGAIN,
     Lock,
+    LockedPackage,
     PlatformLock,
     in_installation_order,
     locked_package,
     repodata_record,
 )
 from channel_tools.pins.virtual import split_virtual_package
-from channel_tools.system.errors import ConfigError
+from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
+
+    from rattler.lock import Environment
+    from rattler.lock import LockedPackage as RattlerPackage
 
 _ENVIRONMENT = "default"
+_AS_IS = "/:@!$&'()*+,;=~"
+"""Characters of paths that rattler does not write as %XX in addresses."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -77,35 +100,112 @@ def render_pixi_lock(lock: Lock) -> str:
         return path.read_text(encoding="utf-8")
 
 
-def read_pixi_lock(path: Path) -> Lock:
-    """The default environment of a pixi.lock; stack and specs are in its manifest and are empty here.
+def read_pixi_lock(path: Path, choice: LockChoice = EVERYTHING) -> Lock:
+    """One environment of a pixi.lock (formats 3 to 7); stack and specs are in its manifest and are empty here.
 
-    Raises ConfigError if it is not one, has a newer format, no default environment, or pip packages.
+    Raises ConfigError if it is not one, has a newer format, or the environment has packages that are built from source,
+    pip packages, or packages without sha256; UsageError for an environment or platform that it does not have.
     """
+    refuse_options(replace(choice, environment=None), path, what="a pixi.lock")
     try:
         file = LockFile.from_path(path)
-        environment = file.environment(_ENVIRONMENT)
     except (EnvironmentCreationError, ParseCondaLockError, ValueError, OSError) as err:
         reason = " ".join(str(err).split())
         raise ConfigError(f"cannot be read as a pixi.lock: {reason}", path=path, hint=WRITE_AGAIN) from None
-    if environment is None:
-        raise ConfigError("it has no environment 'default'", path=path, hint=WRITE_AGAIN)
-    platforms = []
-    for platform in sorted(environment.platforms(), key=lambda one: one.name):
-        if pip := environment.pypi_packages_for_platform(platform):
-            message = f"{pip[0].name}: a pip package, which this program does not install"
-            raise ConfigError(message, path=path, hint="lock conda packages only, or install the file with pixi")
-        records = environment.conda_repodata_records_for_platform(platform) or []
-        virtual = ("=".join(split_virtual_package(text)) for text in platform.virtual_packages)
-        platforms.append(
-            PlatformLock(
-                platform=str(platform.subdir),
-                virtual_packages=tuple(sorted(virtual)),
-                packages=tuple(locked_package(record) for record in in_installation_order(records)),
-            )
-        )
+    environment = _environment(file, choice, path)
+    by_name = {one.name: one for one in environment.platforms()}
+    chosen = choose_platforms({name: str(one.subdir) for name, one in by_name.items()}, choice, path)
+    lines = _Lines(path)
+    platforms = [_platform_lock(environment, by_name[name], lines) for name in chosen]
     channels = tuple(str(channel).rstrip("/") for channel in environment.channels())
+    for channel in channels:
+        check_credentials(channel, path, line=lines.of(channel))
     return Lock(stack="", specs=(), channels=channels, platforms=tuple(platforms))
+
+
+def _environment(file: LockFile, choice: LockChoice, path: Path) -> Environment:
+    wanted = choice.environment or _ENVIRONMENT
+    found = dict(file.environments())
+    if wanted not in found:
+        message = f"it has no environment {wanted!r}; it has {', '.join(sorted(found)) or 'none'}"
+        if choice.environment is not None:
+            raise UsageError(f"{path}: {message}", hint="choose one of them with --environment")
+        raise ConfigError(message, path=path, hint="choose one of them with --environment")
+    return found[wanted]
+
+
+class _Lines:
+    """Finds the lines of entries, of which rattler keeps none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines = path.read_text(encoding="utf-8-sig").splitlines()
+
+    def of(self, text: str) -> int | None:
+        """The first line with the text."""
+        return next((number for number, line in enumerate(self._lines, start=1) if text in line), None)
+
+
+def _platform_lock(environment: Environment, platform: LockPlatform, lines: _Lines) -> PlatformLock:
+    packages = environment.packages(platform) or []
+    _check_kinds(packages, lines)
+    subdir = str(platform.subdir)
+    read = [_entry(package, lines) for package in packages if isinstance(package, CondaLockedBinaryPackage)]
+    records = [repodata_record(package) for package in checked_packages(read, subdir, lines.path)]
+    virtual = ("=".join(split_virtual_package(text)) for text in platform.virtual_packages)
+    by_name = {entry.package.name: entry.package for entry in read}
+    return PlatformLock(
+        platform=subdir,
+        virtual_packages=tuple(sorted(virtual)),
+        packages=tuple(by_name[record.name.normalized] for record in in_installation_order(records)),
+    )
+
+
+def _check_kinds(packages: Sequence[RattlerPackage], lines: _Lines) -> None:
+    """Raise ConfigError for packages other than conda packages that are built already."""
+    others = [package for package in packages if not isinstance(package, CondaLockedBinaryPackage)]
+    source = [package for package in others if isinstance(package, CondaLockedSourcePackage)]
+    if source:
+        names = named_packages([package.name for package in source])
+        kind = "a package that pixi builds" if len(source) == 1 else "packages that pixi builds"
+        message = f"{names}: {kind} from source, which this program does not install"
+        hint = "lock built packages only, or install the file with pixi"
+        raise ConfigError(message, path=lines.path, line=lines.of(source[0].location), hint=hint)
+    if others:
+        names_of_pip = [package.name for package in others]
+        raise pip_error(names_of_pip, lines.path, line=lines.of(others[0].location), tool="pixi")
+
+
+def _entry(package: CondaLockedBinaryPackage, lines: _Lines) -> LockEntry:
+    record, line = package.package_record, lines.of(package.location)
+    if record is None or record.sha256 is None:
+        message = f"{package.name}: no sha256"
+        raise ConfigError(message, path=lines.path, line=line, hint="lock again with a tool that writes it")
+    try:
+        return LockEntry(package=_locked(package, record, lines.path), line=line or 1)
+    except ValueError as err:
+        hint = "expected ADDRESS/SUBDIR/NAME-VERSION-BUILD.conda, or the path of such a file"
+        raise ConfigError(f"{package.name}: {err}", path=lines.path, line=line, hint=hint) from None
+
+
+def _locked(package: CondaLockedBinaryPackage, record: rattler.PackageRecord, path: Path) -> LockedPackage:
+    """The package with the fields of its record. Raises ValueError for a location that is not a package's."""
+    location = package.location
+    if "://" in location:
+        complete = package.repo_data_record()
+        file_name, url, channel = complete.file_name, complete.url, complete.channel
+    else:
+        # rattler has no record for a path, which is relative to the lock
+        file = os.path.normpath(path.absolute().parent / location)
+        file_name, url, channel = Path(file).name, f"file://{quote(file, safe=_AS_IS)}", None
+    check_package_name(record.name.source, str(record.version), str(record.build), file_name=file_name)
+    if split_file_name(file_name, old_format=True) is None:
+        raise ValueError(f"{file_name!r} is not the file name of a package")
+    folder = url.rpartition("/")[0]
+    above = channel if channel and "://" in channel else folder.removesuffix(f"/{record.subdir}")
+    # credentials in the address are refused by the caller, and locked_package would drop them
+    read = locked_package(rattler.RepoDataRecord(record, file_name, url, above), needs_size=False)
+    return replace(read, url=url)
 
 
 def _key(name: str) -> str:

@@ -17,7 +17,9 @@ from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.environments import create_environment, create_locked_environment
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.choice import choices, default_variants, variants_for, version_of
-from channel_tools.pins.files import read_lock
+from channel_tools.pins.choice import EVERYTHING, LockChoice
+from channel_tools.pins.environment_file import EnvironmentFile
+from channel_tools.pins.files import read_pins
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.plan import current_platform
 from channel_tools.system.errors import UsageError
@@ -32,6 +34,7 @@ from channel_tools.validate import (
     write_report,
 )
 from channel_tools.workflow.launch import method_options
+from channel_tools.workflow.locks import note_unsolved, platforms_of_file
 from channel_tools.workflow.plan import asked_versions, offered_versions
 from channel_tools.workflow.verify import attestation_check
 
@@ -148,18 +151,33 @@ def install_lock(
     progress: Progress,
     virtual_packages: tuple[str, ...] = (),
     trust: Trust | None = None,
+    choice: LockChoice = EVERYTHING,
 ) -> EnvironmentResult:
     """Give ``prefix`` exactly the packages of the lock ``file`` for this platform. Works without a tree of recipes.
 
-    ``channels`` replace those of the lock, unless empty. ``trust`` is as in InstallRequest. Raises as read_lock and
-    create_locked_environment do, and UsageError if the lock is for other platforms.
+    An environment.yml is solved. ``channels`` replace those of the file, unless empty. ``choice`` says which part of a
+    lock is meant, by default that for this platform. ``trust`` is as in InstallRequest. Raises as read_pins,
+    create_environment and create_locked_environment do, and UsageError if the lock is for other platforms.
     """
-    lock = read_lock(file)
     here = current_platform()
-    chosen = [platform for platform in lock.platforms if platform.platform == here]
-    if not chosen:
-        message = f"{file}: locked for {', '.join(one.platform for one in lock.platforms)}, but this machine is {here}"
-        raise UsageError(message, hint=f"lock for this platform as well: channel_tools pins --platform {here}")
+    choice = choice if choice.platforms else replace(choice, platforms=(here,))
+    found = read_pins(file, choice, note=progress.note)
+    if isinstance(found, EnvironmentFile):
+        _check_platform(file, platforms_of_file(found, choice)[0], here)
+        note_unsolved(found, progress.note)
+        return install_specs_from(
+            None,
+            found.specs,
+            prefix,
+            channels=tuple(channels) or found.required_channels(),
+            package_cache=package_cache,
+            environ=environ,
+            progress=progress,
+            virtual_packages=virtual_packages,
+            trust=trust,
+        )
+    lock, chosen = found, found.platforms
+    _check_platform(file, chosen[0].platform, here)
     sources = _sources(lock, channels)
     return create_locked_environment(
         prefix,
@@ -171,6 +189,13 @@ def install_lock(
         package_cache=package_cache,
         progress=progress,
     )
+
+
+def _check_platform(file: Path, platform: str, here: str) -> None:
+    """Raise UsageError for packages of another platform than this machine's."""
+    if platform != here:
+        message = f"{file}: the packages are for {platform}, but this machine is {here}"
+        raise UsageError(message, hint=f"leave --platform out, or lock for {here}")
 
 
 def _sources(lock: Lock, channels: Sequence[str]) -> dict[str, str]:

@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
 from channel_tools.conda.specs import spec_names
-from channel_tools.pins.files import read_lock
+from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.plan import current_platform
 from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.environment import InstallRequest
+from channel_tools.workflow.locks import read_or_solve
 from channel_tools.workflow.pins import PinRequest, pin_stack
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from channel_tools.pins import Lock, LockedPackage
+    from channel_tools.pins.choice import Note
     from channel_tools.system.settings import Settings
 
     Format = Literal["cyclonedx", "spdx"]
@@ -34,40 +37,39 @@ def take_inventory(
     *,
     stack: str | None = None,
     channels: tuple[str, ...] = (),
-    platform: str | None = None,
+    choice: LockChoice = EVERYTHING,
+    package_cache: Path,
+    note: Note,
 ) -> Inventory:
     """Read a package file or a lock (``target``), else a stack. For packages that are not local, uses only the lock.
 
     ``channels`` are folders or addresses that the packages are read from; empty means the lock's, or the local channel.
-    ``platform`` chooses one of a lock's platforms; None means this machine's. Raises UsageError for a target that is
-    neither a package nor a lock or has another platform, the errors of solving a stack, and IntegrityError for a
-    package that is not the locked one.
+    ``choice`` says which part of a lock is meant, by default that for this machine's platform. An environment.yml is
+    solved with ``package_cache``. ``note`` gets a line for what is left out. Raises UsageError for a target that is
+    neither a package nor a lock or has another platform, the errors of solving, and IntegrityError for a package that
+    is not the locked one.
     """
+    choice = choice if choice.platforms else replace(choice, platforms=(current_platform(),))
     if target is not None and target.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         component = read_component(target)
         return Inventory(name=component.name, platform=None, components=(component,))
     if target is not None:
-        lock = read_lock(target)
+        lock = read_or_solve(target, choice, channels=channels, package_cache=package_cache, note=note)
         name = lock.stack or target.name
     else:
-        lock = _stack_lock(settings, InstallRequest(stack=stack, channels=channels), platform)
+        lock = _stack_lock(settings, InstallRequest(stack=stack, channels=channels), choice.platforms)
         name = lock.stack
-    platform = platform or current_platform()
-    chosen = [one for one in lock.platforms if one.platform == platform]
-    if not chosen:
-        message = f"{name}: locked for {', '.join(one.platform for one in lock.platforms)}, not for {platform}"
-        raise UsageError(message, hint="name one of them with --platform")
+    (chosen,) = lock.platforms
     folders = [path for channel in channels if (path := local_path(channel_address(channel))) is not None]
-    found = (_component(package, folders) for package in chosen[0].packages)
-    return Inventory(name=name, platform=platform, components=tuple(sorted(found, key=lambda one: one.name)))
+    found = (_component(package, folders) for package in chosen.packages)
+    return Inventory(name=name, platform=chosen.platform, components=tuple(sorted(found, key=lambda one: one.name)))
 
 
-def _stack_lock(settings: Settings | None, install: InstallRequest, platform: str | None) -> Lock:
+def _stack_lock(settings: Settings | None, install: InstallRequest, platforms: tuple[str, ...]) -> Lock:
     if settings is None:
         raise UsageError(
             "no package, lock or stack given", hint="give the path of a package or a lock, or --root for a stack"
         )
-    platforms = () if platform is None else (platform,)
     pins = PinRequest(
         install=install,
         formats=(),
@@ -80,9 +82,8 @@ def _stack_lock(settings: Settings | None, install: InstallRequest, platform: st
 
 
 def _component(package: LockedPackage, folders: list[Path]) -> Component:
-    own = local_path(package.channel)
-    for folder in [*folders, *([own] if own is not None else [])]:
-        path = package.ref.key.path_in(folder)
+    own = local_path(package.url)
+    for path in [*(package.ref.key.path_in(folder) for folder in folders), *([own] if own is not None else [])]:
         if path.is_file():
             if (found := sha256_of_file(path)) != package.sha256:
                 message = f"{path}: has sha256 {found}; the lock has {package.sha256}"

@@ -30,13 +30,14 @@ from channel_tools.mirror.format import BOOTSTRAP
 from channel_tools.mirror.keys import KeyFolder, open_signing
 from channel_tools.mirror.records import read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
-from channel_tools.pins.files import read_lock
+from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.plan import current_platform
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import UsageError
 from channel_tools.system.http.pace import RateLimit
 from channel_tools.system.keys import read_passphrase
 from channel_tools.workflow.environment import InstallRequest, install_channels, variants_of
+from channel_tools.workflow.locks import read_or_solve
 from channel_tools.workflow.plan import PlanRequest, plan_request
 from channel_tools.workflow.sources import fetch_needed, needed_by_tree
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
     from channel_tools.mirror.format import Received, ToolWheels
     from channel_tools.pins import Lock
+    from channel_tools.pins.choice import Note
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
@@ -58,16 +60,18 @@ _INPUT = "foundation:"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MirrorRequest:
-    """What to mirror to ``destination``: stacks (empty: the default one) for platforms (empty: this machine's).
+    """What to mirror to ``destination``: stacks (empty: the default one) for ``choice.platforms`` (empty: this one).
 
     ``python`` and ``pytorch`` choose among their variants as in InstallRequest.
 
     ``channels`` are addresses or folders in order of priority, ours first (empty: the local channel and its
     foundation). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. With ``locks``, these files determine
-    what is mirrored, and nothing is solved. ``since`` is a received.json or the last bundle, which say what the
-    importing site has. ``with_sources`` includes what a rebuild needs, ``tool_pythons`` this program for these Pythons
-    (empty: without it). ``bytes_per_s`` limits all downloads together. The bundle is signed with the keys in the folder
-    ``keys``, encrypted with the first line of ``passphrase_file``, for ``expires_days`` (None: as the folder says).
+    what is mirrored, and only an environment.yml is solved; ``choice`` says which part of them is meant.
+
+    ``since`` is a received.json or the last bundle, which say what the importing site has. ``with_sources``
+    includes what a rebuild needs, ``tool_pythons`` this program for these Pythons (empty: without it).
+    ``bytes_per_s`` limits all downloads together. The bundle is signed with the keys in the folder ``keys``,
+    encrypted with the first line of ``passphrase_file``, for ``expires_days`` (None: as the folder says).
     """
 
     destination: Path
@@ -75,7 +79,7 @@ class MirrorRequest:
     stacks: tuple[str, ...] = ()
     python: str | None = None
     pytorch: str | None = None
-    platforms: tuple[str, ...] = ()
+    choice: LockChoice = EVERYTHING
     channels: tuple[str, ...] = ()
     virtual_packages: tuple[str, ...] = ()
     locks: tuple[Path, ...] = ()
@@ -100,10 +104,13 @@ class MirrorResult:
 def make_mirror(
     settings: Settings, request: MirrorRequest, *, environ: Mapping[str, str], progress: Progress
 ) -> MirrorResult:
-    """Make the bundle. Raises as read_since, read_lock, solve_lock, plan_packages, open_signing, create_bundle do."""
+    """Make the bundle.
+
+    Raises as read_since, read_or_solve, solve_lock, plan_packages, open_signing and create_bundle do.
+    """
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
-    locks = lock_stacks(settings, request)
+    locks = lock_stacks(settings, request, progress.note)
     extras: list[ExtraFile] = []
     tool = None
     if not request.dry_run:
@@ -129,14 +136,15 @@ def make_mirror(
     return MirrorResult(plan=plan, report=report)
 
 
-def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
+def lock_stacks(settings: Settings, request: MirrorRequest, note: Note) -> list[Lock]:
     """The locks of the request: those given, else one for every stack, solved now.
 
-    Raises as read_lock and solve_lock do, and UsageError for a stack that does not exist.
+    ``note`` gets a line for what is left out of a lock. Raises as read_or_solve and solve_lock do, and UsageError for a
+    stack that does not exist.
     """
     if request.locks:
-        return [_named(read_lock(path), path) for path in request.locks]
-    platforms = request.platforms or (current_platform(),)
+        return [_named(_lock_of(path, settings, request, note), path) for path in request.locks]
+    platforms = request.choice.platforms or (current_platform(),)
     virtual = assumed_virtual_packages(platforms, request.virtual_packages)
     asked = InstallRequest(channels=request.channels, python=request.python, pytorch=request.pytorch)
     return [
@@ -150,6 +158,17 @@ def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
         )
         for variants in [variants_of(settings, name) for name in request.stacks or (None,)]
     ]
+
+
+def _lock_of(path: Path, settings: Settings, request: MirrorRequest, note: Note) -> Lock:
+    return read_or_solve(
+        path,
+        request.choice,
+        channels=request.channels,
+        virtual_packages=request.virtual_packages,
+        package_cache=settings.package_cache,
+        note=note,
+    )
 
 
 def _named(lock: Lock, path: Path) -> Lock:

@@ -168,9 +168,7 @@ def test_explicit_lists_of_other_tools(tmp_path: Path, prefix: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        pytest.param(
-            "name: env\ndependencies: [a=1=0]\n", "not a lock; expected conda-lock.yml", id="environment-file"
-        ),
+        pytest.param("name: env\ndependencies: [a=1=0]\n", "no hashes; expected conda-lock.yml", id="environment-file"),
         pytest.param("", "not a lock", id="empty"),
         pytest.param("metadata: [\n", r"lock:2: this is not valid YAML", id="no-yaml"),
         pytest.param("metadata: {}\n", r"metadata\.content_hash: Field required", id="no-conda-lock"),
@@ -187,12 +185,20 @@ def test_explicit_lists_of_other_tools(tmp_path: Path, prefix: str) -> None:
         pytest.param(
             FOREIGN.replace("-pyhd8_0.conda", ".zip"), r"lock:13: data: not the address of a package", id="address"
         ),
-        pytest.param(FOREIGN + FOREIGN[FOREIGN.index("- name: data") :], "data: more than one", id="duplicates"),
+        pytest.param(
+            FOREIGN + FOREIGN[FOREIGN.index("- name: data") :].replace("1.0.1", "1.0.2"),
+            r"lock:25: data: more than one package of this name for linux-64, the first in line 8",
+            id="duplicates",
+        ),
         pytest.param(EXPLICIT.replace(SHA256, "0" * 63, 1), r"lock:6: no sha256 after", id="explicit-short-hash"),
         pytest.param(EXPLICIT.replace("#" + SHA256, "", 1), r"lock:6: no sha256 after", id="explicit-no-hash"),
         pytest.param(EXPLICIT[: EXPLICIT.rindex("#")], "no sha256 after", id="explicit-cut-in-a-line"),
         pytest.param(EXPLICIT[: EXPLICIT.rindex("http")], "1 packages, but .* with 2", id="explicit-cut-at-a-line"),
-        pytest.param(EXPLICIT.replace("# packages", "#") * 2, "more than one package", id="explicit-duplicates"),
+        pytest.param(
+            EXPLICIT.replace("# packages", "#") + EXPLICIT[EXPLICIT.rindex("http") :].replace("app-1.0", "app-1.1"),
+            r"lock:8: app: more than one package of this name for linux-64, the first in line 7",
+            id="explicit-duplicates",
+        ),
         pytest.param(EXPLICIT.replace("linux-64/", "win-64/"), "for win-64 among", id="explicit-subdir"),
         pytest.param(f"@EXPLICIT\n{CHANNEL}/noarch/a-1-0.conda#{SHA256}\n", "there is no line", id="explicit-platform"),
         pytest.param(f"@EXPLICIT\n./a-1-0.conda#{SHA256}\n", "not the address of a package", id="explicit-relative"),

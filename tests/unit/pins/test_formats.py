@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 
 from channel_tools.pins import Lock, LockedPackage
-from channel_tools.pins.conda_lock import CondaLockFile, parse_conda_lock, render_conda_lock
+from channel_tools.pins.conda_lock import CondaLockFile, PackageEntry, parse_conda_lock, render_conda_lock
 from channel_tools.pins.explicit import parse_explicit, render_environment, render_explicit
 from channel_tools.pins.lock import repodata_record
 from channel_tools.pins.pixi import read_pixi_lock, render_pixi_lock, render_pixi_manifest
@@ -77,9 +77,10 @@ def test_conda_lock_follows_its_cep(lock: Lock) -> None:
     content = yaml.safe_load(render_conda_lock(lock))
     model = CondaLockFile.model_validate(content)
     assert set(model.metadata.content_hash) == set(model.metadata.platforms)
-    keys = [(one.name, one.manager, one.platform, one.category) for one in model.package]
+    entries = [PackageEntry.model_validate(one) for one in model.package]
+    keys = [(one.name, one.manager, one.platform, one.category) for one in entries]
     assert len(keys) == len(set(keys))
-    for entry in model.package:
+    for entry in entries:
         for name, rest in entry.dependencies.items():
             rattler.MatchSpec(f"{name} {rest}", strict=False)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from channel_tools.pins.choice import LockChoice, ignore
 from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.provenance.licenses import license_row, spdx_expression
 from channel_tools.system.errors import CommandError, IntegrityError, UsageError
@@ -123,6 +124,11 @@ def test_the_extra_is_named_where_it_is_missing(environment: Inventory, monkeypa
     assert "pip install 'channel-tools[sbom]'" in str(caught.value.hint)
 
 
+def listed(lock: Path, platform: str) -> Inventory:
+    choice = LockChoice(platforms=(platform,))
+    return take_inventory(None, lock, choice=choice, package_cache=lock.parent / "cache", note=ignore)
+
+
 def test_the_packages_of_a_lock_are_those_that_were_locked(tmp_path: Path) -> None:
     package = make_conda(tmp_path / "channel", "toy", about={"license": "MIT", "extra": {"channel_tools": OURS}})
     component = read_component(package)
@@ -132,15 +138,15 @@ def test_the_packages_of_a_lock_are_those_that_were_locked(tmp_path: Path) -> No
         lock.write_text(f"# platform: linux-64\n@EXPLICIT\n{package.as_uri()}#sha256:{sha256}\n", encoding="utf-8")
 
     write(component.sha256)
-    inventory = take_inventory(None, lock, platform="linux-64")
+    inventory = listed(lock, "linux-64")
     assert inventory.components == (component,)
     with pytest.raises(UsageError, match="not for linux-aarch64"):
-        take_inventory(None, lock, platform="linux-aarch64")
+        listed(lock, "linux-aarch64")
     write("0" * 64)
     with pytest.raises(IntegrityError, match="the lock has"):
-        take_inventory(None, lock, platform="linux-64")
+        listed(lock, "linux-64")
     package.unlink()
-    [known] = take_inventory(None, lock, platform="linux-64").components
+    [known] = listed(lock, "linux-64").components
     assert (known.name, known.sha256, known.license) == ("toy", "0" * 64, None)
 
 
@@ -242,9 +248,9 @@ def test_packages_in_the_old_format_are_read(tmp_path: Path) -> None:
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    (component,) = take_inventory(None, old).components
+    (component,) = listed(old, "linux-64").components
     assert (component.name, component.license, component.depends) == ("old", "MIT", ("zlib",))
     assert component.purl.endswith("type=tar.bz2")
     old.write_bytes(old.read_bytes()[:-40])
     with pytest.raises(IntegrityError, match=r"old-1\.0-0\.tar\.bz2: not a complete conda package"):
-        take_inventory(None, old)
+        listed(old, "linux-64")

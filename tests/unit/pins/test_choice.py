@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Parts of locks: what is chosen is read whole or refused with its line, and the rest concerns nobody.
+
+Each kind of entry that cannot be installed is written into every format that has it, among the chosen packages and
+beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from channel_tools.pins.choice import LockChoice
+from channel_tools.pins.files import read_lock
+from channel_tools.system.errors import ChannelToolsError, ConfigError, UsageError
+
+ADDRESS = "https://channel.example/ours"
+SHA256, MD5 = "5f" * 32, "6a" * 16
+HERE = LockChoice(platforms=("linux-64",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An entry of any format; ``kind`` is conda, pip or source."""
+
+    name: str
+    kind: str = "conda"
+    platform: str = "linux-64"
+    category: str = "main"
+    environment: str = "default"
+    version: str = "1.0"
+    address: str = ADDRESS
+    hashes: dict[str, str] = field(default_factory=lambda: {"sha256": SHA256, "md5": MD5})
+
+    @property
+    def url(self) -> str:
+        if self.kind == "pip":
+            return f"https://files.example/{self.name}-{self.version}-py3-none-any.whl"
+        return f"{self.address}/{self.platform}/{self.name}-{self.version}-h1_0.conda"
+
+
+def conda_lock(*entries: Entry) -> str:
+    lines = [
+        "version: 1",
+        "metadata:",
+        "  content_hash: {linux-64: aa}",
+        "  channels: [{url: conda-forge, used_env_vars: []}]",
+        "  platforms: [linux-64, osx-64, win-64]",
+        "  sources: [environment.yml]",
+        "  time_metadata: {created_at: '2026-05-01T12:00:00Z'}",
+        "package:",
+    ]
+    for one in entries:
+        manager = "pip" if one.kind == "pip" else "conda"
+        lines += [
+            f"- {{name: {one.name}, version: '{one.version}', manager: {manager}, platform: {one.platform},",
+            f"   dependencies: {{}}, url: '{one.url}', category: {one.category},",
+            "   hash: {" + ", ".join(f"{name}: '{value}'" for name, value in one.hashes.items()) + "}}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def pixi_lock(version: int, *entries: Entry) -> str:
+    """A pixi.lock of format 3 to 7."""
+    if version == FIRST:
+        return conda_lock(*entries).replace("version: 1", "version: 3").replace("category: main", "build: h1_0")
+    lines = [f"version: {version}"]
+    if version == NEWEST:
+        lines += ["platforms: [{name: linux-64}, {name: osx-64}]"]
+    lines += ["environments:"]
+    for environment in dict.fromkeys(["default", *(one.environment for one in entries)]):
+        lines += [f"  {environment}:", f"    channels: [{{url: {ADDRESS}/}}]", "    packages:"]
+        for platform in dict.fromkeys(["linux-64", *(one.platform for one in entries)]):
+            own = [one for one in entries if (one.environment, one.platform) == (environment, platform)]
+            lines += [f"      {platform}:", *(f"      - {reference(version, one)}" for one in own)] if own else []
+    lines += ["packages:"]
+    for one in entries:
+        lines += described(version, one)
+    return "\n".join(lines) + "\n"
+
+
+FIRST = 3
+"""Has the keys of conda-lock.yml."""
+NEWEST = 7
+"""Names source packages by a hash."""
+SHORT = 6
+"""From this on, what addresses say is not repeated."""
+
+
+def reference(version: int, one: Entry) -> str:
+    """What an environment says of a package."""
+    if one.kind == "source":
+        return f"conda_source: '{one.name}[0a1b2c3d] @ ./{one.name}'" if version == NEWEST else f"conda: ./{one.name}"
+    return f"{'pypi' if one.kind == 'pip' else 'conda'}: {one.url}"
+
+
+def described(version: int, one: Entry) -> list[str]:
+    """The lines on a package."""
+    record = [f"  version: '{one.version}'", "  build: h1_0", f"  subdir: {one.platform}"]
+    if one.kind == "source":
+        return [f"- {reference(version, one)}", *record, *([f"  name: {one.name}"] if version < NEWEST else [])]
+    hashes = [f"  {name}: {value}" for name, value in one.hashes.items() if one.kind == "conda" or name != "md5"]
+    if one.kind == "pip":
+        record = record[:1]
+    if version < SHORT:
+        kind = "pypi" if one.kind == "pip" else "conda"
+        return [f"- kind: {kind}", f"  url: {one.url}", f"  name: {one.name}", *record, *hashes]
+    named = [f"  name: {one.name}", *record] if one.kind == "pip" else []
+    return [f"- {reference(version, one)}", *named, *hashes]
+
+
+def explicit(*entries: Entry) -> str:
+    lines = ["# platform: linux-64", "@EXPLICIT"]
+    for one in entries:
+        hashes = one.hashes.get("sha256") or one.hashes.get("md5") or ""
+        lines.append(f"# pip {one.name} @ {one.url}" if one.kind == "pip" else f"{one.url}#{hashes}")
+    return "\n".join(lines) + "\n"
+
+
+FORMATS = {
+    "conda-lock": conda_lock,
+    **{f"pixi-{version}": lambda *entries, v=version: pixi_lock(v, *entries) for version in (3, 4, 5, 6, 7)},
+    "explicit": explicit,
+}
+GOOD = Entry(name="alib")
+
+
+def names(folder: Path, text: str, choice: LockChoice = HERE, notes: list[str] | None = None) -> list[str]:
+    path = folder / "lock"
+    path.write_text(text)
+    lock = read_lock(path, choice, note=(notes if notes is not None else []).append)
+    (platform,) = lock.platforms
+    return sorted(package.name for package in platform.packages)
+
+
+BAD = {
+    "pip": (Entry(name="toolbox", kind="pip"), r"toolbox: a pip package"),
+    "md5-only": (Entry(name="bad", hashes={"md5": MD5}), r"no sha256"),
+    "token": (Entry(name="bad", address="https://channel.example/t/secret/ours"), r"credentials in the address"),
+    "password": (Entry(name="bad", address="https://me:secret@channel.example/ours"), r"credentials in the address"),
+    "path-in-the-name": (Entry(name="..%2f..%2fbad"), r"bad"),
+    "name": (Entry(name="bad$name"), r"bad\$name"),
+    "version": (Entry(name="bad", version="1..0"), r"1\.\.0|cannot be read as a pixi.lock"),
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("bad", BAD)
+def test_an_entry_that_cannot_be_installed_is_refused_with_its_line(tmp_path: Path, kind: str, bad: str) -> None:
+    entry, says = BAD[bad]
+    text = FORMATS[kind](GOOD, entry)
+    with pytest.raises(ConfigError, match=says) as caught:
+        names(tmp_path, text)
+    assert caught.value.hint
+    assert "secret" not in f"{caught.value} {caught.value.hint}"
+    if not (kind.startswith("pixi") and caught.value.line is None):  # rattler refuses some files as a whole
+        assert caught.value.line is not None
+        around = "".join(text.splitlines()[caught.value.line - 1 : caught.value.line + 2])
+        assert entry.url in around or entry.name in around or str(entry.hashes.get("md5")) in around
+
+
+@pytest.mark.parametrize("kind", ["pixi-6", "pixi-7"])
+def test_packages_that_pixi_builds_are_named(tmp_path: Path, kind: str) -> None:
+    text = FORMATS[kind](GOOD, Entry(name="mytool", kind="source"))
+    with pytest.raises(ConfigError, match=r"lock:\d+: mytool: a package that pixi builds from source"):
+        names(tmp_path, text)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind != "explicit"])
+@pytest.mark.parametrize("bad", ["pip", "md5-only", "token"])
+def test_entries_of_other_platforms_concern_nobody(tmp_path: Path, kind: str, bad: str) -> None:
+    entry = BAD[bad][0]
+    other = Entry(name=entry.name, kind=entry.kind, platform="osx-64", address=entry.address, hashes=entry.hashes)
+    notes: list[str] = []
+    assert names(tmp_path, FORMATS[kind](GOOD, other), notes=notes) == ["alib"]
+    assert not notes
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_entries_of_other_categories_are_left_out_with_a_note(tmp_path: Path, bad: str) -> None:
+    entry = BAD[bad][0]
+    other = Entry(
+        name=entry.name,
+        kind=entry.kind,
+        category="dev",
+        address=entry.address,
+        hashes=entry.hashes,
+        version=entry.version,
+    )
+    notes: list[str] = []
+    assert names(tmp_path, conda_lock(GOOD, other), notes=notes) == ["alib"]
+    assert len(notes) == 1
+    assert f"the category dev ({entry.name})" in notes[0]
+    with pytest.raises(ConfigError, match=BAD[bad][1]):
+        names(tmp_path, conda_lock(GOOD, other), LockChoice(platforms=("linux-64",), categories=("dev",)))
+
+
+class TestCategories:
+    TEXT = conda_lock(
+        GOOD,
+        Entry(name="blib", category="gpu"),
+        Entry(name="clib", category="dev"),
+        Entry(name="alib", category="dev"),
+        Entry(name="__glibc"),
+    )
+
+    @pytest.mark.parametrize(
+        ("categories", "expected"),
+        [
+            ((), ["alib"]),
+            (("main",), ["alib"]),
+            (("gpu",), ["alib", "blib"]),
+            (("dev",), ["alib", "clib"]),
+            (("dev", "gpu"), ["alib", "blib", "clib"]),
+        ],
+    )
+    def test_are_added_to_main(self, tmp_path: Path, categories: tuple[str, ...], expected: list[str]) -> None:
+        notes: list[str] = []
+        choice = LockChoice(platforms=("linux-64",), categories=categories)
+        assert names(tmp_path, self.TEXT, choice, notes) == expected
+        left_out = {"blib", "clib"} - set(expected)
+        assert {name for name in left_out if any(f"({name})" in note for note in notes)} == left_out
+        assert len(notes) == len(left_out)
+
+    def test_one_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"no category docs; it has dev, gpu, main"):
+            names(tmp_path, self.TEXT, LockChoice(categories=("docs",)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind.startswith("pixi") and kind != "pixi-3"])
+def test_environments(tmp_path: Path, kind: str) -> None:
+    text = FORMATS[kind](
+        GOOD, Entry(name="blib", environment="test"), Entry(name="toolbox", kind="pip", environment="test")
+    )
+    assert names(tmp_path, text) == ["alib"]
+    with pytest.raises(ConfigError, match="toolbox: a pip package"):
+        names(tmp_path, text, LockChoice(platforms=("linux-64",), environment="test"))
+    with pytest.raises(UsageError, match="no environment 'docs'; it has default, test"):
+        names(tmp_path, text, LockChoice(environment="docs"))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_platform_that_is_not_there(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(UsageError, match=r"locked for .*linux-64.*, not for linux-aarch64"):
+        names(tmp_path, FORMATS[kind](GOOD), LockChoice(platforms=("linux-aarch64",)))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("choice", [LockChoice(categories=("dev",)), LockChoice(environment="test")])
+def test_a_choice_that_the_format_does_not_have(tmp_path: Path, kind: str, choice: LockChoice) -> None:
+    if (kind == "conda-lock" and choice.categories) or (kind.startswith("pixi") and choice.environment):
+        choice = LockChoice(categories=("none",)) if choice.categories else LockChoice(environment="none")
+    with pytest.raises(UsageError):
+        names(tmp_path, FORMATS[kind](GOOD), choice)
+
+
+def test_names_of_platforms_in_pixi_locks(tmp_path: Path) -> None:
+    text = f"""\
+version: 7
+platforms: [{{name: big, subdir: linux-64}}, {{name: small, subdir: linux-64}}]
+environments:
+  default:
+    channels: [{{url: {ADDRESS}/}}]
+    packages:
+      big: [{{conda: {GOOD.url}}}]
+      small: [{{conda: {Entry(name="blib").url}}}]
+packages:
+- {{conda: {GOOD.url}, sha256: {SHA256}}}
+- {{conda: {Entry(name="blib").url}, sha256: {SHA256}}}
+"""
+    assert names(tmp_path, text, LockChoice(platforms=("small",))) == ["blib"]
+    for choice in (HERE, LockChoice()):
+        with pytest.raises(UsageError, match="for linux-64 more than once: big, small"):
+            names(tmp_path, text, choice)
+
+
+@pytest.mark.parametrize("version", [6, 7])
+@pytest.mark.parametrize("form", ["relative", "absolute", "file"])
+def test_paths_in_pixi_locks(tmp_path: Path, version: int, form: str) -> None:
+    file = tmp_path / "my channel/linux-64/alib-1.0-h1_0.conda"
+    location = {"relative": "./my channel/linux-64/alib-1.0-h1_0.conda", "absolute": str(file), "file": file.as_uri()}
+    text = pixi_lock(version, GOOD).replace(GOOD.url, location[form])
+    path = tmp_path / "pixi.lock"
+    path.write_text(
+        text.replace(f"- conda: {location[form]}\n  sha", f"- conda: {location[form]}\n  subdir: linux-64\n  sha")
+    )
+    (package,) = read_lock(path).platforms[0].packages
+    assert (package.name, package.version, package.subdir) == ("alib", "1.0", "linux-64")
+    assert package.url == file.as_uri()
+    assert package.channel == (tmp_path / "my channel").as_uri()
+
+
+@pytest.mark.parametrize("suffix", [f"#{SHA256}", f"#sha256:{SHA256}", f"#{SHA256.upper()}"])
+def test_absolute_paths_in_explicit_lists(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text(f"@EXPLICIT\n/srv/my channel/linux-64/alib-1.0-h1_0.tar.bz2{suffix}\n")
+    (package,) = read_lock(path).platforms[0].packages
+    assert (package.url, package.sha256) == ("file:///srv/my%20channel/linux-64/alib-1.0-h1_0.tar.bz2", SHA256)
+
+
+def test_the_same_entry_twice_is_one(tmp_path: Path) -> None:
+    for text in (explicit(GOOD, GOOD), conda_lock(GOOD, GOOD)):
+        assert names(tmp_path, text) == ["alib"]
+
+
+def test_variables_for_credentials_are_left_to_the_option(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text(conda_lock(Entry(name="alib", address="https://me:$TOKEN@channel.example/ours")))
+    (package,) = read_lock(path, HERE).platforms[0].packages
+    assert (package.channel, package.url) == (ADDRESS, GOOD.url)
+
+
+def test_an_address_of_another_package_is_refused(tmp_path: Path) -> None:
+    text = conda_lock(GOOD).replace("version: '1.0'", "version: '1.1'")
+    with pytest.raises(ConfigError, match=r"lock:10: alib: its address is that of another package than alib 1\.1"):
+        names(tmp_path, text)
+
+
+def test_an_error_is_one_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(ChannelToolsError, match="newer lockfile format version 8"):
+        names(tmp_path, pixi_lock(7, GOOD).replace("version: 7", "version: 8"))
