@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.build.special_files import shown_name
 from channel_tools.system.document import decode_json
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _files_of_packages(prefix: Path) -> set[str]:
 def _empty_folders(prefix: Path) -> Iterator[str]:
     for folder, folders, files in os.walk(prefix):
         if not folders and not files and Path(folder) != prefix:
-            yield Path(folder).relative_to(prefix).as_posix()
+            yield shown_name(folder, prefix)
 
 
 def _other_modes(prefix: Path, owned: Collection[str], *, granted: int) -> Iterator[str]:
@@ -66,7 +67,7 @@ def _other_modes(prefix: Path, owned: Collection[str], *, granted: int) -> Itera
             mode = stat.S_IMODE(mode)
             packed = _PACKED[bool(mode & 0o111)]
             if mode & ~packed & ~granted or packed & ~mode & ~_WRITE:
-                yield f"{name} ({mode:04o})"
+                yield f"{shown_name(path, prefix)} ({mode:04o})"
 
 
 def _granted_to_all() -> int:

@@ -70,7 +70,7 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
     "file": (
         BuildError,
         "one of its files cannot be packed",
-        "remove the file at the end of the build script, then run the same command again",
+        "remove or rename the file at the end of the build script, then run the same command again",
     ),
     "changed": (
         BuildError,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds files in a build's prefix that a package cannot contain: named pipes, sockets, devices.
+"""Finds files in a build's prefix that a package cannot contain: named pipes, sockets, devices, names not in UTF-8.
 
 py-rattler-build 0.73 opens every file that it packs, and hangs at a named pipe. It reports nothing between the end of
 the script and the packing, and holds the interpreter lock meanwhile, so the process that supervises it checks.
@@ -7,8 +7,8 @@ the script and the packing, and holds the interpreter lock meanwhile, so the pro
 
 from __future__ import annotations
 
+import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import BuildError
@@ -17,6 +17,7 @@ from channel_tools.system.workers import descendants, processor_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _PREFIXES = "bld/*/host_env*"
 _KINDS = {
@@ -37,7 +38,14 @@ def _special_files(output: Path) -> Iterator[str]:
         for entry in walk_entries(prefix):
             kind = _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode))
             if kind is not None:
-                yield f"{Path(entry.path).relative_to(prefix)} is a {kind}; packages have only files, folders and links"
+                yield f"{shown_name(entry.path, prefix)} is a {kind}; packages have only files, folders and links"
+            elif not entry.path.isascii() and shown_name(entry.path, prefix) != os.path.relpath(entry.path, prefix):
+                yield f"{shown_name(entry.path, prefix)} has a name that is not UTF-8, which a package cannot list"
+
+
+def shown_name(path: str | Path, prefix: Path) -> str:
+    """The path of a file below the prefix as text that can be written anywhere: bytes that are not UTF-8 as escapes."""
+    return os.fsencode(os.path.relpath(path, prefix)).decode("utf-8", "backslashreplace")
 
 
 class StuckEngine:

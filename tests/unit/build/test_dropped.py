@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.build.dropped import dropped_notes
+from channel_tools.build.model import WorkerResult, encode
 
 
 @pytest.fixture
@@ -39,6 +40,15 @@ def test_empty_folders_are_named(prefix: Path, tmp_path: Path) -> None:
     (prefix / "etc/toy.d").mkdir(parents=True)
     (note,) = dropped_notes(tmp_path)
     assert note.startswith("its package has no empty folders, so these are left out: etc/toy.d, var/lib/toy;")
+
+
+def test_names_that_are_not_utf8_are_shown_as_escapes(prefix: Path, tmp_path: Path) -> None:
+    os.mkdir(os.fsencode(prefix) + b"/etc\xff")  # noqa: PTH102 - bytes
+    write(prefix, "bin/toy\udcff", 0o4755)
+    folders, modes = dropped_notes(tmp_path)
+    assert r"left out: etc\xff;" in folders
+    assert modes.endswith(r"bin/toy\xff (4755)")
+    assert encode(WorkerResult(notes=(folders, modes)))
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o1755, 0o1644, 0o600, 0o700, 0o640, 0o4555])
