@@ -21,6 +21,7 @@ from channel_tools.audit.package import PackageReader
 from channel_tools.audit.policy import ADVISORY, PACKAGE_RULES, judge
 from channel_tools.audit.reading import Reader
 from channel_tools.conda.archive import PackageInfo, read_package, visit_package
+from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError, IntegrityError, UsageError, VerificationError
 from channel_tools.system.workers import run_in_processes
@@ -37,6 +38,8 @@ Result = TypeVar("Result")
 _COMMON_PARTS = 3
 _COMMON = frozenset({"usr", "opt", "var", "etc"})
 _SHOWN = 20
+_LISTS = ("packages", "packages.conda")
+"""The keys of repodata.json that list the packages in the older format and in the newer one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,17 +121,19 @@ def channel_packages(folder: Path) -> list[Path]:
     found: list[Path] = []
     for subdir in sorted(path for path in folder.glob("*") if path.is_dir()):
         listed = _listed(subdir / "repodata.json")
-        files = [path for path in sorted(subdir.glob("*.conda")) if path.is_file()]
+        named = [path for path in sorted(subdir.iterdir()) if path.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX))]
+        files = [path for path in named if path.is_file()]
         found += [path for path in files if listed is None or path.name in listed]
     return found
 
 
 def _listed(repodata: Path) -> frozenset[str] | None:
     try:
-        rows = decode_json(repodata.read_bytes())["packages.conda"]
-    except (OSError, ValueError, KeyError):
+        said = decode_json(repodata.read_bytes())
+    except (OSError, ValueError):
         return None
-    return frozenset(rows)
+    rows = [said[key] for key in _LISTS if isinstance(said.get(key), dict)] if isinstance(said, dict) else []
+    return frozenset(name for found in rows for name in found) if rows else None
 
 
 def distinctive_paths(folders: Sequence[Path]) -> tuple[str, ...]:

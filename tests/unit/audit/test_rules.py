@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 import time
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from channel_tools.audit.dependencies import Known, neighbours_in_files
 from channel_tools.audit.model import Finding, PackageAudit, Rule
 from channel_tools.audit.reading import Reader
-from channel_tools.audit.run import Gate, audit_package
+from channel_tools.audit.run import Gate, audit_channel, audit_package
 from channel_tools.build.schedule import take_in
 from channel_tools.channel import Channel, ChannelWriter, published_packages
 from channel_tools.conda.archive import PackageInfo
@@ -126,3 +128,23 @@ def test_a_noarch_packages_dependency_lies_where_it_is_installed(tmp_path: Path)
     link = Entry(link="../lib/python3.12/site-packages/lower/data")
     upper = Toy(files={"share/data": link}, depends=("python", "lower")).write(tmp_path)
     assert findings(upper, python, written) == []
+
+
+def test_a_channels_packages_in_the_old_format_are_audited(tmp_path: Path) -> None:
+    path = tmp_path / "noarch" / "old-1.0-0.tar.bz2"
+    path.parent.mkdir()
+    script = b"touch $PREFIX/data"
+    rows = [{"_path": "bin/.old-post-link.sh", "path_type": "hardlink", "size_in_bytes": len(script)}]
+    members = {
+        "info/index.json": json.dumps({"name": "old", "version": "1.0", "build": "0", "build_number": 0}).encode(),
+        "info/paths.json": json.dumps({"paths": rows, "paths_version": 1}).encode(),
+        "bin/.old-post-link.sh": script,
+    }
+    with tarfile.open(path, "w:bz2") as written:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o755
+            written.addfile(member, io.BytesIO(content))
+    (path.parent / "repodata.json").write_text(json.dumps({"packages": {path.name: {}}, "packages.conda": {}}))
+    report = audit_channel(tmp_path, Reader(build_paths=()), jobs=1, progress=SilentProgress())
+    assert [(finding.package, finding.rule) for finding in report.findings] == [(path.name, Rule.LINK_SCRIPT)]
