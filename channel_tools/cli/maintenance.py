@@ -77,7 +77,11 @@ def retain(
     ] = None,
     locks: Annotated[
         list[Path] | None,
-        typer.Option("--lock", metavar="FILE", help="Keep the packages of this lock file; may be repeated."),
+        typer.Option(
+            "--lock",
+            metavar="FILE",
+            help="Keep the packages of this lock, environment.yml or list of MatchSpecs; may be repeated.",
+        ),
     ] = None,
     grace: Annotated[
         float, typer.Option(min=0, metavar="HOURS", help="How long files are kept after they were hidden.")
@@ -88,8 +92,8 @@ def retain(
 ) -> None:
     """Hide old packages and delete those hidden long enough, never what a lock, a label or another package needs."""
     from channel_tools.channel.maintenance import Retention
+    from channel_tools.pins.names import read_locked_names
     from channel_tools.publish import maintenance
-    from channel_tools.publish.maintenance import read_locked_names
 
     if keep is None and older_than is None:
         raise UsageError(
@@ -105,7 +109,7 @@ def retain(
         grace_s=grace * _HOUR_S,
     )
     place = _open(target)
-    plans = maintenance.retain(place, rule, label=label, dry_run=dry_run)
+    plans = maintenance.retain(place, rule, label=label, dry_run=dry_run, locked_specs=locked.specs)
     _show_retention(plans, place.address, dry_run=dry_run, as_json=as_json)
 
 

@@ -238,6 +238,25 @@ def parse_conda_lock(text: str, path: Path, choice: LockChoice = EVERYTHING, *, 
     return lock
 
 
+def named_files(text: str, path: Path) -> Iterator[tuple[str, tuple[str, ...], int]]:
+    """The address, hashes and line of every conda package, of all platforms and categories.
+
+    Raises as parse_conda_lock does for a file of ours, and ConfigError (file, line) for one that does not follow the
+    format.
+    """
+    document = parse_yaml(text, path)
+    _check_version(document)
+    model = _validated(CondaLockFile, document.value, document, ())
+    if SCHEMA_KEY in (model.metadata.custom_metadata or {}):
+        parse_conda_lock(text, path)  # checks that nothing is missing
+    for index, content in enumerate(model.package):
+        head = _validated(EntryHead, content, document, ("package", index))
+        if head.manager == "conda" and not head.name.startswith("__"):
+            entry = _validated(PackageEntry, content, document, ("package", index))
+            hashes = tuple(one for one in (entry.hash.sha256, entry.hash.md5) if one)
+            yield entry.url, hashes, document.line_of("package", index)
+
+
 _AnyModel = TypeVar("_AnyModel", bound=_Model)
 
 

@@ -96,7 +96,7 @@ def parse_explicit(text: str, path: Path, choice: LockChoice = EVERYTHING) -> Lo
             entries.append(_parse_entry(line, path, number))
     if pip:
         raise pip_error([name for name, _ in pip], path, line=pip[0][1], tool="conda-lock")
-    _check_count(comments.get("packages"), len(entries), path)
+    check_count(text, len(entries), path)
     platform = comments.get("platform") or _platform_of(entries, path)
     choose_platforms({platform: platform}, choice, path)
     only = PlatformLock(
@@ -125,7 +125,11 @@ def _parse_entry(line: str, path: Path, number: int) -> LockEntry:
     return LockEntry(package=package, line=number)
 
 
-def _check_count(written: str | None, found: int, path: Path) -> None:
+def check_count(text: str, found: int, path: Path) -> None:
+    """Raise ConfigError if a list of ours does not have as many packages as were written into it."""
+    written = next(
+        (one[2].strip() for one in map(_COMMENT.fullmatch, text.splitlines()) if one and one[1] == "packages"), None
+    )
     if written is not None and written != str(found):
         message = f"{found} packages, but the list was written with {written}: it was truncated or edited"
         raise ConfigError(message, path=path, hint="write it again: channel_tools pins")

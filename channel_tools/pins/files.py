@@ -108,7 +108,7 @@ def read_lock(path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignor
     cannot be installed (pip or source packages, no sha256, two packages of one name, credentials in an address);
     UsageError for a choice that the file does not have; IntegrityError if a file of ours was truncated or edited.
     """
-    text = _read_text(path)
+    text = read_text(path)
     kind = format_of(text)
     if kind == "explicit":
         return parse_explicit(text, path, choice)
@@ -124,7 +124,7 @@ def read_lock(path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignor
 
 def read_pins(path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignore) -> Lock | EnvironmentFile:
     """Like read_lock, and an environment.yml, which has no hashes and must be solved. Raises as both readers do."""
-    text = _read_text(path)
+    text = read_text(path)
     if format_of(text) == "environment":
         return parse_environment_file(text, path, note=note)
     return read_lock(path, choice, note=note)
@@ -143,7 +143,8 @@ def format_of(text: str) -> PinFormat | None:
     return None
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file of pins. Raises ConfigError if it cannot be read, or is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as err:

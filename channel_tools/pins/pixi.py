@@ -107,12 +107,7 @@ def read_pixi_lock(path: Path, choice: LockChoice = EVERYTHING) -> Lock:
     pip packages, or packages without sha256; UsageError for an environment or platform that it does not have.
     """
     refuse_options(replace(choice, environment=None), path, what="a pixi.lock")
-    try:
-        file = LockFile.from_path(path)
-    except (EnvironmentCreationError, ParseCondaLockError, ValueError, OSError) as err:
-        reason = " ".join(str(err).split())
-        raise ConfigError(f"cannot be read as a pixi.lock: {reason}", path=path, hint=WRITE_AGAIN) from None
-    environment = _environment(file, choice, path)
+    environment = _environment(open_pixi_lock(path), choice, path)
     by_name = {one.name: one for one in environment.platforms()}
     chosen = choose_platforms({name: str(one.subdir) for name, one in by_name.items()}, choice, path)
     lines = _Lines(path)
@@ -121,6 +116,15 @@ def read_pixi_lock(path: Path, choice: LockChoice = EVERYTHING) -> Lock:
     for channel in channels:
         check_credentials(channel, path, line=lines.of(channel))
     return Lock(stack="", specs=(), channels=channels, platforms=tuple(platforms))
+
+
+def open_pixi_lock(path: Path) -> LockFile:
+    """The whole file. Raises ConfigError if it is not a pixi.lock, or has a newer format."""
+    try:
+        return LockFile.from_path(path)
+    except (EnvironmentCreationError, ParseCondaLockError, ValueError, OSError) as err:
+        reason = " ".join(str(err).split())
+        raise ConfigError(f"cannot be read as a pixi.lock: {reason}", path=path, hint=WRITE_AGAIN) from None
 
 
 def _environment(file: LockFile, choice: LockChoice, path: Path) -> Environment:

@@ -7,29 +7,33 @@ target. Without a label, a change applies to every label: what is wrong under on
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from channel_tools.channel.listing import INSTRUCTIONS_FILE, check_names, read_patch
 from channel_tools.conda.closure import Closures
 from channel_tools.conda.package import PACKAGE_SUFFIXES
-from channel_tools.conda.specs import InvalidSpecError, is_on_address, matches, name_or_none, read_spec, record_of
+from channel_tools.conda.specs import (
+    InvalidRecordError,
+    InvalidSpecError,
+    is_on_address,
+    matches,
+    name_or_none,
+    read_spec,
+    record_of,
+)
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from rattler import MatchSpec
+
     from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.publish.model import LabelPackage
     from channel_tools.publish.target import MaintainedTarget
-
-_FILE = re.compile(r"([A-Za-z0-9_][^/\s\"'#,?]*-[^-/\s\"'#,?]+-[^-/\s\"'#,?]+)\.(?:conda|tar\.bz2)")
-_HASH = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{32})(?![0-9a-fA-F])")
-_PIN = re.compile(r"(?<![\w.=-])([A-Za-z0-9_][A-Za-z0-9_.-]*) ?={1,2}([^\s=<>\"',|*]+) ?=([^\s=<>\"',|*]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -112,9 +116,40 @@ def _subdir_of(patch: Patch, known: Mapping[str, Collection[str]], path: Path) -
     raise ConfigError(f"names {found}", path=path, hint="give the subdir, for example --subdir linux-64")
 
 
-def retain(target: MaintainedTarget, rule: Retention, *, label: str | None, dry_run: bool) -> dict[str, RetentionPlan]:
-    """Hide and delete what ``rule`` does not keep; returns by label what was done, or would be with ``dry_run``."""
-    return {name: target.retain(rule, label=name, dry_run=dry_run) for name in _labels(target, label)}
+def retain(
+    target: MaintainedTarget,
+    rule: Retention,
+    *,
+    label: str | None,
+    dry_run: bool,
+    locked_specs: Collection[str] = (),
+) -> dict[str, RetentionPlan]:
+    """Hide and delete what ``rule`` does not keep; returns by label what was done, or would be with ``dry_run``.
+
+    What satisfies one of the MatchSpecs ``locked_specs``, from whatever channel they ask for it, is kept as if a lock
+    named its file: a solver may choose any.
+    """
+    wanted = [read_spec(spec) for spec in sorted(locked_specs)]
+    plans = {}
+    for name in _labels(target, label):
+        packages = target.packages(name) if wanted else ()
+        files = {package.file_name for package in packages if any(_may_satisfy(package, spec) for spec in wanted)}
+        kept = replace(rule, locked_files=rule.locked_files | files)
+        plans[name] = target.retain(kept, label=name, dry_run=dry_run)
+    return plans
+
+
+def _satisfies(package: LabelPackage, spec: MatchSpec) -> bool:
+    record = record_of(package.index, name=package.name, subdir=package.subdir)
+    return matches(spec, record, file_name=package.file_name)
+
+
+def _may_satisfy(package: LabelPackage, spec: MatchSpec) -> bool:
+    """Whether the package satisfies the spec, or that cannot be known."""
+    try:
+        return _satisfies(package, spec)
+    except InvalidRecordError:
+        return True
 
 
 def _labels(target: MaintainedTarget, label: str | None) -> list[str]:
@@ -173,46 +208,4 @@ def _matching(packages: Sequence[LabelPackage], spec: str) -> list[LabelPackage]
         raise UsageError(str(err), hint=hint) from None
     if wanted.channel is not None or is_on_address(wanted):
         raise UsageError(f"{spec!r} names a channel; expected only the package", hint=hint)
-    return [
-        package
-        for package in packages
-        if package.name == wanted.name.normalized
-        and matches(
-            wanted,
-            record_of(package.index, name=package.name, subdir=package.subdir),
-            file_name=package.file_name,
-        )
-    ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LockedNames:
-    """Package file names (without subdir) and hashes (sha256 and md5) that lock files name."""
-
-    files: frozenset[str] = frozenset()
-    hashes: frozenset[str] = frozenset()
-
-
-def read_locked_names(paths: Iterable[Path]) -> LockedNames:
-    """Everything that the lock files name. Raises ConfigError for one that cannot be read or names no packages."""
-    files: set[str] = set()
-    hashes: set[str] = set()
-    for path in paths:
-        text = unquote(_text_of(path))
-        stems = {*_FILE.findall(text), *("-".join(pin) for pin in _PIN.findall(text))}
-        named = {stem + suffix for stem in stems for suffix in PACKAGE_SUFFIXES}
-        if not named:
-            hint = "give a conda-lock.yml, a pixi.lock, an explicit list or an environment with exact pins"
-            raise ConfigError("not a lock file: it names no packages", path=path, hint=hint)
-        files |= named
-        hashes |= {found.lower() for found in _HASH.findall(text)}
-    return LockedNames(files=frozenset(files), hashes=frozenset(hashes))
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError("there is no such lock file", path=path) from None
-    except (UnicodeDecodeError, OSError) as err:
-        raise ConfigError(f"cannot be read as text: {err}", path=path) from None
+    return [package for package in packages if package.name == wanted.name.normalized and _satisfies(package, wanted)]
