@@ -67,8 +67,12 @@ class SubdirContent:
 
     @property
     def digest(self) -> str:
-        """A fingerprint that is equal for equal content, whenever the index files were written."""
-        return _digest(self.repodata, self.from_packages or b"")
+        """A fingerprint that is equal for equal content, whenever the index files were written.
+
+        It covers the names of the shards, so that an index is written again when these take another form.
+        """
+        shards = "".join(shard.sha256 for _name, shard in sorted(self.shards.shards.items()))
+        return _digest(self.repodata, self.from_packages or b"", shards.encode())
 
     def index_files(self, *, now_s: float) -> dict[str, bytes]:
         """The bytes of the index files in the order in which to write them, after the shards."""

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.records import CachedPackage
 
+_FORM = b"2\0"
+"""Which form of shards a digest of ``_content`` belongs to; another number lets the next index make all of them again.
+
+Until 2 they had ``attestations_sha256`` as bytes, at which conda fails.
+"""
 _SHARD_NAME = re.compile(r"[0-9a-f]{64}\.msgpack\.zst")
 
 
@@ -81,7 +86,7 @@ def _by_name(
 
 def _content(records: Mapping[str, CachedPackage], files: Sequence[str], hidden: Sequence[str]) -> str:
     """A digest of the data of a shard and of channeldata's row, which has strings that the shard does not have."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_FORM)
     for file_name in files:
         row = records[file_name]
         digest.update(b"%b\0%b\0%b\0" % (file_name.encode(), row.record_json, row.about_json))

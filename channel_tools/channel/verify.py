@@ -23,11 +23,11 @@ from channel_tools.channel.state import listing_file, read_listing, subdirs_of
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import PACKAGE_SUFFIXES
 from channel_tools.conda.repodata import (
-    HASHES,
     REPODATA,
     REPODATA_FROM_PACKAGES,
     REPODATA_ZST,
     RUN_EXPORTS,
+    SHARD_BYTES,
     SHARD_INDEX,
     SHARD_SUFFIX,
     SHARDS_FOLDER,
@@ -231,7 +231,7 @@ def _check_shards(folder: Path, records: dict[str, JsonObject]) -> Iterator[Find
             yield _finding(path, f"the shard of {name} is damaged", hint=f"delete it and {_INDEX_AGAIN}")
             return
         found |= _rows(decode_msgpack(_unpack(packed)))
-    plain = {name: row | {key: row[key].hex() for key in HASHES if key in row} for name, row in found.items()}
+    plain = {name: row | {key: row[key].hex() for key in SHARD_BYTES if key in row} for name, row in found.items()}
     if plain != records:
         yield _finding(folder / SHARD_INDEX, f"differs from {REPODATA}")
 

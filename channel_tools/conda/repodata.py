@@ -28,7 +28,8 @@ SHARDS_FOLDER = "shards"
 SHARD_SUFFIX = ".msgpack.zst"
 SHARD_LEVEL = 9
 """The zstd level of shards, which are written once and read often."""
-HASHES = ("md5", "sha256", "attestations_sha256")
+SHARD_BYTES = ("md5", "sha256")
+"""The fields that are bytes in shards; CEP 16 names these alone, and readers turn no others back into text."""
 
 
 def encode_json(value: object) -> bytes:
@@ -87,4 +88,4 @@ def encode_shard_index(subdir: str, shards: Mapping[str, str], *, now_s: float) 
 
 
 def _with_plain_hashes(record: JsonObject) -> JsonObject:
-    return record | {key: bytes.fromhex(str(record[key])) for key in HASHES if key in record}
+    return record | {key: bytes.fromhex(str(record[key])) for key in SHARD_BYTES if key in record}

@@ -100,7 +100,8 @@ def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsErr
         message = f"{where}: the channel's index cannot be reached: {reason}"
         again = "then run the same command again"
         if _REFUSED.search(reason):
-            return NetworkError(message, hint=f"give an address with a token, https://HOST/t/TOKEN/CHANNEL, {again}")
+            hint = f"put a token into .netrc, or into the address, https://HOST/t/TOKEN/CHANNEL, {again}"
+            return NetworkError(message, hint=hint)
         return NetworkError(message, hint=f"check the address and the network, {again}")
     message = f"{where}: the channel's index cannot be read: {reason}"
     return ChannelError(message, hint="make the channel first (channel_tools build) or give another address")

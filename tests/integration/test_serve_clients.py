@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import Channel, add_set, channel_writer, create_channel
+from tests.support import conda_reader
 from tests.support.processes import TEST_TIMEOUT_S
+from tests.support.programs import program
 from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 
@@ -117,6 +119,45 @@ def test_without_a_right_token_the_error_says_so_and_shows_none(
     assert "NetworkError" in done.stderr
     assert "401" in done.stderr
     assert token is None or token not in done.stderr
+
+
+def test_what_conda_asks_for_has_the_token_of_the_address(served: Served) -> None:
+    """The index, its shards and the packages: all lie below the address that was given."""
+    address = f"http://{served.host}/t/{served.token}/ours"
+    found = conda_reader.downloads(address, "linux-64")
+    assert sorted(found) == ["libtoy-1.0-0.conda", "toy-1.0-0.conda"]
+    for name, download in found.items():
+        assert download.url == f"{address}/linux-64/{name}"
+        download.fetch()
+
+
+@pytest.mark.parametrize("solver", ["rattler", "classic"])
+@pytest.mark.parametrize("shards", ["true", "false"])
+@pytest.mark.parametrize("form", ["netrc", "path", "user-info"])
+def test_conda_installs_with_each_form_of_a_token(
+    served: Served, tmp_path: Path, form: str, shards: str, solver: str
+) -> None:
+    """The rattler solver without shards asks for packages without the address's secret; .netrc serves all."""
+    address = {
+        "netrc": f"{served.server.address}/ours",
+        "path": f"http://{served.host}/t/{served.token}/ours",
+        "user-info": f"http://anybody:{served.token}@{served.host}/ours",
+    }[form]
+    netrc = tmp_path / "netrc"
+    netrc.write_text(f"machine 127.0.0.1 login anybody password {served.token}\n" if form == "netrc" else "")
+    netrc.chmod(0o600)
+    variables = {"CONDA_PKGS_DIRS": str(tmp_path / "pkgs"), "CONDA_REPODATA_USE_SHARDS": shards, "NETRC": str(netrc)}
+    create = ("create", "--yes", "--quiet", "--override-channels", "--solver", solver, "--prefix", tmp_path / "env")
+    done = subprocess.run(
+        [program("conda"), *create, "--channel", address, "toy"],
+        env=os.environ | variables, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S,
+    )  # fmt: skip
+    if (solver, shards) == ("rattler", "false") and form != "netrc":
+        assert done.returncode != 0
+        assert f"401 Unauthorized for url <{served.server.address}/ours/linux-64/" in done.stdout + done.stderr
+    else:
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / "env" / "share" / "toy.txt").read_bytes() == b"toy"
 
 
 def naming(secret: str, folder: Path) -> list[Path]:

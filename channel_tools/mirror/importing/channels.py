@@ -101,7 +101,8 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
         listed[subdir] = {name: row for name, row in merged if name not in removed}
         plain = plain_index(subdir, listed[subdir])
         derived = derived_index(subdir, listed[subdir], plain, now_s=time.time())
-        if before != listed[subdir] or not (folder / subdir / REPODATA).is_file():
+        lacks = any(not (folder / subdir / name).is_file() for name in (*derived, *plain))  # shards of an earlier form
+        if lacks or before != listed[subdir]:
             for name, content in {**derived, **plain}.items():  # shards and their index before the full index
                 _write_if_changed(folder / subdir / name, content)
     _write_if_changed(folder / CHANNELDATA, channeldata(listed))

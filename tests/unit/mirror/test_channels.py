@@ -12,10 +12,12 @@ import pytest
 
 from channel_tools.channel import open_channel, verify_channel
 from channel_tools.channel.listing import Patch
+from channel_tools.conda.package import sidecar_sha256, write_sidecar
 from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import sha256_of_file
+from tests.support import conda_reader
 from tests.support.readers import unpack
 from tests.unit.channel.toys import make_conda
 from tests.unit.mirror.bundles import (
@@ -218,3 +220,19 @@ def test_a_yanked_package_that_a_lock_names_is_brought_but_not_listed(tmp_path: 
     far = tmp_path / "far" / "channels" / "channel"
     assert listed(far) == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
     assert (far / SUBDIR / "more-1.0-0.conda").is_file()
+
+
+def test_conda_reads_imported_channels_and_the_next_import_mends_those_of_the_earlier_form(
+    tmp_path: Path, site: ExportingSite
+) -> None:
+    package = tmp_path / "conda-forge" / SUBDIR / "numpy-1.0-0.conda"
+    write_sidecar(package, b"[{}]")
+    change(tmp_path, package.name, attestations_sha256=sidecar_sha256(package))
+    with conda_reader.earlier_form():
+        far = carry(site, tmp_path, "first") / "conda-forge"
+    with pytest.raises(TypeError, match="bytes is not JSON serializable"):
+        conda_reader.records(far.as_uri(), SUBDIR)
+    carry(site, tmp_path, "second")
+    assert conda_reader.records(far.as_uri(), SUBDIR)[package.name]["attestations_sha256"] == sidecar_sha256(package)
+    for name, download in conda_reader.downloads(far.as_uri(), SUBDIR).items():
+        assert download.fetch() == (far / SUBDIR / name).read_bytes()

@@ -42,6 +42,7 @@ from channel_tools.publish.store import ObjectHead, Served, Upload, require_byte
 from channel_tools.publish.target import MaintainedTarget, maintained
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress, Task
+from tests.support import conda_reader
 from tests.unit.channel.toys import make_conda, own
 from tests.unit.publish.sets import make_set
 
@@ -323,6 +324,26 @@ def test_attestations_lie_beside_their_packages_and_go_with_them(
         sha256 = rows["one-1.0-0.conda"]["attestations_sha256"]
         assert store.objects[f"{base}/{ONE}.sigs.{sha256}"][0] == b"[{}]"
         assert store.objects[f"{base}/{ONE}.sigs"][0] == b"[{}]"
+
+
+def test_conda_reads_a_bucket_and_the_next_publication_mends_one_of_the_earlier_form(
+    target: BucketTarget, store: MemoryStore, tmp_path: Path
+) -> None:
+    def seen() -> list[str]:
+        for key, (body, _served, _write) in store.objects.items():
+            path = tmp_path / "bucket" / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(body)
+        return sorted(conda_reader.records((tmp_path / "bucket" / "chan").as_uri(), "linux-64"))
+
+    one = make_conda(tmp_path, "one")
+    write_sidecar(one, b"[{}]")
+    with conda_reader.earlier_form():
+        publish(target, make_set([one]))
+    with pytest.raises(TypeError, match="bytes is not JSON serializable"):
+        seen()
+    publish(target, make_set([make_conda(tmp_path, "other", subdir="noarch")]))
+    assert seen() == ["one-1.0-0.conda"]
 
 
 def test_attestations_that_are_written_again_meanwhile_do_not_get_the_earlier_ones_name(
