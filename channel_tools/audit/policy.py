@@ -53,6 +53,7 @@ PACKAGE_RULES: tuple[RuleFunction, ...] = (
     loader.instructions_rule,
     licenses.license_rule,
     files.metadata_rule,
+    files.installable_rule,
     files.exception_rule,
 )
 ADVISORY = frozenset({Rule.LICENSE})

@@ -79,9 +79,9 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     @property
     def dependency_names(self) -> tuple[str, ...]:
         """The names of its dependencies, in the order of its MatchSpecs. Raises IntegrityError for one that is none."""
-        from channel_tools.conda.specs import spec_names  # noqa: PLC0415 - as above
+        from channel_tools.conda.specs import required_names  # noqa: PLC0415 - as above
 
-        return spec_names(self.depends, self.name)
+        return required_names(self.record, self.name)
 
     @property
     def about(self) -> JsonObject:

@@ -27,6 +27,9 @@ _LEAST = Version("0")
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
+_CORRECT = "whoever makes it has to correct its metadata"
+
+
 class InvalidSpecError(IntegrityError):
     """A text that is not a MatchSpec; its message quotes the text and gives py-rattler's reason, on one line."""
 
@@ -65,7 +68,19 @@ def spec_names(specs: Iterable[str], owner: object) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(map(spec_name, specs)))
     except InvalidSpecError as err:
-        raise IntegrityError(f"{owner}: {err}", hint="have its metadata corrected by whoever made it") from None
+        raise IntegrityError(f"{owner}: {err}", hint=_CORRECT) from None
+
+
+def required_names(index: Mapping[str, Any], owner: object) -> tuple[str, ...]:
+    """The names of the packages that ``depends`` of index.json or a record is about, as spec_names.
+
+    Raises IntegrityError that names the owner, also if it is not a list.
+    """
+    try:
+        depends = texts_of(index, "depends")
+    except InvalidRecordError as err:
+        raise IntegrityError(f"{owner}: {err}", hint=_CORRECT) from None
+    return spec_names(depends, owner)
 
 
 def specs_on(names: Collection[str], specs: Iterable[str]) -> list[str]:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from channel_tools.conda.addresses import without_credentials
 from channel_tools.conda.package import split_file_name
-from channel_tools.conda.specs import condition_of, spec_name
+from channel_tools.conda.specs import condition_of, is_virtual, spec_name
 from channel_tools.pins.choice import (
     EVERYTHING,
     SHA256,
@@ -365,7 +365,7 @@ def _choose_entries(
             message = f"{head.name}: {head.platform} is not among metadata.platforms"
             raise reading.document.error(message, "package", index, hint=WRITE_AGAIN)
         categories.add(head.category)
-        if head.platform not in chosen or head.name.startswith("__"):
+        if head.platform not in chosen or is_virtual(head.name):
             continue
         if head.category in wanted:
             chosen[head.platform].append(index)

@@ -14,7 +14,7 @@ from channel_tools.conda.archive import read_info_files
 from channel_tools.conda.compiled_in import compiled_into
 from channel_tools.conda.contents import info_object
 from channel_tools.conda.package import OLD_SUFFIX
-from channel_tools.conda.specs import spec_names, texts_of
+from channel_tools.conda.specs import required_names
 from channel_tools.provenance.statements import Origin, origins_in, recorded_in
 from channel_tools.system.files import sha256_of_file
 
@@ -94,7 +94,7 @@ def component_of(file_name: str, sha256: str, index: JsonObject, about: JsonObje
         license=_text(about.get("license")) or _text(index.get("license")),
         summary=_text(about.get("summary")),
         home=_text(about.get("home")),
-        depends=tuple(sorted(spec_names(texts_of(index, "depends"), file_name))),
+        depends=tuple(sorted(required_names(index, file_name))),
         origins=tuple(origins_in(recorded)),
         patches=tuple(_patches(recorded.get("inputs"))),
     )

@@ -82,6 +82,12 @@ _METADATA = Requirement(
     fix="build it with channel_tools build, which cleans what the engine writes; do not write absolute paths in the "
     "recipe's own files",
 )
+_INSTALLABLE = Requirement(
+    rule=Rule.METADATA,
+    expected="lists in info/index.json, not null: conda reads null as empty, but rattler, pixi and channel_tools env "
+    "create cannot install the package",
+    fix="leave the key out or write [], and make the package again with another build number",
+)
 _EXCEPTION = Requirement(
     rule=Rule.EXCEPTION,
     expected="extra.audit: {allow: [{rule, files, reason}], runtime_dispatch: [{files, reason}]}",
@@ -230,6 +236,13 @@ def metadata_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterato
     """info/ names no path or address of the machine that built the package."""
     for name, place in package.info_paths:
         yield _METADATA.violation(package.file_name, name, f"names {place.text}", where=place.where)
+
+
+def installable_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
+    """No list in index.json is null, which rattler's reader of it refuses (rattler_conda_types, index_json.rs)."""
+    for key in ("depends", "constrains", "track_features"):
+        if key in package.index and package.index[key] is None:
+            yield _INSTALLABLE.violation(package.file_name, "info/index.json", f"has {key} null")
 
 
 def exception_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:

@@ -73,6 +73,13 @@ class Toy:
         return {f"info/{name}": Entry(content=content) for name, content in contents.items()}
 
 
+def index_json(**fields: object) -> bytes:
+    """The index.json of a Toy with other fields."""
+    return json.dumps(
+        {"name": "toy", "version": "1.0", "build": BUILD, "build_number": 0, "subdir": "linux-64"} | fields
+    ).encode()
+
+
 def archive(members: Mapping[str, bytes]) -> bytes:
     """A static archive as GNU ar writes it: with an index, and a table of the names that are too long for a header."""
     table, content = b"", _ar_member("/", b"\0\0\0\0")

@@ -7,7 +7,7 @@ import tarfile
 from dataclasses import dataclass, replace
 
 from channel_tools.audit.model import Rule
-from tests.unit.audit.packages import BUILD_FOLDER, HOST_PREFIX, Entry, Files, Toy, archive
+from tests.unit.audit.packages import BUILD_FOLDER, HOST_PREFIX, Entry, Files, Toy, archive, index_json
 from tests.unit.foundation.elf_files import shared_library
 
 
@@ -280,6 +280,17 @@ CASES = [
         file="info/recipe/build.sh",
         found=f"names {BUILD_FOLDER}/src",
         where="line 1",
+    ),
+    *(
+        Case(
+            rule=Rule.METADATA,
+            id=f"{key} null",
+            spoiled=Toy(info={"index.json": index_json(**{key: None})}),
+            clean=Toy(info={"index.json": index_json(**{key: []})}),
+            file="info/index.json",
+            found=f"has {key} null",
+        )
+        for key in ("depends", "constrains", "track_features")
     ),
     Case(
         rule=Rule.EXCEPTION,

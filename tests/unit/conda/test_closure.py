@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from channel_tools.conda.closure import Closures
 class Package:
     name: str
     version: str = "1.0"
-    depends: tuple[str, ...] = ()
+    depends: Sequence[str] | None = ()
     subdir: str = "linux-64"
     index: Mapping[str, Any] = field(init=False)
 
@@ -54,3 +54,28 @@ def test_what_nothing_meets_is_a_problem_of_the_package_that_asks() -> None:
     assert "nothing in the channel satisfies 'lower >=2'; it has lower-1.0-0.conda" in words
     assert "nothing in the channel satisfies 'gone'; it has no package of that name" in words
     assert any(word.startswith("'lower >=' is not a valid MatchSpec") for word in words)
+
+
+def test_requirements_are_found_in_every_form_and_null_is_none() -> None:
+    lower = Package("lower", "1.0")
+    forms = ("lower<2", "LOWER", "ours::lower =1", "lower[version='<2']", "lower~=1.0", "__glibc>=2.17", "lower==1.0=0")
+    top, bare = Package("top", depends=forms), Package("bare", depends=None)
+    closures = Closures([top, lower, bare, Package("lower", "2.0")])
+    assert {one.file_name for one in closures.direct(top)} >= {"lower-1.0-0.conda"}
+    assert closures.direct(bare) == []
+    assert closures.problems == []
+
+
+def test_what_a_condition_may_leave_out_is_no_problem() -> None:
+    top = Package("top", depends=("gone[when='__win']",))
+    closures = Closures([top])
+    assert (closures.direct(top), closures.problems) == ([], [])
+
+
+def test_metadata_that_cannot_be_compared_is_a_problem_and_satisfies_nothing_by_itself() -> None:
+    top, bad = Package("top", depends=("lower",)), Package("lower", "")
+    closures = Closures([top, bad])
+    assert closures.direct(top) == []
+    assert closures.satisfying("lower", or_unknown=True) == [bad]
+    (words,) = (words for package, words in closures.problems if package is bad)
+    assert words.startswith("version '' cannot be ordered by conda (")

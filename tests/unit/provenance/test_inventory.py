@@ -254,3 +254,29 @@ def test_packages_in_the_old_format_are_read(tmp_path: Path) -> None:
     old.write_bytes(old.read_bytes()[:-40])
     with pytest.raises(IntegrityError, match=r"old-1\.0-0\.tar\.bz2: not a complete conda package"):
         listed(old, "linux-64")
+
+
+@pytest.mark.parametrize(
+    "depends",
+    [["libtoy<2", "LIBTOY", "ours::zlib[version='>=1']", "zlib 1.*"], ["zlib", "libtoy"]],
+    ids=["odd forms", "plain"],
+)
+def test_dependencies_are_found_in_every_form(tmp_path: Path, depends: list[str]) -> None:
+    assert read_component(make_conda(tmp_path, "toy", index={"depends": depends})).depends == ("libtoy", "zlib")
+
+
+@pytest.mark.parametrize("depends", [None, []], ids=["null", "empty"])
+def test_a_package_without_dependencies_has_none(tmp_path: Path, depends: object) -> None:
+    assert read_component(make_conda(tmp_path, "toy", index={"depends": depends})).depends == ()
+
+
+@pytest.mark.parametrize(
+    ("depends", "words"),
+    [("zlib", "depends is 'zlib'; expected a list"), (["zlib >="], "'zlib >=' is not a valid MatchSpec")],
+)
+def test_dependencies_that_cannot_be_read_are_named_with_their_package(
+    tmp_path: Path, depends: object, words: str
+) -> None:
+    with pytest.raises(IntegrityError, match=r"^toy-1\.0-0\.conda: ") as caught:
+        read_component(make_conda(tmp_path, "toy", index={"depends": depends}))
+    assert words in caught.value.message
