@@ -122,7 +122,7 @@ def _read_subdir(
     now_s: float,
 ) -> _SubdirIndex:
     folder = channel.path / subdir
-    first_seen = {} if state.records.packages else _first_seen(folder / REPODATA)
+    first_seen = {} if state.records.packages else _first_seen(folder / REPODATA, now_ms=int(now_s * 1000))
     fresh = {key.file_name: row for key, row in known.items() if key.subdir == subdir}
     records = refresh_records(
         Records(packages=state.records.packages | fresh, refused=state.records.refused),
@@ -200,15 +200,27 @@ def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_
         write_state(channel, part.subdir, state)
 
 
-def _first_seen(repodata_file: Path) -> dict[str, tuple[str, int]]:
-    """The data of an index without its cache: file name to (sha256, index time in ms)."""
+def _first_seen(repodata_file: Path, *, now_ms: int) -> dict[str, tuple[str, int]]:
+    """The data of an index without its cache: file name to (sha256, index time in ms, ``now_ms`` if it has none)."""
     try:
-        index = decode_json(repodata_file.read_bytes())
-        rows = {**index.get("packages", {}), **index["packages.conda"]}
-        return {name: (str(row["sha256"]), int(row["indexed_timestamp"])) for name, row in rows.items()}
-    except (FileNotFoundError, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as err:
+        index = decode_json(repodata_file.read_bytes(), _Listed)
+    except (FileNotFoundError, msgspec.DecodeError) as err:
         _log.debug("%s: no earlier index (%s)", repodata_file, err)
         return {}
+    rows = index.packages | index.packages_conda
+    return {name: (row.sha256, row.indexed_timestamp or now_ms) for name, row in rows.items() if row.sha256}
+
+
+class _ListedRow(msgspec.Struct):
+    sha256: str | None = None
+    indexed_timestamp: int | None = None
+
+
+class _Listed(msgspec.Struct):
+    """repodata.json of any indexer: the hashes that it listed."""
+
+    packages: dict[str, _ListedRow] = {}
+    packages_conda: dict[str, _ListedRow] = msgspec.field(default_factory=dict, name="packages.conda")
 
 
 def _warn_of_lost(folder: Path, before: Records, after: Records, *, expected: Collection[str]) -> None:

@@ -33,7 +33,8 @@ INSTRUCTIONS_FILE = "patch_instructions.json"
 REVOKED = "package_has_been_revoked"
 _SPECS = ("depends", "constrains")
 _TEXTS = ("features", "license", "license_family", "track_features")
-_PATCHABLE = (*_SPECS, *_TEXTS, "purls")
+PATCHABLE = (*_SPECS, *_TEXTS, "purls")
+"""The fields of a record that a patch can change."""
 _KEYS = ("packages", "packages.conda", "patch_instructions_version", "remove", "revoke")
 
 
@@ -85,6 +86,18 @@ class Patch:
             depends = patched.get("depends")
             patched |= {"depends": [*(depends if isinstance(depends, list) else ()), REVOKED], "revoked": True}
         return dict(sorted(patched.items()))
+
+
+def changes_between(found: JsonObject, wanted: JsonObject) -> JsonObject:
+    """What a patch has to change in the record ``found`` so that its patchable fields are those of ``wanted``.
+
+    An absent field and an empty one are equal.
+    """
+    return {
+        key: wanted.get(key) or ([] if key == "depends" else None)
+        for key in PATCHABLE
+        if (found.get(key) or None) != (wanted.get(key) or None)
+    }
 
 
 def read_patch(path: Path) -> Patch:
@@ -150,9 +163,9 @@ def _checked_records(value: object, key: str, path: Path) -> Mapping[str, JsonOb
 
 
 def _check_field(path: Path, where: str, name: str, value: object) -> None:
-    if name not in _PATCHABLE:
+    if name not in PATCHABLE:
         message = f"{where}: this field identifies the package and cannot be patched"
-        raise ConfigError(message, path=path, hint=f"fields that can be: {', '.join(_PATCHABLE)}")
+        raise ConfigError(message, path=path, hint=f"fields that can be: {', '.join(PATCHABLE)}")
     if value is None and name != "depends":
         return
     if name in _SPECS:

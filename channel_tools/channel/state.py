@@ -100,7 +100,9 @@ def read_channel_record(path: Path) -> ChannelRecord:
         record = decode_json(record_file.read_bytes(), ChannelRecord)
     except FileNotFoundError:
         message = f"{path}: not a channel; {record_file.relative_to(path)} is missing"
-        raise ChannelError(message, hint="make it with: channel_tools build") from None
+        foreign = any(path.glob("*/repodata.json*"))
+        adoption = f"another tool made it; take it over with: channel_tools channel index --adopt --at {path}"
+        raise ChannelError(message, hint=adoption if foreign else "make it with: channel_tools build") from None
     except msgspec.DecodeError as err:
         hint = "restore the file from a copy of the channel, or create a new channel with --output"
         raise ChannelError(f"{record_file}: not a channel record ({err})", hint=hint) from None

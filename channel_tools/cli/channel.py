@@ -6,12 +6,15 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line
+
+if TYPE_CHECKING:
+    from channel_tools.channel.adopt import Adoption
 
 app = typer.Typer(no_args_is_help=True, help="The local channel folder, or one that was published to.")
 
@@ -24,12 +27,36 @@ At = Annotated[
 @app.command("index")
 @handled
 def index(
-    *, at: At = None, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
+    *,
+    at: At = None,
+    adopt: Annotated[
+        bool,
+        typer.Option("--adopt", help="Take over a channel folder that conda-index, rattler-index or quetz made."),
+    ] = False,
+    foundation: Annotated[
+        options.FoundationKind | None,
+        typer.Option(
+            "--foundation", help="With --adopt: what the channel's packages are built on.", show_default=False
+        ),
+    ] = None,
+    address: options.FoundationAddress = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="With --adopt: show what would be done; change nothing.")
+    ] = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
 ) -> None:
-    """Update the channel's indexes to match its package files."""
+    """Update the channel's indexes to match its package files; with --adopt, take over a channel of another tool."""
     from channel_tools.channel import channel_writer, index_channel, open_channel
-    from channel_tools.system.errors import ChannelError
+    from channel_tools.system.errors import ChannelError, UsageError
 
+    if adopt:
+        folder = at or options.settings_from(root, output).channel
+        _adopt(folder, foundation, address, dry_run=dry_run, as_json=as_json)
+        return
+    if foundation or address or dry_run:
+        raise UsageError("--foundation, --foundation-channel or --dry-run without --adopt", hint="give --adopt as well")
     channel = open_channel(at or options.settings_from(root, output).channel)
     with channel_writer(channel) as writer:
         report = index_channel(writer)
@@ -40,6 +67,44 @@ def index(
     if report.refused:
         first = report.refused[0]
         raise ChannelError(f"{len(report.refused)} files are not indexed, the first: {first.message}", hint=first.hint)
+
+
+def _adopt(
+    folder: Path, kind: options.FoundationKind | None, address: str | None, *, dry_run: bool, as_json: bool
+) -> None:
+    from channel_tools.system.errors import ChannelError
+    from channel_tools.workflow.adopt import adopt_channel, adoption_json
+
+    adoptions = adopt_channel(folder, kind, address, dry_run=dry_run)
+    if as_json:
+        print_json({"schema": 1, "dry_run": dry_run, "channels": [adoption_json(one) for one in adoptions]})
+    else:
+        for one in adoptions:
+            _show_adoption(one, dry_run=dry_run)
+    if refused := [f"{one.path}/{remark.path}: {remark.message}" for one in adoptions for remark in one.refused]:
+        would = "would not be" if dry_run else "are not"
+        message = f"{len(refused)} packages {would} listed, and stay where they are; the first: {refused[0]}"
+        raise ChannelError(message, hint="replace each by an intact copy, then run channel_tools channel index")
+
+
+def _show_adoption(one: Adoption, *, dry_run: bool) -> None:
+    from channel_tools.channel.adopt import FORMER
+    from channel_tools.channel.model import RECORD_FOLDER
+
+    for remark in one.remarks:
+        print_line(f"{remark.path}: {remark.kind}: {remark.message}")
+    if one.superseded:
+        would = "would be moved" if dry_run else "moved"
+        names = ", ".join(one.superseded)
+        print_line(f"{would} to {RECORD_FOLDER}/{FORMER}, since they are no longer kept current: {names}")
+    if one.is_ours:
+        print_line(f"{one.path}: is a channel of channel_tools already, on the foundation {one.foundation}")
+        return
+    listed = len(one.rows) - one.removed
+    print_line(
+        f"{one.path}: {'would be ' if dry_run else ''}adopted on the foundation {one.foundation}: {listed} packages "
+        f"listed, {one.patched} with hotfixes, {one.removed} removed, {len(one.refused)} not listed"
+    )
 
 
 @app.command("verify")

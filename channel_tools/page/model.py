@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.results import BuildRecord  # noqa: TC001 - msgspec reads the annotations
-from channel_tools.conda.package import PACKAGE_SUFFIX, RECORD_FIELD
+from channel_tools.conda.package import RECORD_FIELD, stem_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,7 +155,7 @@ class Build:
     @property
     def stem(self) -> str:
         """NAME-VERSION-BUILD."""
-        return self.file_name.removesuffix(PACKAGE_SUFFIX)
+        return stem_of(self.file_name)
 
     @property
     def page(self) -> str:
@@ -217,4 +217,4 @@ def stack_page(name: str) -> str:
 
 def log_file(file_name: str) -> str:
     """The path of a build's log below the channel, if it is published."""
-    return f"{RECORD_FOLDER}/logs/{file_name.removesuffix(PACKAGE_SUFFIX)}.log"
+    return f"{RECORD_FOLDER}/logs/{stem_of(file_name)}.log"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel.results import read_builds
 from channel_tools.conda.addresses import channel_address, has_credentials, without_credentials
-from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.package import stem_of
 from channel_tools.matrix.load import read_stacks
 from channel_tools.page.model import INDEX_PAGE, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
 from channel_tools.page.write import PagedChannel, PageReport, add_page, remember_records
@@ -83,7 +83,7 @@ def _tree_records(settings: Settings, file_names: Collection[str]) -> TreeRecord
     """What the tree's output knows about the packages ``file_names``, and about all its stacks."""
     runs = _read_runs(settings.reports)
     stacks = read_stacks(settings.tree.stacks_file).stacks.values()
-    logs = {name: settings.logs / f"{name.removesuffix(PACKAGE_SUFFIX)}.log" for name in file_names}
+    logs = {name: settings.logs / f"{stem_of(name)}.log" for name in file_names}
     return TreeRecords(
         stacks=tuple(_shown_stack(stack, runs[stack.name]) for stack in stacks),
         builds={name: record for name, record in read_builds(settings.channel).items() if name in file_names},

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation
-from channel_tools.channel.listing import Patch
+from channel_tools.channel.listing import Patch, changes_between
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, sidecar_of
 from channel_tools.conda.repodata import CHANNELDATA, REPODATA
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.conda.contents import JsonObject
     from channel_tools.conda.package import PackageKey
     from channel_tools.mirror.format import BundleChannel, BundleFile
     from channel_tools.publish.model import LabelPackage
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 GONE = "no longer listed by the channel that the bundle was made from"
 _ABOUT = "info/about.json"
 _OWN_MARK = b'"channel_tools"'
-_PATCHABLE = ("constrains", "depends", "features", "license", "license_family", "purls", "track_features")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +213,9 @@ def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: Maintaine
     for subdir in channel.subdirs:
         wanted = read_plain(channel.incoming / subdir / REPODATA)
         found = read_index(how.address, subdir, wanted.keys(), how.client).records
-        patch = Patch(records={name: changes for name in found if (changes := _changes(found[name], wanted[name]))})
+        patch = Patch(
+            records={name: changes for name in found if (changes := changes_between(found[name], wanted[name]))}
+        )
         if patch.records:
             patches[subdir] = patch
     if patches:
@@ -223,15 +223,6 @@ def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: Maintaine
     listed = {key for key, package in packages_of(target).items() if package.hidden is None}
     if yanked := tuple(map(str, sorted(listed & channel.removed))):
         target.yank(yanked, label=MAIN_LABEL, reason=GONE)
-
-
-def _changes(found: JsonObject, wanted: JsonObject) -> JsonObject:
-    return {key: wanted.get(key) for key in _PATCHABLE if _value(found, key) != _value(wanted, key)}
-
-
-def _value(record: JsonObject, key: str) -> object:
-    """The value in a record; an absent list and an empty one are equal."""
-    return record.get(key) or None
 
 
 def import_foundation(third_party: Sequence[str], existing: Foundation | None) -> Foundation:

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Takes over a channel folder that another tool made: conda-index, rattler's indexer, quetz or a mirror of one.
+
+No package file is changed, moved or deleted. What the former index says beyond the packages becomes ours: hotfixes are
+the differences between its records and the packages' metadata, ``removed`` packages stay removed, ``revoked`` ones
+revoked, and a file whose bytes are not those that were listed is not listed. The former index files are kept in
+``.channel_tools/former``; those that our indexes do not replace (such as current_repodata.json) are moved there, since
+clients would read them as if they were current.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import zstandard
+
+from channel_tools import __version__
+from channel_tools.channel.content import INDEX_FILES
+from channel_tools.channel.index import index_channel
+from channel_tools.channel.listing import CHANNEL_SCHEMA, PATCHABLE, REVOKED, Listing, Patch, changes_between
+from channel_tools.channel.model import RECORD_FOLDER, Channel
+from channel_tools.channel.records import CachedPackage, RefusedFile, UnreadFile, read_files, scan_packages
+from channel_tools.channel.state import ChannelRecord, subdirs_of, write_channel_record, write_listing
+from channel_tools.channel.store import channel_writer, open_channel
+from channel_tools.conda.contents import JsonObject  # noqa: TC001 - msgspec reads the annotations
+from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageKey
+from channel_tools.conda.repodata import CHANNELDATA, REPODATA, REPODATA_FROM_PACKAGES, REPODATA_ZST, SHARD_INDEX
+from channel_tools.conda.specs import InvalidSpecError, read_spec, texts_of
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ChannelError, IntegrityError
+from channel_tools.system.files import disk_full_reported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from channel_tools.channel.index import IndexReport
+    from channel_tools.channel.model import Foundation
+
+RemarkKind = Literal["not listed", "missing", "new", "removed", "field"]
+FORMER = "former"
+"""The folder below ``.channel_tools`` with the index files of the tool that made the channel."""
+_INDEX_PATTERNS = ("repodata*", "current_repodata*", "run_exports.json*", "patch_instructions.json", "index.html")
+_ROOT_PATTERNS = ("channeldata.json*", "rss.xml", "index.html")
+_MADE_ANEW = frozenset({"indexed_timestamp", "revoked", "md5", "sha256", "size", "run_exports", "attestations_sha256"})
+_SPECS = ("depends", "constrains")
+_REPODATA_LIMIT_BYTES = 4 << 30
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Remark:
+    """What adoption does not take over as it was, or the former index did not say: of which file, and why."""
+
+    path: str
+    kind: RemarkKind
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adoption:
+    """What adoption makes of one folder.
+
+    ``rows`` are the packages that it takes over, by key; ``patches`` the former index's hotfixes by subdir.
+    ``superseded`` are index files that are moved to ``.channel_tools/former``, by path. ``is_ours`` says that the
+    folder is a channel of channel_tools already, so that only its indexes are brought up to date.
+    """
+
+    path: Path
+    foundation: Foundation
+    rows: Mapping[PackageKey, CachedPackage] = field(default_factory=dict)
+    patches: Mapping[str, Patch] = field(default_factory=dict)
+    remarks: tuple[Remark, ...] = ()
+    superseded: tuple[str, ...] = ()
+    is_ours: bool = False
+
+    @property
+    def removed(self) -> int:
+        """How many of the packages new solves do not see."""
+        return sum(len(patch.remove) for patch in self.patches.values())
+
+    @property
+    def patched(self) -> int:
+        """How many packages have a hotfix or are revoked."""
+        return sum(len({*patch.records, *patch.revoke}) for patch in self.patches.values())
+
+    @property
+    def refused(self) -> tuple[Remark, ...]:
+        """The packages in the folder that are not listed."""
+        return tuple(remark for remark in self.remarks if remark.kind == "not listed")
+
+
+class _Info(msgspec.Struct):
+    base_url: str | None = None
+
+
+class _Former(msgspec.Struct):
+    """The index of another tool."""
+
+    info: _Info = msgspec.field(default_factory=_Info)
+    packages: dict[str, JsonObject] = {}
+    packages_conda: dict[str, JsonObject] = msgspec.field(default_factory=dict, name="packages.conda")
+    removed: list[str] = []
+
+    @property
+    def records(self) -> dict[str, JsonObject]:
+        return self.packages | self.packages_conda
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Subdir:
+    rows: dict[str, CachedPackage]
+    patch: Patch
+    remarks: list[Remark]
+
+
+def plan_adoption(path: Path, foundation: Foundation) -> Adoption:
+    """Read the folder's packages in full, compare them with its index, and change nothing.
+
+    Raises ChannelError for a folder that is not a channel or keeps its packages elsewhere, IntegrityError for an index
+    that cannot be read, and FoundationError if it is a channel of ours already, with another foundation.
+    """
+    if (path / RECORD_FOLDER / "channel.json").exists():
+        channel = open_channel(path, foundation=foundation)
+        return Adoption(path=path, foundation=channel.foundation, superseded=_superseded(path), is_ours=True)
+    subdirs = _channel_subdirs(path)
+    found = {subdir: _read_subdir(path / subdir) for subdir in subdirs}
+    return Adoption(
+        path=path,
+        foundation=foundation,
+        rows={PackageKey(subdir, name): row for subdir, one in found.items() for name, row in one.rows.items()},
+        patches={subdir: one.patch for subdir, one in found.items() if one.patch.names()},
+        remarks=tuple(sorted(remark for one in found.values() for remark in one.remarks)),
+        superseded=_superseded(path),
+    )
+
+
+def adopt(plan: Adoption, *, clock: Callable[[], float] = time.time) -> IndexReport:
+    """Make the folder a channel of ours as planned; running it again completes what was interrupted.
+
+    Raises ChannelError while another process writes to it, DiskFullError.
+    """
+    channel = Channel(path=plan.path, foundation=plan.foundation)
+    with disk_full_reported(plan.path), channel_writer(channel, clock=clock) as writer:
+        if not plan.is_ours:
+            _copy_former(plan)
+            write_listing(channel, Listing(patches=dict(plan.patches)))
+            record = ChannelRecord(
+                schema=CHANNEL_SCHEMA,
+                name=plan.path.absolute().name,
+                foundation=plan.foundation,
+                created_with=f"channel_tools {__version__}",
+            )
+            write_channel_record(channel, record)  # from here on it is a channel, which the next index run completes
+        report = index_channel(writer, known=plan.rows)
+        for name in plan.superseded:
+            destination = _former_path(plan, name)
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            (plan.path / name).replace(destination)
+    return report
+
+
+def _channel_subdirs(path: Path) -> list[str]:
+    """The subdirs with packages or an index. Raises ChannelError if there are none."""
+    if not path.is_dir():
+        raise ChannelError(f"{path}: no such folder", hint="name the channel's folder with --at")
+    subdirs = [subdir for subdir in subdirs_of(path) if _is_subdir(path / subdir)]
+    if not subdirs:
+        message = f"{path}: not a channel; expected folders such as linux-64 or noarch with packages or {REPODATA}"
+        raise ChannelError(message, hint="name the folder that has the subdirs, with --at")
+    return subdirs
+
+
+def _is_subdir(folder: Path) -> bool:
+    names = (REPODATA, REPODATA_ZST, SHARD_INDEX)
+    return folder.is_dir() and any(
+        entry.name in names or entry.name.endswith(PACKAGE_SUFFIXES) for entry in folder.iterdir()
+    )
+
+
+def _read_subdir(folder: Path) -> _Subdir:
+    former = _read_former(folder, REPODATA, REPODATA_ZST)
+    if former is None and (folder / SHARD_INDEX).is_file():
+        message = f"{folder}: has only a sharded index, which adoption does not read"
+        raise ChannelError(message, hint=f"write {REPODATA} as well, with the tool that made the channel")
+    unpatched = _read_former(folder, REPODATA_FROM_PACKAGES)
+    records = {} if former is None else former.records
+    if former is not None and former.info.base_url not in {None, "", "./"} and records:
+        message = f"{folder}: its index says that the packages are at {former.info.base_url} (base_url)"
+        raise ChannelError(message, hint="adopt the folder that has the packages, or mirror the channel")
+    gone = {*(former.removed if former else ()), *(unpatched.records if unpatched else ())} - records.keys()
+    return _compare(folder, records, gone, indexed=former is not None)
+
+
+def _read_former(folder: Path, *names: str) -> _Former | None:
+    """The first of the indexes that exists; None if there is none. Raises IntegrityError for one that is not valid."""
+    for name in names:
+        path = folder / name
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        try:
+            if name.endswith(".zst"):
+                with zstandard.ZstdDecompressor().stream_reader(content) as stream:
+                    content = stream.read(_REPODATA_LIMIT_BYTES)
+            return decode_json(content, _Former)
+        except (msgspec.MsgspecError, zstandard.ZstdError) as err:
+            hint = "write it again with the tool that made the channel, then adopt it"
+            raise IntegrityError(f"{path}: the index cannot be read: {err}", hint=hint) from None
+    return None
+
+
+def _compare(folder: Path, records: Mapping[str, JsonObject], gone: set[str], *, indexed: bool) -> _Subdir:
+    """Read the packages and compare them with their former ``records``; ``gone`` were not shown to solves."""
+    stamps, _attestations = scan_packages(folder)
+    unread = [
+        UnreadFile(
+            path=folder / name,
+            stamp=stamp,
+            contents=True,
+            expected_sha256=_text(records.get(name, {}).get("sha256")),
+            indexed_ms=_time(records.get(name, {}).get("indexed_timestamp")) or stamp.mtime_ns // _NS_PER_MS,
+            published=None,
+        )
+        for name, stamp in stamps.items()
+    ]
+    found = dict(sorted(read_files(unread)))
+    rows = {name: row for name, row in found.items() if isinstance(row, CachedPackage)}
+    remarks = list(_remarks_on_files(folder, records, found, gone, indexed=indexed))
+    changes, revoked = {}, []
+    for name in sorted(rows.keys() & records.keys()):
+        if changed := _hotfix(folder, name, rows[name].record, records[name], remarks):
+            changes[name] = changed
+        if records[name].get("revoked"):
+            revoked.append(name)
+    remarks += _remarks_on_fields(
+        folder, {name: (rows[name].record, records[name]) for name in rows if name in records}
+    )
+    patch = Patch(records=changes, remove=tuple(sorted(gone & rows.keys())), revoke=tuple(revoked))
+    return _Subdir(rows=rows, patch=patch, remarks=remarks)
+
+
+def _remarks_on_files(
+    folder: Path,
+    records: Mapping[str, JsonObject],
+    found: Mapping[str, CachedPackage | RefusedFile],
+    gone: set[str],
+    *,
+    indexed: bool,
+) -> Iterator[Remark]:
+    for name, row in found.items():
+        path = f"{folder.name}/{name}"
+        if isinstance(row, RefusedFile):
+            yield Remark(path=path, kind="not listed", message=row.message.removeprefix(f"{folder / name}: "))
+        elif name in gone:
+            yield Remark(path=path, kind="removed", message="new solves do not see it, as before")
+        elif indexed and name not in records:
+            yield Remark(path=path, kind="new", message="the former index did not list it; it is listed now")
+    for name in sorted(records.keys() - found.keys()):
+        message = "the former index lists it, but there is no such file; it is no longer listed"
+        yield Remark(path=f"{folder.name}/{name}", kind="missing", message=message)
+
+
+def _hotfix(folder: Path, name: str, made: JsonObject, former: JsonObject, remarks: list[Remark]) -> JsonObject:
+    """The patchable fields in which the former record differs from the package's metadata.
+
+    A field that no index of ours can have is remarked on, and the package's own is kept.
+    """
+    wanted = dict(former)
+    if wanted.get("revoked"):
+        wanted["depends"] = [spec for spec in texts_of(wanted, "depends") if spec != REVOKED]
+    if isinstance(features := wanted.get("track_features"), list):
+        wanted["track_features"] = " ".join(map(str, features))
+    changed = changes_between(made, wanted)
+    for key in _SPECS:
+        if key not in changed:
+            continue
+        try:
+            if _normal(texts_of(made, key)) == _normal(texts_of(wanted, key)):
+                del changed[key]
+        except InvalidSpecError as err:
+            del changed[key]
+            message = f"the former record's {key} is not taken over: {err}"
+            remarks.append(Remark(path=f"{folder.name}/{name}", kind="field", message=message))
+    return changed
+
+
+def _normal(specs: tuple[str, ...]) -> list[str]:
+    """The MatchSpecs in rattler's spelling, which its indexer writes."""
+    return [str(read_spec(spec)) for spec in specs]
+
+
+def _remarks_on_fields(folder: Path, pairs: Mapping[str, tuple[JsonObject, JsonObject]]) -> Iterator[Remark]:
+    """Fields of former records that are neither hotfixes nor in our records: how many records have each."""
+    lost: Counter[str] = Counter()
+    for name, (made, former) in pairs.items():
+        for key, value in former.items():
+            if key in _MADE_ANEW or key in PATCHABLE or value in (None, "", [], {}) or made.get(key) == value:
+                continue
+            if key in made:
+                message = f"{key} was {value!r} in the former record; the package's own {made[key]!r} is listed"
+                yield Remark(path=f"{folder.name}/{name}", kind="field", message=message)
+            else:
+                lost[key] += 1
+    for key, count in sorted(lost.items()):
+        message = f"{count} records have the field {key}, which indexes here do not have; it is not taken over"
+        yield Remark(path=folder.name, kind="field", message=message)
+
+
+def _superseded(path: Path) -> tuple[str, ...]:
+    """Index files of another tool that ours do not replace, by path in the channel."""
+    kept = {*INDEX_FILES, REPODATA_FROM_PACKAGES, CHANNELDATA}
+    has_page = (path / RECORD_FOLDER / "page.json").is_file()
+    folders = [(path, _ROOT_PATTERNS), *((path / subdir, _INDEX_PATTERNS) for subdir in subdirs_of(path))]
+    return tuple(
+        file.relative_to(path).as_posix()
+        for folder, patterns in folders
+        for file in sorted({file for pattern in patterns for file in folder.glob(pattern)})
+        if file.is_file() and file.name not in kept and not (has_page and folder == path)
+    )
+
+
+def _copy_former(plan: Adoption) -> None:
+    """Keep the index files that ours replace."""
+    names = [CHANNELDATA, *(f"{subdir}/{name}" for subdir in subdirs_of(plan.path) for name in _COPIED)]
+    for name in names:
+        if (plan.path / name).is_file():
+            destination = _former_path(plan, name)
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(plan.path / name, destination)
+
+
+_COPIED = (*(name for name in INDEX_FILES if name != SHARD_INDEX), REPODATA_FROM_PACKAGES)
+
+
+def _former_path(plan: Adoption, name: str) -> Path:
+    return plan.path / RECORD_FOLDER / FORMER / name
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _time(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
