@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, cast
 
+from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.matrix.engine import RecipeEngine
 from channel_tools.matrix.load import files_of_stack
@@ -53,7 +55,9 @@ def expand_stacks(
     rendered: list[RenderedPackage] = []
     with temporary_folder() as folder:
         engine = RecipeEngine(platform, folder)
-        matrices = [(stack, merge_variant_files(files_of_stack(loaded, stack, foundation_kind))) for stack in stacks]
+        matrices = [
+            (stack, merge_variant_files(files_of_stack(loaded, stack, foundation_kind, platform))) for stack in stacks
+        ]
         if may_fork():
             engine.evaluate_ahead(
                 (loaded.recipes[name], matrix) for stack, matrix in matrices for name in stack.packages
@@ -71,8 +75,8 @@ def expand_stacks(
 def choices_of_recipes(loaded: LoadedTree, kind: FoundationKind) -> dict[str, dict[str, frozenset[str]]]:
     """The values that the tree's stacks give each variant key on this kind of foundation, by recipe folder."""
     found: dict[str, dict[str, frozenset[str]]] = {}
-    for stack in loaded.stacks.values():
-        values = merge_variant_files(files_of_stack(loaded, stack, kind)).values
+    for stack, platform in itertools.product(loaded.stacks.values(), PLATFORMS):
+        values = merge_variant_files(files_of_stack(loaded, stack, kind, platform)).values
         for name in stack.packages:
             known = found.setdefault(name, {})
             known |= {key: known.get(key, frozenset()) | frozenset(map(str, given)) for key, given in values.items()}

@@ -8,10 +8,12 @@ the flow.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.matrix.model import (
     FoundationKind,
@@ -58,16 +60,17 @@ def on_foundation(file: str, kind: FoundationKind) -> str:
     return f"{file.removesuffix('.yaml')}-{kind}.yaml"
 
 
-def load_tree(tree: Tree) -> LoadedTree:
+def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> LoadedTree:
     """Read and check stacks, variant files and recipes, without rendering.
 
+    ``environ`` are the environment variables that selectors of variant files may ask for.
     Raises ConfigError (file, line, nearest names) for invalid YAML, duplicate keys, values other than lists, zip_keys
     of unequal length, a key that no recipe uses, and a stack that names a recipe or variant file that does not exist.
     """
     file = read_stacks(tree.stacks_file)
     document, stacks = file.document, file.stacks
     recipes = {recipe.name: recipe for recipe in _read_recipes(tree.recipes)}
-    variant_files = _read_variant_files(tree.variants, document, stacks)
+    variant_files = _read_variant_files(tree.variants, document, stacks, environ)
     _check_packages(file, recipes)
     used_keys = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
     check_keys_are_used(variant_files.values(), used_keys)
@@ -81,14 +84,15 @@ def load_tree(tree: Tree) -> LoadedTree:
     )
     for stack in stacks.values():
         for kind in get_args(FoundationKind):
-            merge_variant_files(files_of_stack(loaded, stack, kind))
+            for platform in PLATFORMS:
+                merge_variant_files(files_of_stack(loaded, stack, kind, platform))
     return loaded
 
 
-def files_of_stack(loaded: LoadedTree, stack: Stack, kind: FoundationKind) -> list[VariantFile]:
-    """The variant files that apply to a stack on a foundation, in order."""
+def files_of_stack(loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str) -> list[VariantFile]:
+    """The variant files that apply to a stack on a foundation and a platform, in order."""
     names = variant_file_names(stack, kind)
-    return [loaded.variant_files[name] for name in names if name in loaded.variant_files]
+    return [loaded.variant_files[name].on(platform) for name in names if name in loaded.variant_files]
 
 
 def _read_recipes(folder: Path) -> Iterator[RecipeFile]:
@@ -101,16 +105,18 @@ def _read_recipes(folder: Path) -> Iterator[RecipeFile]:
         yield RecipeFile(name=path.parent.name, path=path, document=document, used_keys=keys)
 
 
-def _read_variant_files(folder: Path, document: YamlDocument, stacks: Mapping[str, Stack]) -> dict[str, VariantFile]:
+def _read_variant_files(
+    folder: Path, document: YamlDocument, stacks: Mapping[str, Stack], environ: Mapping[str, str]
+) -> dict[str, VariantFile]:
     shared = [PINS_FILE, *(foundation_file(kind) for kind in get_args(FoundationKind))]
-    files = {name: read_variant_file(folder / name) for name in shared if (folder / name).is_file()}
+    files = {name: read_variant_file(folder / name, environ) for name in shared if (folder / name).is_file()}
     for stack in stacks.values():
         for index, name in enumerate(stack.variants):
             if name not in files:
                 _check_variant_file(folder, document, stack, index)
                 beside = [on_foundation(name, kind) for kind in get_args(FoundationKind)]
                 there = [one for one in (name, *beside) if one == name or (folder / one).is_file()]
-                files |= {one: read_variant_file(folder / one) for one in there}
+                files |= {one: read_variant_file(folder / one, environ) for one in there}
     return files
 
 

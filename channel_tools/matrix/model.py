@@ -7,7 +7,7 @@ different parts of it, and its bytes determine the digest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.conda.specs import spec_name
@@ -28,11 +28,17 @@ SourceKind = Literal["url", "git", "path"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantFile:
-    """One variant configuration file: keys with their values, and the groups that move together."""
+    """One variant configuration file, for one platform: keys with their values, and the groups that move together."""
 
     document: YamlDocument
     values: Mapping[str, tuple[VariantScalar, ...]]
     zip_keys: tuple[tuple[str, ...], ...] | None
+    others: Mapping[str, VariantFile] = field(default_factory=dict)
+    """What the same file says for each platform, if it has selectors or conditions."""
+
+    def on(self, platform: str) -> VariantFile:
+        """What the file says for a platform."""
+        return self.others[platform] if self.others else self
 
     @property
     def path(self) -> Path:

@@ -1,28 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Variant configuration files, and the keys that a recipe can use.
 
-Only plain keys with lists of values are accepted, the part that conda-build and rattler-build have in common.
-Selectors, templates and conditions are errors, since the two tools would read them differently. So are values that
-YAML 1.1 reads differently from how they are written: an unquoted 3.10 is 3.1, 010 is 8, yes is true.
+A file is plain (keys with lists of values, which conda-build and rattler-build read alike), or it has comment selectors
+and is read as conda-build reads it, or conditions and is read as rattler-build does. In the first and the last, values
+that YAML 1.1 reads differently from how they are written are errors: an unquoted 3.10 is 3.1, 010 is 8, yes is true.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
 
+from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
+
+from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.matrix.model import VariantFile, VariantMatrix, VariantScalar
+from channel_tools.matrix.selectors import SelectorError, Selectors, has_selectors, select_lines
 from channel_tools.system.errors import nearest_names_hint
-from channel_tools.system.yamlfile import read_yaml
+from channel_tools.system.yamlfile import parse_yaml, read_yaml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.system.errors import ConfigError
-    from channel_tools.system.yamlfile import YamlDocument, YamlValue
+    from channel_tools.system.yamlfile import KeyPath, YamlDocument, YamlValue
 
 ZIP_KEYS = "zip_keys"
+CONDA_BUILD_CONFIG = "conda_build_config.yaml"
+"""The name by which rattler-build and conda-build recognise files in conda-build's format."""
 # Keys that the engines themselves read: no recipe has to name them.
 ENGINE_KEYS = frozenset({"target_platform", "build_platform", "host_platform", "channel_sources", "channel_targets"})
 _OLD_FORMAT_KEYS = frozenset({"pin_run_as_build", "extend_keys"})
@@ -37,29 +44,146 @@ _MAX_BITS = 63
 _PACKAGE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def read_variant_file(path: Path) -> VariantFile:
-    """Read one file.
+def read_variant_file(path: Path, environ: Mapping[str, str] = MappingProxyType({})) -> VariantFile:
+    """Read one file, for every platform that packages are built on.
 
-    Raises ConfigError (file, line) if it is not valid YAML, or has duplicate keys or a value other than a list.
+    A file with selectors (``# [linux]``), or with conda-build's own name for it, is read as conda-build does;
+    conditions (``if``, ``then``) and templates as the engine does. ``environ`` are the environment variables for
+    selectors. Raises ConfigError (file, line) if it is not valid YAML, or has duplicate keys, a value other than a
+    list, or a selector or condition that cannot be evaluated.
     """
-    document = read_yaml(path)
-    value = document.value
-    if value is None:
-        value = {}
+    text = read_yaml_text(path)
+    if path.name == CONDA_BUILD_CONFIG or has_selectors(text):
+        return _of_platforms({one: read_conda_build_config(text, path, Selectors(one, environ)) for one in PLATFORMS})
+    document = parse_yaml(text, path)
+    if _is_conditional(document.value):
+        return _of_platforms({one: _read_conditional(document, text, Selectors(one, environ)) for one in PLATFORMS})
+    return _read_plain(document)
+
+
+def _of_platforms(readings: Mapping[str, VariantFile]) -> VariantFile:
+    """One file of its readings; if they differ, its own values are those of any platform."""
+    first, *others = readings.values()
+    if all((one.values, one.zip_keys) == (first.values, first.zip_keys) for one in others):
+        return first
+    values: dict[str, tuple[VariantScalar, ...]] = {}
+    for reading in readings.values():
+        values |= {key: tuple(dict.fromkeys((*values.get(key, ()), *found))) for key, found in reading.values.items()}
+    return VariantFile(document=first.document, values=values, zip_keys=None, others=readings)
+
+
+def _entries(document: YamlDocument) -> Mapping[str, YamlValue]:
+    value = {} if document.value is None else document.value
     if not isinstance(value, dict):
         raise document.error(
             f"a variant file must be a mapping of keys to lists of values, found a {_kind(value)}",
             hint="write for example:  python: ['3.11.*']",
         )
+    return value
+
+
+def _read_plain(document: YamlDocument) -> VariantFile:
+    value = _entries(document)
     values = {key: _read_values(document, key, item) for key, item in value.items() if key != ZIP_KEYS}
     zip_keys = _read_zip_keys(document, value[ZIP_KEYS]) if ZIP_KEYS in value else None
     return VariantFile(document=document, values=values, zip_keys=zip_keys)
 
 
-def _read_values(document: YamlDocument, key: str, value: YamlValue) -> tuple[VariantScalar, ...]:
+def read_conda_build_config(
+    text: str, path: Path, selectors: Selectors, *, without: Collection[str] = ()
+) -> VariantFile:
+    """Read conda-build's format as conda-build does for a platform (``parse_config_file``): keys without values are
+    left out, a single value is a list of one, and numbers are text. ``true`` and ``false`` are truth values, as the
+    engine has them. ``without`` names keys that are not read.
+
+    Raises ConfigError (file, line).
+    """
+    document = parse_yaml(select_lines(text, path, selectors), path)
+    values: dict[str, tuple[VariantScalar, ...]] = {}
+    zip_keys = None
+    for key, item in _entries(document).items():
+        if key == ZIP_KEYS:
+            zip_keys = _zip_keys_of_conda_build(document, item)
+        elif key not in without and item not in (None, []):
+            _check_key(document, key)
+            items = item if isinstance(item, list) else [item]
+            values[key] = tuple(_text_of(document, key, index, one) for index, one in enumerate(items))
+    return VariantFile(document=document, values=values, zip_keys=zip_keys)
+
+
+def _text_of(document: YamlDocument, key: str, index: int, item: YamlValue) -> VariantScalar:
+    if isinstance(item, dict | list):
+        message = f"a value of {key!r} must be text, found a {_kind(item)}"
+        hint = "a file with selectors has no conditions (if, then); use one of the two"
+        raise document.error(message, key, index, hint=hint)
+    spelled = document.spellings.get((key, index), document.spellings.get((key,)))
+    if isinstance(item, bool) and spelled is None:
+        return item
+    return spelled if spelled is not None else "" if item is None else str(item)
+
+
+def _zip_keys_of_conda_build(document: YamlDocument, value: YamlValue) -> tuple[tuple[str, ...], ...] | None:
+    """The groups that are left on a platform: one of fewer than two keys has nothing that moves together."""
+    if not isinstance(value, list):
+        return _read_zip_keys(document, value) if value else None
+    groups: list[YamlValue] = [value] if all(isinstance(item, str) for item in value) else list(value)
+    kept: list[YamlValue] = [group for group in groups if group and not (isinstance(group, list) and len(group) == 1)]
+    return _read_zip_keys(document, kept) if kept else None
+
+
+def _is_conditional(value: YamlValue) -> bool:
+    if isinstance(value, dict):
+        return any(_is_conditional(item) for item in value.values() if isinstance(item, list))
+    if isinstance(value, list):
+        return any((isinstance(item, dict) and "if" in item) or _is_conditional(item) for item in value)
+    return isinstance(value, str) and "${{" in value
+
+
+def _read_conditional(document: YamlDocument, text: str, selectors: Selectors) -> VariantFile:
+    """Read a file with conditions or templates for a platform: values from the engine, after the conditions, since the
+    engine takes one that it cannot evaluate for false."""
+    for key, item in _entries(document).items():
+        _check_conditions(document, (key,), item, selectors)
+    platform = PlatformConfig(target_platform=selectors.platform)
+    try:
+        config = VariantConfig.from_yaml_with_context(text, JinjaConfig(platform=platform))
+    except RattlerBuildError as err:
+        message = f"the build engine cannot read it: {str(err).strip(chr(34))}"
+        raise document.error(message, hint="a list has values, or mappings of if, then and else") from None
+    values = {key: tuple(cast("list[VariantScalar]", items)) for key, items in config.to_dict().items() if items}
+    groups = config.zip_keys
+    zip_keys = None if groups is None else tuple(tuple(key for key in group if key in values) for group in groups)
+    kept = None if zip_keys is None else tuple(group for group in zip_keys if len(group) > 1)
+    return VariantFile(document=document, values=values, zip_keys=kept)
+
+
+def _check_conditions(document: YamlDocument, key_path: KeyPath, item: YamlValue, selectors: Selectors) -> None:
+    if isinstance(item, dict) and len(key_path) > 1:
+        condition, unknown = item.get("if"), sorted(item.keys() - {"if", "then", "else"})
+        if unknown or "then" not in item or not isinstance(condition, str | bool):
+            message = f"a condition has the keys if, then and perhaps else, found {', '.join(item) or 'none'}"
+            raise document.error(message, *key_path, hint="write  - if: linux  and below it  then: VALUE")
+        try:
+            selectors.is_true(str(condition).lower() if isinstance(condition, bool) else condition)
+        except SelectorError as err:
+            message = f"the condition {condition!r} cannot be evaluated: {err}"
+            raise document.error(message, *key_path, "if", hint="correct the condition") from None
+    if isinstance(item, dict | list):
+        for key, one in item.items() if isinstance(item, dict) else enumerate(item):
+            if key != "if":
+                _check_conditions(document, (*key_path, key), one, selectors)
+    elif key_path[0] != ZIP_KEYS:
+        _check_spelling(document, key_path, item)
+
+
+def _check_key(document: YamlDocument, key: str) -> None:
     if key in _OLD_FORMAT_KEYS:
         message = f"key {key!r} has no meaning for v1 recipes"
         raise document.error(message, key, hint=f"remove {key}, and write pins into the requirements of the recipe")
+
+
+def _read_values(document: YamlDocument, key: str, value: YamlValue) -> tuple[VariantScalar, ...]:
+    _check_key(document, key)
     if not isinstance(value, list):
         found = f"the {_kind(value)} {value!r}" if isinstance(value, str | int | float) else f"a {_kind(value)}"
         hint = f"write  {key}: [{value!r}]" if isinstance(value, str | int) else f"write  {key}: [...]"
@@ -70,18 +194,24 @@ def _read_values(document: YamlDocument, key: str, value: YamlValue) -> tuple[Va
 
 
 def _read_scalar(document: YamlDocument, key: str, index: int, item: YamlValue) -> VariantScalar:
-    spelled = document.spellings.get((key, index))
+    _check_spelling(document, (key, index), item)
+    if not isinstance(item, str | int):
+        message = f"a value of {key!r} must be text, found a {_kind(item)}"
+        hint = "write text, or a condition with the keys if and then"
+        raise document.error(message, key, index, hint=hint)
+    return item
+
+
+def _check_spelling(document: YamlDocument, key_path: KeyPath, item: YamlValue) -> None:
+    """Raise ConfigError for a value that YAML parsers read differently, or that the engine does not accept."""
+    key, spelled = key_path[0], document.spellings.get(key_path)
     if isinstance(item, float) or spelled is not None:
         text = spelled or str(item)
         message = f"{key!r} has {text}, which some YAML parsers read as {item} and others as text"
-        raise document.error(message, key, index, hint=f"quote it: '{text}'")
+        raise document.error(message, *key_path, hint=f"quote it: '{text}'")
     if isinstance(item, int) and item.bit_length() > _MAX_BITS:
         message = f"{key!r} has the number {item}, which is too large"
-        raise document.error(message, key, index, hint=f"quote it: '{item}'")
-    if not isinstance(item, str | int):
-        message = f"a value of {key!r} must be text, found a {_kind(item)}"
-        raise document.error(message, key, index, hint="selectors and conditions are not supported; use another file")
-    return item
+        raise document.error(message, *key_path, hint=f"quote it: '{item}'")
 
 
 def _read_zip_keys(document: YamlDocument, value: YamlValue) -> tuple[tuple[str, ...], ...]:

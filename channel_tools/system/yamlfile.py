@@ -75,7 +75,7 @@ def read_yaml(path: Path) -> YamlDocument:
     Raises ConfigError (file, line) if the file is missing, begins with a byte order mark, is not valid YAML, has
     several documents, a duplicate key, or a key that is not a string.
     """
-    return parse_yaml(_read_text(path), path)
+    return parse_yaml(read_yaml_text(path), path)
 
 
 def parse_yaml(text: str, path: Path) -> YamlDocument:
@@ -157,7 +157,8 @@ def _beyond(problem: str, event: yaml.Event) -> YamlLimitError:
     return YamlLimitError(problem=problem, problem_mark=cast("yaml.Mark", event.start_mark))
 
 
-def _read_text(path: Path) -> str:
+def read_yaml_text(path: Path) -> str:
+    """The text of a file. Raises ConfigError if it is missing, is not UTF-8, or begins with a byte order mark."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as err:

@@ -41,7 +41,7 @@ def run_doctor(
     prefix = None if given is None else given.absolute()
     variables = environ if prefix is None else activated_environment(prefix, environ=environ, inherit=True)
     installed = {} if prefix is None else installed_builds(prefix)
-    stack = _chosen_stack(load_tree(settings.tree), stack_name, installed)
+    stack = _chosen_stack(load_tree(settings.tree, settings.environ), stack_name, installed)
     subject = subject_of(
         stack.name, stack.validation, stack.install, prefix=prefix, variables=variables, installed=installed
     )

@@ -247,7 +247,7 @@ class StackVariants:
 
 def variants_of(settings: Settings, stack_name: str | None) -> StackVariants:
     """The variants of a stack (None: the default one) on the local channel's foundation. Raises as load_tree."""
-    loaded = load_tree(settings.tree)
+    loaded = load_tree(settings.tree, settings.environ)
     stack = find_stack(loaded, stack_name)
     kind = open_channel(settings.channel).foundation.kind if settings.channel.exists() else "registry"
     packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
@@ -300,7 +300,7 @@ class ValidateRequest:
 
 def stack_to_validate(settings: Settings, name: str | None) -> Stack:
     """The stack of that name, or the default one for None. Raises UsageError for one without a ``validate`` block."""
-    stack = find_stack(load_tree(settings.tree), name)
+    stack = find_stack(load_tree(settings.tree, settings.environ), name)
     if not stack.validation:
         message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
         raise UsageError(message, hint="its packages are tested by their recipes while they are built")

@@ -100,7 +100,7 @@ def write_job(
 
 def launchable_stack(settings: Settings, name: str | None) -> Stack:
     """The stack of that name. Raises UsageError for one without a ``validate`` block, which says how ranks start."""
-    stack = find_stack(load_tree(settings.tree), name)
+    stack = find_stack(load_tree(settings.tree, settings.environ), name)
     if not stack.validation:
         message = (
             f"the stack {stack.name} has no validate block in stacks.yaml, which defines how its ranks are started"

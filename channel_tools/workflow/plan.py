@@ -108,7 +108,7 @@ def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
     Raises ConfigError for faults in the tree, UsageError for names it does not have and for a stack without any package
     for this platform, FoundationError if the local channel was made with another foundation.
     """
-    loaded = load_tree(settings.tree)
+    loaded = load_tree(settings.tree, settings.environ)
     foundation = _choose_foundation(settings, kind=request.foundation, address=request.address)
     stacks = tuple(loaded.stacks.values()) if request.every_stack else (find_stack(loaded, request.stack),)
     platform = current_platform()
@@ -271,7 +271,7 @@ def list_stacks(settings: Settings, *, stack: str | None, kind: FoundationKind) 
 
     Raises ConfigError for faults in the tree, UsageError for a stack it does not have.
     """
-    loaded = load_tree(settings.tree)
+    loaded = load_tree(settings.tree, settings.environ)
     stacks = list(loaded.stacks.values()) if stack is None else [find_stack(loaded, stack)]
     rendered = expand_stacks(loaded, stacks, foundation_kind=kind, platform=current_platform())
     chosen = {id(package) for package in default_variants(rendered, offered_versions(kind))}

@@ -44,7 +44,7 @@ def export_feedstock(
     Variants are those on conda-forge, for every supported platform. Raises ConfigError for faults in the tree,
     UsageError for names it does not have, and the errors of write_feedstock.
     """
-    loaded = load_tree(settings.tree)
+    loaded = load_tree(settings.tree, settings.environ)
     chosen = [find_stack(loaded, stack)] if stack is not None else list(loaded.stacks.values())
     rendered = [item for one in chosen if package in one.packages for item in _variants(loaded, one, package)]
     if not rendered:

@@ -68,7 +68,7 @@ def needed_by_tree(settings: Settings, request: PlanRequest, progress: Progress)
     If every stack is requested, this includes recipes that no stack names, provided they render with only the shared
     variant files. Raises the errors of loading and expanding a tree.
     """
-    loaded = load_tree(settings.tree)
+    loaded = load_tree(settings.tree, settings.environ)
     kinds = get_args(FoundationKind) if request.foundation is None else (request.foundation,)
     stacks = list(loaded.stacks.values()) if request.every_stack else [find_stack(loaded, request.stack)]
     rendered = [

@@ -263,7 +263,7 @@ def test_an_evaluation_is_remembered_with_every_value_that_its_recipe_can_use(tm
     engine = RecipeEngine(PLATFORM, tmp_path / "engine")
 
     def evaluate(**changes: tuple[str, ...]) -> list[EvaluatedRecipe]:
-        matrix = merge_variant_files(files_of_stack(tree, tree.stacks["udp"], "registry"))
+        matrix = merge_variant_files(files_of_stack(tree, tree.stacks["udp"], "registry", "linux-64"))
         return engine.evaluate(recipe, replace(matrix, values={**matrix.values, **changes}))
 
     first = evaluate()
@@ -287,7 +287,7 @@ from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Tree
 
 tree = load_tree(Tree(root=Path(sys.argv[1])))
-matrix = merge_variant_files(files_of_stack(tree, tree.stacks["udp"], "registry"))
+matrix = merge_variant_files(files_of_stack(tree, tree.stacks["udp"], "registry", "linux-64"))
 wanted = [(recipe, matrix) for recipe in tree.recipes.values()]
 engine = RecipeEngine(sys.argv[3], Path(sys.argv[2]))
 here = []

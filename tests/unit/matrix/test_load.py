@@ -98,7 +98,9 @@ def test_a_file_beside_a_stacks_own_applies_on_its_foundation(tmp_path: Path) ->
     loaded = load_tree(write_tree(tmp_path, changes))
     stack = find_stack(loaded, None)
     kinds: tuple[FoundationKind, ...] = ("registry", "conda-forge")
-    found = {kind: merge_variant_files(files_of_stack(loaded, stack, kind)).values["libwire"] for kind in kinds}
+    found = {
+        kind: merge_variant_files(files_of_stack(loaded, stack, kind, "linux-64")).values["libwire"] for kind in kinds
+    }
     assert found == {"registry": ("1.51",), "conda-forge": ("1.99",)}
 
 

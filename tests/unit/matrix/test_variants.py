@@ -61,7 +61,7 @@ def test_an_empty_file_has_no_keys(tmp_path: Path) -> None:
         ("a: [2023_08]\n", 1, "'a' has 2023_08, which some YAML parsers read as 202308", "quote it"),
         ("a: [yes]\n", 1, "'a' has yes, which some YAML parsers read as True", "quote it: 'yes'"),
         (f"a: [{2**63}]\n", 1, f"'a' has the number {2**63}, which is too large", "quote it"),
-        ("python:\n  - if: unix\n    then: gcc\n", 2, "must be text, found a mapping", "not supported"),
+        ("python:\n  - {unix: gcc}\n", 2, "must be text, found a mapping", "a condition with the keys if and then"),
         ("pin_run_as_build: {python: x}\n", 1, "no meaning for v1 recipes", "remove"),
         ("zip_keys: [python]\n", 1, "zip_keys must be a list of groups", "zip_keys: [["),
         ("zip_keys:\n  - [a, b]\n  - [a]\n", 3, "group 2 of zip_keys must name two keys or more", "correct"),

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Selectors of variant files: comments like ``# [linux]``, which conda-build evaluates, and rattler-build's ``if``.
+
+What a selector is, and which names it knows, is conda-build's (``conda_build/metadata.py``: ``sel_pat``,
+``get_selectors``, ``select_lines``), with two differences. Conda-build takes an unknown name for False, and a list in
+brackets at the end of a line for a selector; here the first is an error, and only a comment has a selector. The engine
+has a reader of such files, too (``VariantConfig.from_conda_build_config``); it is not used, because it takes each
+selector that it cannot evaluate for False.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+from rattler import Subdir
+
+from channel_tools.system.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_SELECTOR = re.compile(r"(?P<kept>.+?)\s*(?P<comment>#.*)\[(?P<selector>[^\[\]]+)\][^()]*$")
+_ARCHITECTURES = {"32": "x86", "64": "x86_64"}
+"""Architectures whose names in subdirs differ from those in selectors."""
+_OF_AN_INTERPRETER = frozenset({"py", "np", "pl", "lua", "luajit", "r"})
+"""Conda-build's names for versions that it takes from its own Python, or from its defaults."""
+_BASES = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
+"""What evaluating an expression raises, besides Jinja's own errors: ``environ["X"]``, ``"a" < 1``."""
+
+
+class SelectorError(Exception):
+    """A selector cannot be evaluated; the message says why."""
+
+
+class Selectors:
+    """Evaluates selectors for a platform.
+
+    ``environ`` has the environment variables that ``os.environ`` has in selectors.
+    """
+
+    def __init__(self, platform: str, environ: Mapping[str, str]) -> None:
+        self.platform = platform
+        self._names = _platform_names(platform) | _system_names(environ)
+        self._environment = SandboxedEnvironment(undefined=StrictUndefined)
+
+    def is_true(self, expression: str) -> bool:
+        """Evaluate an expression. Raises SelectorError for wrong syntax and for names that are not known."""
+        try:
+            return bool(self._environment.compile_expression(expression, undefined_to_none=False)(self._names))
+        except TemplateError as err:
+            raise SelectorError(_explain(str(err))) from None
+        except _BASES as err:
+            raise SelectorError(f"{type(err).__name__}: {err}") from None
+
+
+def _explain(message: str) -> str:
+    found = re.match(r"'(\w+)' is undefined", message)
+    if found and found[1] in _OF_AN_INTERPRETER:
+        return f"{found[1]!r} has no value here: conda-build takes that of its own Python, not of a variant"
+    if found:
+        return f"{found[1]!r} is not known; known are the names of platforms (linux, aarch64, unix ...) and os.environ"
+    return message
+
+
+def _platform_names(platform: str) -> dict[str, object]:
+    subdirs = {one for one in (*map(str, Subdir.all()), platform) if "-" in one}
+    system, _, machine = platform.partition("-")
+    names: dict[str, object] = {}
+    for subdir in subdirs:
+        of_system, _, of_machine = subdir.partition("-")
+        names[of_system] = of_system == system
+        names[_ARCHITECTURES.get(of_machine, of_machine)] = of_machine == machine
+    names |= {"linux32": platform == "linux-32", "linux64": platform == "linux-64"}
+    names |= {"win32": platform == "win-32", "win64": platform == "win-64"}
+    names["x86"] = machine in _ARCHITECTURES
+    names["arm"] = platform.startswith("linux-arm")
+    names["unix"] = system in {"linux", "osx", "emscripten"}
+    return names | dict.fromkeys(("target_platform", "host_platform", "build_platform"), platform)
+
+
+def _system_names(environ: Mapping[str, str]) -> dict[str, object]:
+    values = dict(environ)
+    system = SimpleNamespace(environ=values, getenv=values.get, sep=os.sep, pathsep=os.pathsep)
+    return {"os": system, "environ": values, "py3k": True, "py2k": False}
+
+
+def has_selectors(text: str) -> bool:
+    """Whether a line of the text ends in a comment with a selector."""
+    return any(_selector_of(line) is not None for line in text.splitlines())
+
+
+def _selector_of(line: str) -> re.Match[str] | None:
+    return None if line.lstrip().startswith("#") else _SELECTOR.match(line.rstrip())
+
+
+def select_lines(text: str, path: Path, selectors: Selectors) -> str:
+    """The text without the lines whose selector is false; they are left blank, so that all lines keep their numbers.
+
+    Raises ConfigError (file, line) for a selector that cannot be evaluated.
+    """
+    kept = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        found = _selector_of(line)
+        if found is None:
+            kept.append(line)
+            continue
+        quote = line.rstrip()[-1] if line.rstrip()[-1] in "'\"" else ""  # the whole line may be quoted, for YAML's sake
+        try:
+            kept.append(found["kept"] + quote if selectors.is_true(found["selector"].strip()) else "")
+        except SelectorError as err:
+            message = f"the selector [{found['selector']}] cannot be evaluated: {err}"
+            hint = "correct it; if it is only a comment, write it without brackets"
+            raise ConfigError(message, path=path, line=number, hint=hint) from None
+    return "\n".join(kept) + "\n"
