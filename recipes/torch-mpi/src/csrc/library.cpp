@@ -3,10 +3,17 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/MPICudaAware.hpp>
@@ -16,17 +23,66 @@ namespace torch_mpi {
 namespace {
 
 // Whose MPI this process has: every call asks, and getpid() would be a system call each time.
-enum class Owner { kNobody, kThisProcess, kParent };
+enum class Owner { kNobody, kThisProcess, kEndingProcess, kParent };
 std::atomic<Owner> owner{Owner::kNobody};
+bool ends_here = false;  // this process started MPI
+
+// How long the launcher may take to read what this process has printed.
+constexpr std::chrono::seconds kReadingLimit{2};
 
 void note_in_children() {
     const int code = pthread_atfork(nullptr, nullptr, [] {
-        if (owner == Owner::kThisProcess) {
+        if (owner != Owner::kNobody) {
             owner = Owner::kParent;
         }
     });
     if (code != 0) {
         throw std::runtime_error("pthread_atfork: " + std::generic_category().message(code));
+    }
+}
+
+// Until all that was written to the pipe has been read: MPI_Abort ends the launcher, which throws the rest away.
+void wait_until_read(int file) {
+    struct stat about{};
+    if (fstat(file, &about) != 0 || !S_ISFIFO(about.st_mode)) {
+        return;
+    }
+    const auto until = std::chrono::steady_clock::now() + kReadingLimit;
+    int unread = 0;
+    while (ioctl(file, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < until) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+}
+
+bool initialized_and_not_finalized() {
+    int initialized = 0;
+    int finalized = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    return initialized != 0 && finalized == 0;
+}
+
+void abort_all(int status) {
+    wait_until_read(STDOUT_FILENO);
+    wait_until_read(STDERR_FILENO);
+    MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+// Called by exit() with the status that the process ends with (glibc's on_exit(3)), after the interpreter has ended:
+// that alone knows how sys.exit() ends. MPI_Finalize would wait for ranks that wait for this one.
+void end_with_status(int status, void * /*unused*/) {
+    const bool mine = owner == Owner::kThisProcess || owner == Owner::kEndingProcess;
+    if (!mine || !ends_here || !initialized_and_not_finalized()) {
+        return;
+    }
+    if (status != 0) {
+        int rank = 0;
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        std::fprintf(stderr, "torch-mpi: rank %d has ended with exit code %d, so all ranks are ended\n", rank, status);
+        std::fflush(stderr);
+        abort_all(status);
+    } else if (owner == Owner::kEndingProcess) {  // else another thread may be in MPI
+        MPI_Finalize();
     }
 }
 
@@ -81,6 +137,10 @@ LibraryFacts start_and_ask() {
     facts.standard = 100 * facts.standard + 10 * minor;
     note_in_children();
     start_mpi(facts);
+    ends_here = facts.started_here;
+    if (ends_here && on_exit(&end_with_status, nullptr) != 0) {
+        throw std::runtime_error("on_exit(3) has no memory");
+    }
     owner = Owner::kThisProcess;
     MPI_Comm_rank(MPI_COMM_WORLD, &facts.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &facts.size);
@@ -115,14 +175,14 @@ void require_library() {
 }
 
 void finish_library() {
-    if (library_usable() && start_library().started_here) {
-        MPI_Finalize();
+    if (library_usable()) {
+        owner = Owner::kEndingProcess;
     }
 }
 
 void abort_library(int code) {
-    if (library_usable() && start_library().started_here) {
-        MPI_Abort(MPI_COMM_WORLD, code);
+    if (library_usable() && ends_here) {
+        abort_all(code);
     }
 }
 

@@ -66,9 +66,9 @@ const LibraryFacts &start() {
 // How long MPI may take to end while it still works on an operation that failed here.
 constexpr std::chrono::seconds kLastWait{30};
 
-// Waits for what is under way, and ends MPI, which waits for the other ranks.
-// Where an operation failed that MPI still works on, they may not come: then this
-// process ends after a while, which its launcher takes for what it is.
+// Waits for what is under way; the end of the process ends MPI, which waits for
+// the other ranks. Where an operation failed that MPI still works on, they may not
+// come: then this process ends after a while, which its launcher takes for what it is.
 void finish() {
     if (!library_usable()) {
         return;

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How ranks are started and end: each mistake is one clear error, and no rank waits for one that is gone."""
 
-import os
 import sys
-import threading
 from importlib import metadata
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from conftest import Launcher
 
 from torch_mpi.errors import LaunchError, SettingsError
 from torch_mpi.launch import check_launch, check_rank
-from torch_mpi.output import wait_until_read
 from torch_mpi.settings import read_settings
 
 SOON_S = 60.0
@@ -109,12 +106,25 @@ def test_a_library_that_is_no_mpi_is_one_error(launcher: Launcher) -> None:
     assert "undefined symbol: MPI_" in ended.said
 
 
+EXITED = "torch-mpi: rank 1 has ended with exit code "
+
+
 @pytest.mark.parametrize(
     ("end", "said"),
     [
         ("raise ValueError('the user\\'s own mistake')", "ValueError: the user's own mistake"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "signal 9"),
+        ("sys.exit(3)", f"{EXITED}3, "),
+        ("sys.exit('no data')", "no data"),
+        ("signal.signal(15, lambda *_: sys.exit(143)); os.kill(os.getpid(), 15)", f"{EXITED}143, "),
+        ("import argparse; argparse.ArgumentParser().parse_args(['--wrong'])", "unrecognized arguments: --wrong"),
+        (
+            "import threading; one = threading.Thread(target=lambda: 1 / 0); one.start(); one.join(); sys.exit(1)",
+            "ZeroDivisionError",
+        ),
+        ("sys.excepthook = lambda *_: print('own hook', flush=True); raise ValueError", "own hook"),
     ],
+    ids=["raise", "killed", "exit", "exit with words", "SIGTERM", "argparse", "thread", "own hook"],
 )
 def test_a_rank_that_ends_too_soon_ends_all(launcher: Launcher, end: str, said: str) -> None:
     script = launcher.code(BEGIN + f"if dist.get_rank() == 1:\n    {end}\ndist.all_reduce(torch.ones(3))\n")
@@ -124,19 +134,17 @@ def test_a_rank_that_ends_too_soon_ends_all(launcher: Launcher, end: str, said: 
     assert ended.seconds < SOON_S
 
 
-def test_what_was_printed_is_read_before_mpi_aborts() -> None:
-    read, write = os.pipe()
-    os.write(write, b"the mistake")
-    assert not wait_until_read(write, limit_s=0.01)  # nobody reads
-    reader = threading.Timer(0.05, os.read, (read, 100))
-    reader.start()
-    assert wait_until_read(write)
-    reader.join()
-    os.close(read)
-    os.close(write)
-    assert wait_until_read(write)  # not open any more
-    with Path(os.devnull).open("w") as file:
-        assert wait_until_read(file.fileno())
+@pytest.mark.parametrize("end", ["raise ValueError", "sys.exit(1)"])
+def test_what_was_printed_last_is_not_lost(launcher: Launcher, end: str) -> None:
+    script = launcher.code(
+        BEGIN
+        + "if dist.get_rank() == 1:\n    print('word ' * 10_000 + 'last', flush=True)\n"
+        + f"    {end}\ndist.all_reduce(torch.ones(3))\n"
+    )
+    ended = launcher.mpiexec(script, ranks=2)
+    assert ended.code != 0
+    assert ended.said.count("word ") == 10_000
+    assert "last" in ended.said
 
 
 def test_what_nobody_waited_for_is_done_at_exit(launcher: Launcher) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from torch_mpi import pytorch
 from torch_mpi.errors import MPIError
 from torch_mpi.launch import check_launch, check_rank
-from torch_mpi.output import wait_until_read
 from torch_mpi.pytorch import GroupRequest
 from torch_mpi.settings import read_settings
 
@@ -72,16 +71,18 @@ class Plugin:
         return library
 
     def _end(self) -> None:
-        """End MPI, which waits for all ranks; where an error ended this one, end the others too, who would wait."""
+        """Wait for what is under way; where an error ended this rank, end the others at once, who would wait for it.
+
+        Other exit codes than 0 (`sys.exit`) end the others when the interpreter has ended, which alone knows them.
+        """
         if os.getpid() != self._owner:
             return
         from torch_mpi import _C
 
         if getattr(sys, "last_value", None) is not None:
-            for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+            for stream in (sys.stdout, sys.stderr):
                 if stream is not None and not stream.closed:
                     stream.flush()
-                wait_until_read(number)
             _C.abort(1)
         else:
             _C.finish()
