@@ -24,15 +24,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, TypedDict
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
-import urllib3
-from urllib3.exceptions import HTTPError, IncompleteRead
-
 from channel_tools import __version__
 from channel_tools.system.errors import ConfigError, NetworkError
 from channel_tools.system.http.pace import Retry, Timeouts, TooSlowError, TransientError, retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    import urllib3
 
 _HEADERS = {"User-Agent": f"channel_tools/{__version__}", "Accept-Encoding": "identity"}
 _CHUNK_BYTES = 1 << 18
@@ -109,7 +108,7 @@ class Response:
         asked_at = time.monotonic()
         try:
             chunk = self.raw.read1(limit_bytes, decode_content=False)
-        except (HTTPError, OSError, ValueError) as err:
+        except _errors_of_requests() as err:
             raise TransientError(self.redact_text(_reason(err))) from None
         self._waited_s += time.monotonic() - asked_at
         self._received += len(chunk)
@@ -215,7 +214,7 @@ class HttpClient:
             return manager.request(
                 method, parts.geturl(), headers=headers, body=body, redirect=False, retries=False, preload_content=False
             )
-        except (HTTPError, OSError, ValueError) as err:
+        except _errors_of_requests() as err:
             raise TransientError(self.credentials.redact_text(_reason(err))) from None
 
     def _manager(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
@@ -258,7 +257,16 @@ class HttpClient:
         raise kind(f"{where}: {problem}", hint="check the address")
 
 
+def _errors_of_requests() -> tuple[type[Exception], ...]:
+    """What urllib3 raises for a request or response that failed."""
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - as in _make_manager
+
+    return (HTTPError, OSError, ValueError)
+
+
 def _make_manager(scheme: str, proxy: str | None, timeouts: Timeouts) -> urllib3.PoolManager:
+    import urllib3  # noqa: PLC0415 - slow to import, and most commands send no request
+
     timeout = urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.read_s)
     options: _PoolOptions = {"maxsize": _CONNECTIONS_PER_HOST, "timeout": timeout, "blocksize": _CHUNK_BYTES}
     if scheme == "https":  # one context for all: with the platform's certificates, or those in SSL_CERT_FILE
@@ -285,6 +293,8 @@ def _read_all(response: Response, where: str, limit_bytes: int) -> bytes:
 
 def _reason(err: Exception) -> str:
     """The reason for an error, without the object names in urllib3's messages."""
+    from urllib3.exceptions import IncompleteRead  # noqa: PLC0415 - as in _make_manager
+
     cause = err.args[1] if len(err.args) > 1 and isinstance(err.args[1], Exception) else err
     if isinstance(cause, IncompleteRead) and cause.expected is not None:
         return f"the connection ended after {cause.partial} of {cause.partial + cause.expected} bytes"

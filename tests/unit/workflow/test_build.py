@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,3 +28,11 @@ def test_the_channel_keeps_how_long_a_whole_build_took_and_not_how_long_its_rest
     assert read_builds(channel.path)[NAME].seconds == 8.0
     record_result(channel, replace(whole, usage=None))
     assert read_builds(channel.path)[NAME].seconds is None
+
+
+def test_a_build_imports_only_what_every_build_needs() -> None:
+    """Importing is most of a small build: what downloads, signs or makes a foundation is imported where it is used."""
+    script = "import sys, channel_tools.workflow.build; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    needless = {"urllib3", "debian", "installer", "securesystemslib", "channel_tools.foundation.build"}
+    assert needless.isdisjoint(result.stdout.split())
