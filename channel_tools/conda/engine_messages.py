@@ -79,6 +79,12 @@ _ADVICE = (
         "",
         "describe the shared part as an output of its own",
     ),
+    _advice(
+        r"failed to find `(patchelf|install_name_tool|codesign)` \(cannot find binary path\)",
+        r"\1, which has to lengthen the rpath of a program or library, is not among the build's tools",
+        "link with the rpath that the file needs ($LDFLAGS of the compiler packages has one), or "
+        "add the program to requirements.build",
+    ),
     _advice(r"the argument --test=(\w+) was set", r"the tests are set to \1", ""),
 )
 
@@ -97,7 +103,7 @@ def explained(message: str) -> Explained:
 
 def in_our_words(text: str) -> str:
     """A line or a message with the engine's advice replaced; everything else is unchanged."""
-    if "--" not in text:
+    if "--" not in text and "failed to find" not in text:
         return text
     for one in _ADVICE:
         text = one.engine.sub(one.here, text)

@@ -87,6 +87,12 @@ def test_advice_in_the_engines_source_is_replaced(message: str) -> None:
     assert said.hint
 
 
+def test_a_program_that_the_engine_lacks_is_explained() -> None:
+    said = explained("failed to find `patchelf` (cannot find binary path)")
+    assert said.message.startswith("patchelf, which has to lengthen the rpath")
+    assert "requirements.build" in said.hint
+
+
 def test_an_option_that_is_not_known_is_said_to_be_another_programs() -> None:
     said = explained("cannot do that. Use --some-new-flag.")
     assert said.message == "cannot do that. Use --some-new-flag."
