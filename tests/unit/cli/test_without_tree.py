@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
+from rattler.index import index_fs
 
 from channel_tools.foundation.table import load_table
 from tests.support.command_line import run_tool
@@ -51,6 +53,22 @@ def test_the_foundations_table_is_shown(folder: Path) -> None:
     assert {row["state"] for row in rows} == {"not made"}
 
 
+def test_a_channel_of_another_tool_is_adopted_and_damaged_packages_end_with_8(folder: Path) -> None:
+    one = make_conda(folder / "channel", "one")
+    asyncio.run(index_fs(folder / "channel"))
+    adopt = ("channel", "index", "--adopt", "--at", "channel")
+    assert "--foundation conda-forge" in run(folder, *adopt, code=2)
+    assert "channel index --adopt --at channel" in run(folder, "channel", "index", "--at", "channel", code=8)
+    assert "would be adopted" in run(folder, *adopt, "--foundation", "conda-forge", "--dry-run")
+    (one.parent / "bad-1.0-0.conda").write_bytes(b"")
+    assert "bad-1.0-0.conda: not a complete" in run(folder, *adopt, "--foundation", "conda-forge", code=8)
+    assert "bad-1.0-0.conda: not a complete" in run(folder, *adopt, code=8)
+    (one.parent / "bad-1.0-0.conda").unlink()
+    [channel] = json.loads(run(folder, *adopt, "--json"))["channels"]
+    assert (channel["already"], channel["remarks"]) == (True, [])
+    run(folder, "channel", "verify", "--at", "channel")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -59,6 +77,7 @@ def test_the_foundations_table_is_shown(folder: Path) -> None:
         (("env", "create", "env", "toy", "-c", ".", "--lock", "x.yml"), "only one of these says what to install"),
         (("publish", "toy-1.0-0.conda", "--to", "channel"), "does not say on which foundation"),
         (("publish", "--to", "channel", "--foundation", "registry"), "--foundation without package files"),
+        (("channel", "index", "--at", ".", "--dry-run"), "without --adopt"),
         (("publish", "--to", "channel"), "neither this folder nor any above it"),
     ],
 )

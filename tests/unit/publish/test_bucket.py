@@ -37,13 +37,13 @@ from channel_tools.publish.bucket.records import (
 from channel_tools.publish.bucket.target import BucketTarget
 from channel_tools.publish.channels import checked_row, label_packages
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.model import PackageFile, PackageSet, PublishReport
+from channel_tools.publish.model import PackageFile, PackageSet, PublishReport, file_set
 from channel_tools.publish.store import ObjectHead, Served, Upload, require_bytes, served_package
 from channel_tools.publish.target import MaintainedTarget, maintained
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress, Task
 from tests.support import conda_reader
-from tests.unit.channel.toys import make_conda, own
+from tests.unit.channel.toys import CONDA_FORGE, make_conda, old_format, own
 from tests.unit.publish.sets import make_set
 
 ONE, TWO = "linux-64/one-1.0-0.conda", "linux-64/two-1.0-0.conda"
@@ -406,3 +406,22 @@ def test_the_page_of_a_damaged_bucket_says_so_and_one_of_others_stays(
         add_page(channel)
     assert "memory://toys/chan/linux-64/toy-1.0-0.conda: is missing" in caplog.text
     assert b"is damaged or missing" in store.objects["chan/page/build/linux-64/toy-1.0-0.html"][0]
+
+
+def test_packages_of_either_format_go_from_any_folder_to_the_subdir_of_their_metadata(
+    target: BucketTarget, store: MemoryStore, tmp_path: Path
+) -> None:
+    downloads = tmp_path / "Downloads"
+    downloads.mkdir()
+    made = [old_format(make_conda(tmp_path, "old")), make_conda(tmp_path, "mac", subdir="osx-arm64")]
+    files = [path.rename(downloads / path.name) for path in made]
+    publish(target, file_set(files, CONDA_FORGE))
+    assert target.foundation() == CONDA_FORGE
+    assert {str(package.key) for package in target.packages("main")} == {
+        "linux-64/old-1.0-0.tar.bz2",
+        "osx-arm64/mac-1.0-0.conda",
+    }
+    index = json.loads(store.objects["chan/linux-64/repodata.json"][0])
+    assert (list(index["packages"]), index["packages.conda"]) == (["old-1.0-0.tar.bz2"], {})
+    again = target.plan(file_set(files, CONDA_FORGE), label="main")
+    assert (again.upload, len(again.present)) == ((), 2)
