@@ -65,6 +65,8 @@ class BuildJob:
     resources: BuildResources = field(default_factory=BuildResources)
     expected_s: float | None = None
     work_name: str = ""
+    view: Path | None = None
+    """A channel with the locked packages of its environments, in place of the foundation's."""
 
     @property
     def stem(self) -> str:
@@ -136,6 +138,9 @@ class WorkerSpec:
     output: Path
     result_file: Path
     channels: tuple[str, ...]
+    """The channels that the engine solves from."""
+    recorded_channels: tuple[str, ...]
+    """The channels that the package names in place of these."""
     platform: str
     error_prefix_in_binary: bool
     compression_threads: int

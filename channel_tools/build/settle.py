@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+_ABOUT = "about.json"
 _INDEX = "index.json"
 _CONFIGURATION = re.compile(rb"^build_configuration:\n(?:[ ].*\n)*", re.MULTILINE)
 _TIMESTAMP = re.compile(rb"(?<=^  timestamp: ).*$", re.MULTILINE)
@@ -43,8 +44,10 @@ _LISTS = re.compile(
 _MACHINE = re.compile(rb"^    virtual_packages:\n(?:    - .*\n)*", re.MULTILINE)
 
 
-def settle_built(package: Path, recipe_folder: Path, *, threads: int) -> None:
+def settle_built(package: Path, recipe_folder: Path, *, threads: int, renamed: Mapping[str, str] | None = None) -> None:
     """Rewrite a package that was built from ``recipe_folder``; ``threads`` (1 or more) compress it.
+
+    ``renamed`` are addresses of channels that the engine used, with those to name instead.
 
     Raises IntegrityError for a damaged package.
     """
@@ -52,9 +55,18 @@ def settle_built(package: Path, recipe_folder: Path, *, threads: int) -> None:
     date_s = UNDATED_S if date_s is None else date_s
 
     def edit(info: Mapping[str, bytes]) -> dict[str, bytes]:
-        return {name: settled(name, info[name], date_s=date_s) for name in (_INDEX, RENDERED_RECIPE) if name in info}
+        named = {name: _with_channels(info[name], renamed or {}) for name in (_ABOUT, RENDERED_RECIPE) if name in info}
+        settled_files = {_INDEX: info[_INDEX], **named} if _INDEX in info else named
+        return {name: settled(name, content, date_s=date_s) for name, content in settled_files.items()}
 
     settle_package(package, edit, date_s=date_s, threads=threads)
+
+
+def _with_channels(content: bytes, renamed: Mapping[str, str]) -> bytes:
+    for used, named in renamed.items():
+        if used != named:
+            content = content.replace(used.rstrip("/").encode(), named.rstrip("/").encode())
+    return content
 
 
 def source_date_of(recipe: Mapping[str, Any]) -> int | None:
@@ -71,6 +83,8 @@ def settled(name: str, content: bytes, *, date_s: int) -> bytes:
         index = decode_json(content) | {"timestamp": date_s * 1000}
         index |= {key: sorted(index[key]) for key in ("depends", "constrains") if key in index}
         return json.dumps(index, indent=2, ensure_ascii=False).encode()
+    if name != RENDERED_RECIPE:
+        return content
     content = _CONFIGURATION.sub(lambda found: _without_machine(found[0], date_s), content)
     before, mark, dependencies = content.rpartition(_DEPENDENCIES)
     return before + mark + _LISTS.sub(_sorted_items, dependencies)

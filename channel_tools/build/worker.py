@@ -128,7 +128,8 @@ def start_child(
             recipe_folder=recipe.absolute(),
             output=(folder / _OUTPUT).absolute(),
             result_file=(folder / _RESULT).absolute(),
-            channels=tuple(channels),
+            channels=tuple(channels) if job.view is None else (channels[0], job.view.as_uri()),
+            recorded_channels=tuple(channels),
             platform=options.platform,
             error_prefix_in_binary=job.error_prefix_in_binary,
             compression_threads=cores,
@@ -288,11 +289,15 @@ def _finish(spec: WorkerSpec, result: WorkerResult) -> int:
 
 
 def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
+    from channel_tools.build.resolved import check_resolved  # noqa: PLC0415 - as in _load
     from channel_tools.build.settle import settle_built  # noqa: PLC0415 - as in _load
 
     try:
         for package in result.packages:
-            settle_built(package, spec.recipe_folder, threads=spec.compression_threads)
+            if spec.tools.conda_build is None:
+                check_resolved(package, spec.recipe_folder)
+            renamed = dict(zip(spec.channels, spec.recorded_channels, strict=True))
+            settle_built(package, spec.recipe_folder, threads=spec.compression_threads, renamed=renamed)
     except ChannelToolsError as err:
         return WorkerResult(failure="other", message=err.message)
     return result

@@ -13,6 +13,7 @@ from channel_tools.cli.console import handled, print_json, print_line, print_tab
 
 if TYPE_CHECKING:
     from channel_tools.audit.model import Finding
+    from channel_tools.workflow.foundation_lock import LockChange
 
 _With = Annotated[
     list[str] | None,
@@ -23,8 +24,13 @@ _With = Annotated[
     ),
 ]
 app = typer.Typer(
-    no_args_is_help=True, help="The registry foundation: packages under conda-forge's names, made from PyPI and Debian."
+    no_args_is_help=True,
+    help="The registry foundation, made from PyPI and Debian, and the lock of conda-forge as a foundation.",
 )
+_Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Move only these packages and what they require.", show_default="all"),
+]
 
 
 @app.command("build")
@@ -118,6 +124,64 @@ def verify(
         raise VerificationError(
             message, hint="correct the table's row or its repair step, then run: channel_tools foundation build"
         )
+
+
+@app.command("lock")
+@handled
+def lock(
+    *,
+    foundation: options.Foundation = None,
+    address: options.FoundationAddress = None,
+    dry_run: options.DryRun = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Record in the tree what every environment has of conda-forge; what is recorded does not move."""
+    from channel_tools.workflow.foundation_lock import LockRequest, change_lock
+
+    request = LockRequest(update=False, foundation=foundation, address=address, dry_run=dry_run)
+    _show_change(change_lock(options.settings_from(root, output), request), dry_run=dry_run, as_json=as_json)
+
+
+@app.command("update")
+@handled
+def update_lock(
+    names: _Names = None,
+    *,
+    foundation: options.Foundation = None,
+    address: options.FoundationAddress = None,
+    dry_run: options.DryRun = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Move the lock to what conda-forge has now, and show what that makes build again and why."""
+    from channel_tools.workflow.foundation_lock import LockRequest, change_lock
+
+    request = LockRequest(
+        update=True, names=tuple(names or ()), foundation=foundation, address=address, dry_run=dry_run
+    )
+    _show_change(change_lock(options.settings_from(root, output), request), dry_run=dry_run, as_json=as_json)
+
+
+def _show_change(change: LockChange, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        rebuilt = [{"package": one.folder_name, "reasons": list(one.reasons)} for one in change.rebuilt]
+        moved = [asdict(one) for one in change.moved]
+        print_json({"schema": 1, "lock": str(change.path), "dry_run": dry_run, "moved": moved, "rebuilt": rebuilt})
+        return
+    for one in change.moved:
+        print_line(f"{one.name}: {', '.join(one.before) or '(none)'} -> {', '.join(one.after) or '(none)'}")
+    for package in change.rebuilt:
+        print_line(f"{package.folder_name}: would be built, because")
+        for reason in package.reasons:
+            print_line(f"  {reason}")
+    would = "would have" if dry_run else "has"
+    counts = f"{len(change.after.records)} packages in {len(change.after.environments)} environments"
+    print_line(
+        f"{change.path}: {would} {counts}; {len(change.moved)} names moved, {len(change.rebuilt)} to build again"
+    )
 
 
 def _finding_json(finding: Finding) -> dict[str, str]:

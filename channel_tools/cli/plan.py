@@ -51,6 +51,7 @@ def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
     if why:
         print_line("")
         _print_reasons(made)
+        _print_lock(made)
     if made.unsatisfiable:
         print_line("")
         if given.stack is not None and not given.every_stack:
@@ -94,6 +95,18 @@ def _print_reasons(made: Plan) -> None:
         print_line(f"{package.folder_name}: {package.status}, because")
         for reason in package.reasons or ("a package with this digest is in the channel",):
             print_line(f"  {reason}")
+
+
+def _print_lock(made: Plan) -> None:
+    """What the plan took from the foundation lock, and what the lock lacks."""
+    if made.lock is None or made.lock_file is None:
+        return
+    new, total = len(made.locks), len(made.lock.environments) + len(made.lock.unserved)
+    print_line(f"foundation lock {made.lock_file}: {total - new} of {total} environments are in it")
+    if new:
+        print_line(
+            f"  {new} are not, and were solved with the foundation as it is now; build or foundation lock adds them"
+        )
 
 
 def reasons_in_short(package: PlannedPackage) -> str:

@@ -73,6 +73,9 @@ class Resolved:
     run_exports: RunExports | None
     date_s: int
     """The timestamp of its index.json, in seconds since 1970."""
+    is_required: bool
+    """Whether it is itself among the requirements that were solved, not just needed by one."""
+    is_noarch_python: bool
 
 
 class _RecordingSource:
@@ -308,7 +311,7 @@ class EnvironmentSolver:
         """The package; its run_exports are looked up only if it is itself a requirement, as they count only then."""
         address = record.url
         found = await self._exports_of(record) if exports else None
-        return self._cache.resolved((address, exports), lambda: self._resolved_anew(record, found))
+        return self._cache.resolved((address, exports), lambda: self._resolved_anew(record, found, is_required=exports))
 
     async def _exports_of(self, record: RepoDataRecord) -> RunExports | None:
         if record.url.startswith(OWN_CHANNEL):
@@ -318,7 +321,7 @@ class EnvironmentSolver:
             return locked.run_exports(record)
         return await self._foundation.run_exports.of(record)
 
-    def _resolved_anew(self, record: RepoDataRecord, exports: RunExports | None) -> Resolved:
+    def _resolved_anew(self, record: RepoDataRecord, exports: RunExports | None, *, is_required: bool) -> Resolved:
         own = self.own.packages.get(record.file_name) if record.url.startswith(OWN_CHANNEL) else None
         dated_s = int(record.timestamp.timestamp()) if record.timestamp else UNDATED_S
         return Resolved(
@@ -331,6 +334,8 @@ class EnvironmentSolver:
             digest=own.digest if own else None,
             run_exports=exports,
             date_s=own.date_s if own else dated_s,
+            is_required=is_required,
+            is_noarch_python=record.noarch.python,
         )
 
     async def _explain(self, specs: Sequence[str], solver_message: str) -> str:

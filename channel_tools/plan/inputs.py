@@ -46,6 +46,8 @@ _SHELL_SUFFIXES = frozenset({".sh", ".bash"})
 _OUTSIDE_OF_RECIPE_DIR = re.compile(rb"\$\{?RECIPE_DIR\}?['\"]?/\.\./?|%RECIPE_DIR%\\\.\.")
 _HASHED_KINDS = frozenset({"recipe", "file", "source", "package"})
 _SHOWN_SHA256 = 12
+_DATA = frozenset({"ca-certificates", "certifi", "tzdata"})
+"""Packages of data that change often, and that no compiler, linker or installer reads."""
 
 
 def build_string_template(rendered: RenderedPackage) -> str:
@@ -98,10 +100,29 @@ def file_inputs(files: Iterable[BuildFile]) -> dict[str, str]:
     return {f"file:{file.name}": file.sha256 + (" executable" if file.executable else "") for file in files}
 
 
-def environment_inputs(environment: EnvironmentName, records: Iterable[Resolved]) -> dict[str, str]:
-    """What an environment resolves to: own packages by digest, those of the foundation by build and sha256."""
+def influences(environment: EnvironmentName, record: Resolved) -> bool:
+    """Whether a package of an environment can have an effect on what is built in it.
+
+    Everything counts but what is not itself a requirement, and is either data that no compiler, linker or installer
+    reads, or a Python library of a tool in the build environment, for every Python and so without compiled code. See
+    docs/explanation/foundations.md for the reasons.
+    """
+    if record.is_required or record.digest is not None:
+        return True
+    return record.name not in _DATA and not (environment == "build" and record.is_noarch_python)
+
+
+def environment_inputs(
+    environment: EnvironmentName, records: Iterable[Resolved], *, whole: bool = True
+) -> dict[str, str]:
+    """What an environment resolves to: own packages by digest, those of the foundation by build and sha256.
+
+    Unless ``whole``, packages of the foundation that cannot have an effect are left out.
+    """
     inputs = {}
     for record in records:
+        if not whole and not influences(environment, record):
+            continue
         if record.digest is not None:
             inputs[f"package:{record.name}"] = record.digest
         else:

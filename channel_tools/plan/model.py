@@ -128,6 +128,8 @@ class Plan:
     """The foundation lock with what the plan added to it; None for a foundation without one."""
     locks: tuple[str, ...] = ()
     """The requirements that the tree's lock had nothing for yet."""
+    lock_file: str | None = None
+    """The lock's path in the tree."""
 
     @property
     def to_build(self) -> tuple[PlannedPackage, ...]:
@@ -139,6 +141,7 @@ def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     """The plan as plain values, in the plan's order."""
     return {
         "schema": SCHEMA_VERSION,
+        "foundation_lock": None if plan.lock_file is None else {"file": plan.lock_file, "missing": sorted(plan.locks)},
         "packages": [_planned(package) for package in plan.packages],
         "unserved": [
             {**_common(one.rendered), "status": "unserved", "reason": one.reason} for one in plan.unsatisfiable

@@ -23,6 +23,7 @@ from channel_tools.plan.inputs import (
     file_inputs,
     final_build_string,
     find_predecessor,
+    influences,
     reasons_for,
     recipe_inputs,
 )
@@ -95,7 +96,8 @@ def make_plan(
             virtual_packages=virtual_packages,
             cache=caches.setdefault(platform, SolveCache()),
         )
-        return await _StackPlanner(files=files, solver=solver, results={}).plan(packages)
+        whole = foundation.shares_channel
+        return await _StackPlanner(files=files, solver=solver, results={}, whole=whole).plan(packages)
 
     async def plan_stacks() -> None:
         results: list[_PlannedStack | BaseException]
@@ -150,6 +152,8 @@ class _StackPlanner:
     files: TreeFiles
     solver: EnvironmentSolver
     results: dict[str, tuple[PlannedPackage, OwnPackage]]
+    whole: bool
+    """Whether digests cover every package of an environment."""
 
     async def plan(self, packages: Sequence[RenderedPackage]) -> _PlannedStack:
         by_name: dict[str, list[RenderedPackage]] = {}
@@ -168,9 +172,9 @@ class _StackPlanner:
     async def _plan_package(self, rendered: RenderedPackage) -> None:
         environments = await resolve_environments(rendered, self.solver, self._find_sibling)
         files = self.files.of_build(rendered)
-        inputs = _all_inputs(rendered, files, environments)
+        inputs = _all_inputs(rendered, files, environments, whole=self.whole)
         digest = digest_of(inputs)
-        own = _own_package(rendered, digest, environments)
+        own = _own_package(rendered, digest, environments, whole=self.whole)
         self.solver.own.add(own)
         try:
             found = await self._all_environments(rendered, own, environments)
@@ -225,7 +229,7 @@ def _plain(requirements: Iterable[Requirement]) -> list[str]:
 
 
 def _all_inputs(
-    rendered: RenderedPackage, files: Iterable[BuildFile], environments: ResolvedEnvironments
+    rendered: RenderedPackage, files: Iterable[BuildFile], environments: ResolvedEnvironments, *, whole: bool
 ) -> dict[str, str]:
     siblings = {
         **{f"output:{pin.name}": item.version for pin, item in environments.siblings.items() if not pin.exact},
@@ -234,15 +238,20 @@ def _all_inputs(
     inputs = {
         **recipe_inputs(rendered),
         **file_inputs(files),
-        **environment_inputs("build", environments.build),
-        **environment_inputs("host", environments.host),
+        **environment_inputs("build", environments.build, whole=whole),
+        **environment_inputs("host", environments.host, whole=whole),
         **siblings,
     }
     return dict(sorted(inputs.items()))
 
 
-def _own_package(rendered: RenderedPackage, digest: str, environments: ResolvedEnvironments) -> OwnPackage:
-    made_of = (*environments.build, *environments.host)
+def _own_package(
+    rendered: RenderedPackage, digest: str, environments: ResolvedEnvironments, *, whole: bool
+) -> OwnPackage:
+    made_of = [
+        *(record for record in environments.build if whole or influences("build", record)),
+        *(record for record in environments.host if whole or influences("host", record)),
+    ]
     build_string = final_build_string(rendered, digest)
     return OwnPackage(
         name=rendered.name,

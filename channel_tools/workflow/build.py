@@ -21,6 +21,8 @@ from channel_tools.conda.package import NOARCH
 from channel_tools.foundation.model import table_summary
 from channel_tools.plan import current_platform, judge_again, render_folder
 from channel_tools.plan.inputs import variant_name
+from channel_tools.plan.lock import write_lock
+from channel_tools.plan.view import find_locked, write_view
 from channel_tools.sources.model import needed_sources
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import ChannelToolsError, FoundationError, NetworkError
@@ -33,6 +35,7 @@ from channel_tools.workflow.plan import (
     PlanRequest,
     check_served,
     expand_request,
+    open_index,
     plan_expansion,
     published_by_name,
 )
@@ -46,12 +49,12 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildResult, BuildTools, EngineName
     from channel_tools.channel import ChannelWriter
     from channel_tools.channel.model import Channel
+    from channel_tools.conda.package import PackageKey
     from channel_tools.foundation.model import FoundationRequest
     from channel_tools.matrix import RenderedPackage
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.system.fork_server import ForkServer
     from channel_tools.system.progress import Progress
-    from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.attest import AttestRequest
     from channel_tools.workflow.cluster import ClusterRequest
@@ -142,8 +145,9 @@ def build_stacks(
             held.enter_context(locked_builds(settings.work))
             _link(settings, writer, jobs=request.foundation.jobs, progress=progress)
             plan = _plan_locked(settings, expansion, early)
+            _fill_lock(settings, expansion, plan, progress=progress)
             on_plan(plan)
-            jobs = _jobs(settings, writer, plan, request, expansion.resources, progress=progress)
+            jobs = _jobs(settings, writer, plan, request, expansion, progress=progress)
             if attester is not None and jobs:
                 _ = attester.signer  # a key that cannot be read is an error before hours of building
             if request.cluster is None:
@@ -222,7 +226,7 @@ def _jobs(
     writer: ChannelWriter,
     plan: Plan,
     request: BuildRequest,
-    resources: Mapping[str, BuildResources],
+    expansion: Expansion,
     *,
     progress: Progress,
 ) -> list[BuildJob]:
@@ -231,9 +235,44 @@ def _jobs(
     # solves must see the planned builds: an earlier build may be hidden by a newer one
     prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
     rendered = settings.rendered if request.cluster is None else request.cluster.rendered(settings)
-    jobs = [_job(settings, package, sources, rendered) for package in plan.to_build]
-    stated = [resources.get(package.rendered.recipe_file.name) for package in plan.to_build]
+    views = _views(settings, expansion, plan, rendered)
+    jobs = [
+        replace(_job(settings, package, sources, rendered), view=views.get(package.key)) for package in plan.to_build
+    ]
+    stated = [expansion.resources.get(package.rendered.recipe_file.name) for package in plan.to_build]
     return with_resources(jobs, stated, read_usage(writer.channel))
+
+
+def _fill_lock(settings: Settings, expansion: Expansion, plan: Plan, *, progress: Progress) -> None:
+    """Write what the plan added to the foundation lock."""
+    if plan.lock is not None and plan.locks:
+        kind = expansion.foundation.kind
+        path = write_lock(settings.tree.root, kind, current_platform(), plan.lock)
+        progress.note(f"{path}: recorded what {len(plan.locks)} new environments have of the foundation; commit it")
+
+
+def _views(settings: Settings, expansion: Expansion, plan: Plan, rendered: Path) -> dict[PackageKey, Path]:
+    """The foundation as each build sees it, beside the rendered recipes; none for a foundation without a lock.
+
+    Raises FoundationError for locked packages that the foundation no longer has.
+    """
+    address = expansion.foundation.address
+    if plan.lock is None or address is None or not plan.to_build:
+        return {}
+    keys = {key for package in plan.to_build for key in package.foundation}
+    platform = current_platform()
+    places = find_locked(open_index(settings, expansion), plan.lock, keys, platform)
+    return {
+        package.key: write_view(
+            rendered.with_name(f"{rendered.name}-foundation").absolute() / package.folder_name,
+            plan.lock,
+            package.foundation,
+            places=places,
+            address=address,
+            platform=platform,
+        )
+        for package in plan.to_build
+    }
 
 
 def _build_here(

@@ -24,6 +24,8 @@ from channel_tools.plan import (
     not_asked_for,
     open_foundation,
 )
+from channel_tools.plan.lock import lock_path, read_lock
+from channel_tools.plan.locking import LockedFoundation
 from channel_tools.system.errors import SolveError, UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from channel_tools.foundation.model import Combination
     from channel_tools.matrix import FoundationKind, RenderedPackage, Stack
     from channel_tools.matrix.choice import Choice
+    from channel_tools.plan import Foundation as Index
     from channel_tools.plan import Plan
     from channel_tools.plan.model import UnsatisfiablePackage
     from channel_tools.system.schedulers import BuildResources
@@ -178,30 +181,40 @@ def plan_request(settings: Settings, request: PlanRequest) -> Plan:
     return plan_expansion(settings, expand_request(settings, request))
 
 
-def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
-    """Plan the packages of an expanded request.
-
-    Raises ConfigError for a cycle or a recipe that names missing files, FoundationError if the foundation has not been
-    made, NetworkError if it cannot be reached.
-    """
+def open_index(settings: Settings, expansion: Expansion) -> Index:
+    """The foundation's index. Raises FoundationError if the foundation has not been made."""
     kind, address = expansion.foundation.kind, expansion.foundation.address
-    index = open_foundation(
+    return open_foundation(
         settings.foundation if address is None else address,
         kind=kind,
         platform=current_platform(),
         optional=table_summary().optional if kind == "registry" else frozenset(),
         environ=settings.environ,
     )
+
+
+def plan_expansion(settings: Settings, expansion: Expansion, *, locked: LockedFoundation | None = None) -> Plan:
+    """Plan the packages of an expanded request, with the tree's foundation lock unless ``locked`` is given.
+
+    Raises ConfigError for a cycle, a recipe that names missing files and a lock that cannot be read, FoundationError if
+    the foundation has not been made, NetworkError if it cannot be reached.
+    """
+    kind, root = expansion.foundation.kind, settings.tree.root
+    if kind == "conda-forge" and locked is None:
+        locked = LockedFoundation(read_lock(root, kind, current_platform()))
+    index = replace(open_index(settings, expansion), locked=locked)
     plan = make_plan(
         expansion.packages,
-        root=settings.tree.root,
+        root=root,
         foundation=index,
         published=published_by_name(settings),
         virtual_packages=detect_virtual_packages(),
         choices=expansion.choices,
         force=expansion.request.force,
     )
-    return _with_unmade(settings, expansion, plan) if kind == "registry" else plan
+    if kind == "registry":
+        return _with_unmade(settings, expansion, plan)
+    return replace(plan, lock_file=lock_path(root, kind, current_platform()).relative_to(root).as_posix())
 
 
 def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:

@@ -31,6 +31,7 @@ def spec_of(folder: Path) -> WorkerSpec:
         output=folder / "out",
         result_file=folder / "result.json",
         channels=("file:///channel", "https://foundation"),
+        recorded_channels=("file:///channel", "https://foundation"),
         platform="linux-64",
         error_prefix_in_binary=True,
         compression_threads=1,

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares what the engine resolved for a build with what was planned: the package's name stands for the latter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from channel_tools.build.model import RECIPE_FILE
+from channel_tools.conda.archive import read_info_files
+from channel_tools.conda.compiled_in import RENDERED_RECIPE
+from channel_tools.system.errors import BuildError
+from channel_tools.system.yamlfile import load_plain_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_SHOWN = 5
+
+
+def check_resolved(package: Path, recipe_folder: Path) -> None:
+    """Raise BuildError if the environments of a build had other packages of the foundation than its digest covers."""
+    recipe = load_plain_yaml((recipe_folder / RECIPE_FILE).read_bytes())
+    planned = recipe.get("extra", {}).get("channel_tools", {}).get("inputs", {})
+    rendered = load_plain_yaml(read_info_files(package, frozenset({RENDERED_RECIPE})).get(RENDERED_RECIPE, b"")) or {}
+    if differences := list(_differences(planned, rendered)):
+        more = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        message = f"the build did not get the packages that were planned: {'; '.join(differences[:_SHOWN])}{more}"
+        raise BuildError(message, hint="run the same command again; if it comes back, report it with the build's log")
+
+
+def _differences(planned: Mapping[str, str], rendered: Mapping[str, Any]) -> Iterator[str]:
+    dependencies = rendered.get("finalized_dependencies") or {}
+    for part in ("build", "host"):
+        resolved = (dependencies.get(part) or {}).get("resolved") or ()
+        found = {str(one["name"]): f"{one['version']} {one['build']} {one.get('sha256', '')}" for one in resolved}
+        start = f"foundation:{part}/"
+        for key, wanted in planned.items():
+            name = key.removeprefix(start)
+            if key.startswith(start) and found.get(name) != wanted:
+                yield f"{part}/{name} {_short(found.get(name))} instead of {_short(wanted)}"
+
+
+def _short(text: str | None) -> str:
+    return "(none)" if text is None else "-".join(text.split(" ")[:2])

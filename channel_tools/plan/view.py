@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The foundation as one build sees it: a channel with the locked packages of its environments alone.
+
+It has an index in a folder, whose ``base_url`` (CEP 15) is where the foundation has the packages, so the engine solves
+for exactly what was planned and downloads from the foundation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from rattler import Gateway
+from rattler.exceptions import FetchRepoDataError, GatewayError
+
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.package import NOARCH
+from channel_tools.conda.repodata import REPODATA, encode_json
+from channel_tools.system.errors import FoundationError, NetworkError
+from channel_tools.system.files import write_bytes_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from rattler import Channel
+
+    from channel_tools.plan.foundation import Foundation
+    from channel_tools.plan.lock import FoundationLock
+
+_SHOWN = 10
+
+
+def find_locked(foundation: Foundation, lock: FoundationLock, keys: Collection[str], platform: str) -> dict[str, str]:
+    """Where the foundation has these locked packages now: the folder of each subdir, as an address with a final slash.
+
+    Raises FoundationError that names the packages that it no longer has with the same bytes, NetworkError if its index
+    cannot be read.
+    """
+    names = sorted({str(lock.records[key]["name"]) for key in keys})
+    try:
+        groups = asyncio.run(_query(foundation, names, platform))
+    except (GatewayError, FetchRepoDataError, OSError) as err:
+        message = f"the index of {foundation.label} cannot be read: {' '.join(str(err).split())}"
+        raise NetworkError(message, hint="check the address and the network, then run it again") from None
+    found = {f"{record.subdir}/{record.file_name}": record for group in groups for record in group}
+    lost = []
+    for key in sorted(keys):
+        sha256 = found[key].sha256 if key in found else None
+        if key not in found:
+            lost.append(f"{key} is no longer there")
+        elif sha256 is not None and sha256.hex() != lock.records[key]["sha256"]:
+            lost.append(
+                f"{key} has other bytes: sha256 {sha256.hex()[:12]} instead of {lock.records[key]['sha256'][:12]}"
+            )
+    if lost:
+        raise _lost_error(foundation, lock, lost)
+    return {found[key].subdir: found[key].url.removesuffix(found[key].file_name) for key in keys}
+
+
+async def _query(foundation: Foundation, names: Iterable[str], platform: str) -> Any:  # noqa: ANN401 - rattler's lists
+    gateway = Gateway(client=foundation.client)
+    sources = cast("list[Channel]", list(foundation.sources))
+    return await gateway.query(sources, [platform, NOARCH], list(names), recursive=False)  # type: ignore[list-item]
+
+
+def _lost_error(foundation: Foundation, lock: FoundationLock, lost: list[str]) -> FoundationError:
+    names = sorted({str(lock.records[line.split(" ")[0]]["name"]) for line in lost})
+    more = [f"and {len(lost) - _SHOWN} more"] if len(lost) > _SHOWN else []
+    lines = "\n".join([*lost[:_SHOWN], *more])
+    message = f"{foundation.label} no longer has what the foundation lock names:\n{lines}"
+    hint = f"move the lock, which rebuilds what was made with them: channel_tools foundation update {' '.join(names)}"
+    return FoundationError(message, hint=f"{hint}; or build from a mirror that still has them (--foundation-channel)")
+
+
+def write_view(
+    folder: Path, lock: FoundationLock, keys: Collection[str], *, places: Mapping[str, str], address: str, platform: str
+) -> Path:
+    """Write the channel with these packages to ``folder`` and return it; ``places`` are those of find_locked.
+
+    ``address`` is the foundation's as it was given: credentials in it are needed for what is below it.
+    """
+    given, plain = address.rstrip("/") + "/", without_credentials(address).rstrip("/") + "/"
+    for subdir in (platform, NOARCH):
+        records = {key.partition("/")[2]: lock.records[key] for key in sorted(keys) if key.startswith(f"{subdir}/")}
+        place = places.get(subdir, f"{plain}{subdir}/")
+        base = given + place.removeprefix(plain) if place.startswith(plain) else place
+        old = {name: record for name, record in records.items() if not name.endswith(".conda")}
+        index = {
+            "info": {"subdir": subdir, "base_url": base},
+            "packages": old,
+            "packages.conda": {name: record for name, record in records.items() if name not in old},
+            "repodata_version": 2,
+        }
+        (folder / subdir).mkdir(parents=True, exist_ok=True)
+        write_bytes_atomically(folder / subdir / REPODATA, encode_json(index))
+    return folder
