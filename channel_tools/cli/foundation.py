@@ -179,9 +179,8 @@ def _show_change(change: LockChange, *, dry_run: bool, as_json: bool) -> None:
             print_line(f"  {reason}")
     would = "would have" if dry_run else "has"
     counts = f"{len(change.after.records)} packages in {len(change.after.environments)} environments"
-    print_line(
-        f"{change.path}: {would} {counts}; {len(change.moved)} names moved, {len(change.rebuilt)} to build again"
-    )
+    moves = f"{len(change.moved)} names moved, {len(change.rebuilt)} packages to build again"
+    print_line(f"{change.path}: {would} {counts}; {moves}")
 
 
 def _finding_json(finding: Finding) -> dict[str, str]:

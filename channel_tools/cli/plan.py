@@ -104,9 +104,7 @@ def _print_lock(made: Plan) -> None:
     new, total = len(made.locks), len(made.lock.environments) + len(made.lock.unserved)
     print_line(f"foundation lock {made.lock_file}: {total - new} of {total} environments are in it")
     if new:
-        print_line(
-            f"  {new} are not, and were solved with the foundation as it is now; build or foundation lock adds them"
-        )
+        print_line(f"  {new} are new: solved with the foundation as it is now; build and foundation lock add them")
 
 
 def reasons_in_short(package: PlannedPackage) -> str:

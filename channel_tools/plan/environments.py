@@ -242,7 +242,7 @@ class EnvironmentSolver:
         reach: frozenset[str],
         source: _RecordingSource,
     ) -> list[RepoDataRecord]:
-        """Solve with the lock, else with the foundation.
+        """Solve with the lock, else with the foundation, where locked packages stay if they can.
 
         Raises SolverError, and UnsatisfiableError for a reason that the lock has, which counts only where no package of
         ours can come into the environment.
@@ -257,7 +257,13 @@ class EnvironmentSolver:
             return records
         if not self.own.among(reach) and (reason := locked.unserved(text)) is not None:
             raise UnsatisfiableError(reason)
-        records = await self._solve(specs, source, locked.preferred(text))
+        preferred = locked.preferred(text)
+        try:
+            records = await self._solve(specs, source, pinned=preferred)
+        except SolverError:
+            if not preferred:
+                raise
+            records = await self._solve(specs, source, preferred=preferred)
         locked.fill(text, [(record, await self._exports_of(record)) for record in records])
         return records
 
@@ -284,7 +290,12 @@ class EnvironmentSolver:
             raise self._unreadable(err) from None
 
     async def _solve(
-        self, specs: Sequence[MatchSpec], own: _RecordingSource, preferred: Sequence[RepoDataRecord] = ()
+        self,
+        specs: Sequence[MatchSpec],
+        own: _RecordingSource,
+        *,
+        preferred: Sequence[RepoDataRecord] = (),
+        pinned: Sequence[RepoDataRecord] = (),
     ) -> list[RepoDataRecord]:
         try:
             return await solve(
@@ -293,6 +304,7 @@ class EnvironmentSolver:
                 gateway=self._gateway,
                 platforms=self._platforms,  # type: ignore[arg-type]  # plain names are taken as subdirs
                 locked_packages=preferred,
+                pinned_packages=pinned,
                 virtual_packages=self._virtual_packages,
                 channel_priority=self._priority,
             )

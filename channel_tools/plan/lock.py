@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from channel_tools.conda.specs import InvalidRecordError, record_of
+from channel_tools.conda.specs import InvalidRecordError, InvalidSpecError, read_spec, record_of, texts_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.files import write_bytes_atomically
@@ -88,7 +88,9 @@ def _check_records(file: _File, path: Path) -> None:
             raise ConfigError(message, path=path, hint=_RESTORE)
         try:
             record_of(record, name=str(record.get("name")), subdir=subdir)
-        except InvalidRecordError as err:
+            for spec in texts_of(record, "depends"):
+                read_spec(spec)
+        except (InvalidRecordError, InvalidSpecError) as err:
             raise ConfigError(f"the record {key} cannot be read: {err}", path=path, hint=_RESTORE) from None
     named = {key for found in file.environments.values() for keys in found for key in keys}
     if missing := sorted(named - file.records.keys()):

@@ -30,16 +30,21 @@ _OF_PLACE = ("fn", "url", "channel")
 
 
 class LockedFoundation:
-    """A lock while plans are made with it; ``moved`` are the names that an update moves, None for all of them."""
+    """A lock while plans are made with it; ``moved`` are the names that an update moves, None for all of them.
+
+    An empty lock has nothing to keep: every environment is solved with the foundation alone, as in an update.
+    """
 
     def __init__(self, lock: FoundationLock, *, moved: Collection[str] | None = ()) -> None:
+        moved = moved if lock.records else None
         self._before = lock
         self._moved = moved
         self._records: dict[str, Mapping[str, Any]] = dict(lock.records)
         self._environments = {text: list(found) for text, found in lock.environments.items() if not self._moves(found)}
         self._unserved = dict(lock.unserved) if moved is not None and not moved else {}
         self._requirements: dict[str, frozenset[str]] = {}
-        self._used: set[tuple[str, int]] = set()
+        self._used: dict[tuple[str, int], set[str]] = {}
+        """What plans came to in each environment."""
         self._told: set[str] = set()
         self.added: dict[str, None] = {}
         """The requirements that the lock had no environment for, in order."""
@@ -104,10 +109,11 @@ class LockedFoundation:
 
     def take(self, text: str, place: int | None, records: Sequence[RepoDataRecord]) -> None:
         """Note what these requirements came to in the lock; without a ``place``, that becomes a new environment."""
+        keys = sorted(f"{record.subdir}/{record.file_name}" for record in records if self.has(record))
         if place is None:
-            self._add(text, sorted(f"{record.subdir}/{record.file_name}" for record in records if self.has(record)))
+            self._add(text, keys)
         else:
-            self._used.add((text, place))
+            self._used.setdefault((text, place), set()).update(keys)
 
     def fill(self, text: str, records: Iterable[tuple[RepoDataRecord, RunExports | None]]) -> None:
         """Add what these requirements came to in the foundation, with the run_exports of each package."""
@@ -125,7 +131,7 @@ class LockedFoundation:
     def _add(self, text: str, keys: Sequence[str]) -> None:
         found = self._environments.setdefault(text, [])
         found.append(tuple(keys))
-        self._used.add((text, len(found) - 1))
+        self._used[text, len(found) - 1] = set(keys)
         self.added[text] = None
 
     def refuse(self, text: str, reason: str) -> None:
@@ -141,7 +147,11 @@ class LockedFoundation:
     def result(self, *, only_used: bool = False) -> FoundationLock:
         """The lock as it is now; ``only_used``: without the environments that no plan with it has asked for."""
         environments = {
-            text: tuple(keys for place, keys in enumerate(found) if not only_used or (text, place) in self._used)
+            text: tuple(
+                tuple(sorted(self._used[text, place])) if only_used else keys
+                for place, keys in enumerate(found)
+                if not only_used or (text, place) in self._used
+            )
             for text, found in sorted(self._environments.items())
         }
         environments = {text: found for text, found in environments.items() if found}

@@ -139,9 +139,10 @@ class Plan:
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     """The plan as plain values, in the plan's order."""
+    missing: list[JsonValue] = [*sorted(plan.locks)]
     return {
         "schema": SCHEMA_VERSION,
-        "foundation_lock": None if plan.lock_file is None else {"file": plan.lock_file, "missing": sorted(plan.locks)},
+        "foundation_lock": None if plan.lock_file is None else {"file": plan.lock_file, "missing": missing},
         "packages": [_planned(package) for package in plan.packages],
         "unserved": [
             {**_common(one.rendered), "status": "unserved", "reason": one.reason} for one in plan.unsatisfiable

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from channel_tools.conda.archive import Component, stream_component
 from tests.integration.conftest import Served
 from tests.support.command_line import run_tool
 
@@ -55,6 +58,13 @@ def tool(tree: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]
     # a cache of its own: what one test put into the source store must not serve the next
     environ = {"CHANNEL_TOOLS_CACHE": str(tree.parent / "cache")}
     return run_tool(*arguments, "--root", tree, cwd=tree, environ=environ)
+
+
+def content_of(package: Path, name: str, *, part: Component = "pkg") -> bytes:
+    """A file in a package."""
+    found = [stream.read() for member, stream in stream_component(package, part) if member.name == name and stream]
+    assert len(found) == 1
+    return found[0]
 
 
 @pytest.fixture
@@ -132,3 +142,51 @@ def test_a_source_is_what_the_recipe_names(
     assert message in result.stderr, result.stderr
     assert "Traceback" not in result.stderr
     assert len(list((tree / "output/channel/noarch").glob("*.conda"))) == (1 if code == 0 else 0)
+
+
+def add_newer(channel: Path, served: Served, tmp_path: Path) -> None:
+    """Add base-files 2.0, made elsewhere, to a channel's folder and its index."""
+    newer = BASE.replace("'1.0'", "'2.0'").replace("echo base", "echo newer")
+    tree = make_tree(tmp_path / "newer", "base-files", newer)
+    with served(tmp_path / "empty") as address:
+        result = tool(tree, "build", "--foundation", "conda-forge", "--foundation-channel", address)
+    assert result.returncode == 0, result.stderr
+    made = tree / "output" / "channel" / "noarch"
+    for package in made.glob("*.conda"):
+        shutil.copyfile(package, channel / "noarch" / package.name)
+    for shard in (channel / "noarch").glob("repodata_shards*"):
+        shard.unlink()
+    for packed in (channel / "noarch").glob("repodata.json.*"):
+        packed.unlink()
+    for name in ("repodata.json", "run_exports.json"):
+        index = json.loads((channel / "noarch" / name).read_bytes())
+        index["packages.conda"] |= json.loads((made / name).read_bytes())["packages.conda"]
+        (channel / "noarch" / name).write_text(json.dumps(index))
+
+
+def test_a_build_has_what_is_locked_and_says_what_is_gone(stand_in: Path, served: Served, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "above", "above", ABOVE)
+    recipe = tree / "recipes" / "above" / "recipe.yaml"
+    with served(stand_in) as address:
+        options = ("--foundation", "conda-forge", "--foundation-channel", address)
+        first = tool(tree, "build", *options)
+        assert first.returncode == 0, first.stderr
+        assert "locks/conda-forge-linux-64.json: recorded what" in first.stderr
+        add_newer(stand_in, served, tmp_path)
+        recipe.write_text(ABOVE.replace("number: 0", "number: 1"))
+        again = tool(tree, "build")
+        assert again.returncode == 0, again.stderr
+        (built,) = (tree / "output/channel/noarch").glob("above-*_1.conda")
+        assert content_of(built, "share/above") == b"base\n"
+        about = json.loads(content_of(built, "info/about.json", part="info"))
+        assert about["channels"][-1].rstrip("/") == address
+        update = tool(tree, "foundation", "update", "base-files")
+        assert update.returncode == 0, update.stderr
+        assert "base-files: 1.0 " in update.stdout
+        assert "changed: foundation host/base-files 1.0-" in update.stdout
+        index = stand_in / "noarch" / "repodata.json"
+        index.write_text(json.dumps({"info": {"subdir": "noarch"}, "packages": {}, "packages.conda": {}}))
+        gone = tool(tree, "build")
+    assert gone.returncode == 4, gone.stderr
+    assert "noarch/base-files-2.0-" in gone.stderr
+    assert "channel_tools foundation update base-files" in gone.stderr

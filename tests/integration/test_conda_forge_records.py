@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from channel_tools.plan.lock import write_lock
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.plan import PlanRequest, plan_request
-from tests.support.conda_forge import conda_forge_folder
+from tests.support.conda_forge import conda_forge_folder, copy_with_newer
 from tests.support.folder_server import serve_folder
 
 if TYPE_CHECKING:
@@ -22,29 +24,69 @@ _SERVED = frozenset(
     ("accl", "libswitchml", "nccl-ofi", "oneccl", "pytorch-switchml", "switchml-switch", "torch-mpi", "torch-switchml")
 )
 """Packages of ours that conda-forge serves in at least one variant."""
+_DATA = ("tzdata", "ca-certificates")
 
 
-def _settings(tmp_path: Path) -> Settings:
-    return make_settings(root=_ROOT, output=tmp_path / "output", environ={}, cwd=tmp_path)
-
-
-def plan_over(channel: Path | str, settings: Settings) -> Plan:
+def plan_over(channel: Path | str, tmp_path: Path, root: Path) -> Plan:
     """The default variant of every stack, with a conda-forge foundation in a folder or at an address."""
-    request = PlanRequest(every_stack=True, foundation="conda-forge", address=str(channel))
-    return plan_request(settings, request)
-
-
-def test_every_stack_is_planned(tmp_path: Path) -> None:
-    plan = plan_over(conda_forge_folder() / "channel", _settings(tmp_path))
-    assert {package.name for package in plan.packages} >= _SERVED
-    assert {package.reasons for package in plan.packages} == {("new",)}
-
-
-def test_a_folder_and_an_address_give_one_plan(tmp_path: Path) -> None:
-    channel, settings = conda_forge_folder() / "channel", _settings(tmp_path)
-    with serve_folder(channel) as address:
-        assert _content(plan_over(address, settings)) == _content(plan_over(channel, settings))
+    settings: Settings = make_settings(root=root, output=tmp_path / "output", environ={}, cwd=tmp_path)
+    return plan_request(settings, PlanRequest(every_stack=True, foundation="conda-forge", address=str(channel)))
 
 
 def _content(plan: Plan) -> dict[str, dict[str, str]]:
     return {package.file_name: dict(package.inputs) for package in plan.packages}
+
+
+@pytest.fixture(scope="module")
+def channel() -> Path:
+    return conda_forge_folder() / "channel"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's tree without a foundation lock."""
+    root = tmp_path_factory.mktemp("tree")
+    for name in ("recipes", "variants", "patches"):
+        shutil.copytree(_ROOT / name, root / name, ignore=shutil.ignore_patterns("build*", ".*_cache", "__pycache__"))
+    shutil.copyfile(_ROOT / "LICENSE", root / "LICENSE")
+    return root
+
+
+@pytest.fixture(scope="module")
+def planned(channel: Path, tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """The plan over the records in their folder."""
+    return plan_over(channel, tmp_path_factory.mktemp("plan"), tree)
+
+
+def test_every_stack_is_planned(planned: Plan) -> None:
+    assert {package.name for package in planned.packages} >= _SERVED
+    assert {package.reasons for package in planned.packages} == {("new",)}
+
+
+def test_a_folder_and_an_address_give_one_plan(planned: Plan, channel: Path, tree: Path, tmp_path: Path) -> None:
+    with serve_folder(channel) as address:
+        found = plan_over(address, tmp_path, tree)
+    assert _content(found) == _content(planned)
+    assert found.lock == planned.lock
+
+
+def test_newer_data_renames_nothing(planned: Plan, channel: Path, tree: Path, tmp_path: Path) -> None:
+    newer = copy_with_newer(channel, tmp_path / "newer", _DATA)
+    found = plan_over(newer, tmp_path, tree)
+    assert _content(found) == _content(planned)
+    assert found.lock != planned.lock
+
+
+def test_with_a_lock_the_plan_is_the_same_whatever_is_newer(
+    planned: Plan, channel: Path, tree: Path, tmp_path: Path
+) -> None:
+    assert planned.lock is not None
+    locked = tmp_path / "tree"
+    shutil.copytree(tree, locked)
+    path = write_lock(locked, "conda-forge", "linux-64", planned.lock)
+    assert path.stat().st_size < 1_000_000
+    newer = copy_with_newer(channel, tmp_path / "newer", (*_DATA, "filelock", "fsspec"))
+    assert _content(plan_over(newer, tmp_path, tree)).keys() != _content(planned).keys()
+    for address in (str(newer), "http://127.0.0.1:9/out-of-reach"):
+        found = plan_over(address, tmp_path, locked)
+        assert (_content(found), found.lock, found.locks) == (_content(planned), planned.lock, ())
