@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -35,7 +36,7 @@ from channel_tools.plan.own import OWN_CHANNEL, index_of
 from channel_tools.system.errors import NetworkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rattler import GenericVirtualPackage, PackageName, Subdir
 
@@ -50,6 +51,7 @@ _SolveKey = tuple[tuple[str, ...], tuple[str, ...]]
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _MAX_REASON = 400
 _SHOWN_VERSIONS = 5
+_SHOWN_DIGEST = 12
 _TREE_LINES = str.maketrans("└├│─", "    ")
 _BARE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _PLAIN_VERSION = re.compile(r"[A-Za-z0-9.]+")
@@ -210,7 +212,8 @@ class EnvironmentSolver:
             reason = str(err)
         except SolverError as err:
             reason = await self._explain([*key[1], *key[0]], str(err))
-            self._refuse(key[0], named, source, reason)
+            if self._foundation.locked is not None and (refusal := self._refusal(key[0], source.asked)) is not None:
+                self._foundation.locked.refuse(refusal, reason)
         names = source.asked | (reach or frozenset()) | named
         solved = _Solved(
             names=frozenset(names),
@@ -244,8 +247,7 @@ class EnvironmentSolver:
     ) -> list[RepoDataRecord]:
         """Solve with the lock, else with the foundation, where locked packages stay if they can.
 
-        Raises SolverError, and UnsatisfiableError for a reason that the lock has, which counts only where no package of
-        ours can come into the environment.
+        Raises SolverError, and UnsatisfiableError for a reason that the lock has.
         """
         text = text_of(texts, self.own)
         for place, indexes in locked.views(text):
@@ -255,7 +257,8 @@ class EnvironmentSolver:
                 continue
             locked.take(text, place, records)
             return records
-        if not self.own.among(reach) and (reason := locked.unserved(text)) is not None:
+        refusal = self._refusal(texts, reach)
+        if refusal is not None and (reason := locked.unserved(refusal)) is not None:
             raise UnsatisfiableError(reason)
         preferred = locked.preferred(text)
         try:
@@ -267,12 +270,22 @@ class EnvironmentSolver:
         locked.fill(text, [(record, await self._exports_of(record)) for record in records])
         return records
 
-    def _refuse(self, texts: Sequence[str], named: frozenset[str], source: _RecordingSource, reason: str) -> None:
-        """Record in the lock that the foundation cannot serve an environment that no package of ours comes into."""
-        locked = self._foundation.locked
-        about_own = self.own.among(frozenset(source.asked) | named) or named & self.own.unsatisfiable.keys()
-        if locked is not None and not about_own:
-            locked.refuse(text_of(texts, self.own), reason)
+    def _refusal(self, texts: Sequence[str], names: Collection[str]) -> str | None:
+        """How the lock names requirements without a solution, which may depend on packages of ours as they are now.
+
+        ``names`` are those that a solve can look up. None if ours come in by a package of the foundation.
+        """
+        named = frozenset(map(spec_name, texts))
+        own = self.own.needed(named)
+        if self.own.among(frozenset(names)).keys() - {package.name for package in own}:
+            return None
+        facts = {f"{item.name} {item.version}: {text_of(item.depends, self.own)}" for item in own}
+        facts |= {f"no {name}" for name in named & self.own.unsatisfiable.keys()}
+        text = text_of(texts, self.own)
+        if not facts:
+            return text
+        digest = hashlib.sha256("\n".join(sorted(facts)).encode()).hexdigest()
+        return f"{text} (with packages of this tree, {digest[:_SHOWN_DIGEST]})"
 
     async def _solve_files(
         self, specs: Sequence[MatchSpec], reach: frozenset[str], indexes: Sequence[SparseRepoData]

@@ -71,6 +71,19 @@ class OwnRecords:
             return frozenset()
         return frozenset(spec_name(item) for package in self._by_name[name] for item in package.depends)
 
+    def needed(self, names: frozenset[str]) -> list[OwnPackage]:
+        """The packages with these names, and those that they need of each other."""
+        found: list[OwnPackage] = []
+        known: set[str] = set()
+        waiting = sorted(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in known:
+                known.add(name)
+                found += self._by_name.get(name, [])
+                waiting += self.requirements(name)
+        return found
+
     def among(self, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
         """The files of packages with these names, by name, in the order in which they were added."""
         return {
