@@ -84,11 +84,14 @@ def parse_environment_file(text: str, path: Path, *, note: Note, pip_matters: bo
     variables = content.get("variables") or {}
     if not isinstance(variables, dict):
         raise document.error("variables: expected names and values", "variables", hint="write NAME: value")
+    channels: dict[str, str] = {}
+    for channel in [*_channels(document, content), *_named_channels(specs)]:
+        channels.setdefault(_address(channel), channel)
     platform = next((found[1] for line in text.splitlines() if (found := _PLATFORM.fullmatch(line))), None)
     return EnvironmentFile(
         path=path,
         name=_name(document, content),
-        channels=tuple(dict.fromkeys([*_channels(document, content), *_named_channels(specs)])),
+        channels=tuple(channels.values()),
         specs=specs,
         variables=tuple(variables),
         platform=platform,
@@ -157,9 +160,13 @@ def _channels(document: YamlDocument, content: dict[str, YamlValue]) -> Iterator
             yield channel
 
 
+def _address(channel: str) -> str:
+    return channel if "$" in channel else channel_address(channel)
+
+
 def _named_channels(specs: tuple[str, ...]) -> Iterator[str]:
     """The channels of specs such as ``channel::name``."""
     for text in specs:
         channel = parse_spec(text).channel
         if channel is not None:
-            yield channel.name or channel.base_url
+            yield channel.base_url.rstrip("/")

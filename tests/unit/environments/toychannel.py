@@ -146,7 +146,8 @@ class _QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 def _write_package(archive: Path, index: Mapping[str, object], files: Mapping[str, bytes]) -> None:
     paths = {"paths": [_path_entry(path, content) for path, content in files.items()], "paths_version": 1}
-    info = {"info/index.json": json.dumps(index).encode(), "info/paths.json": json.dumps(paths).encode()}
+    texts = {"index": index, "paths": paths, "about": {}}
+    info = {f"info/{name}.json": json.dumps(content).encode() for name, content in texts.items()}
     with zipfile.ZipFile(archive, "w") as container:
         container.writestr("metadata.json", json.dumps({"conda_pkg_format_version": 2}))
         container.writestr(f"pkg-{archive.stem}.tar.zst", _packed(files))

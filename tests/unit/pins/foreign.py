@@ -96,7 +96,7 @@ def described(version: int, one: Entry) -> list[str]:
         kind = "pypi" if one.kind == "pip" else "conda"
         return [f"- kind: {kind}", f"  url: {one.url}", f"  name: {one.name}", *record, *hashes]
     named = [f"  name: {one.name}", *record] if one.kind == "pip" else []
-    return [f"- {reference(version, one)}", *named, *hashes]
+    return [f"- {reference(version, one)}", *named, *hashes, *record[2:]]
 
 
 def explicit(*entries: Entry) -> str:

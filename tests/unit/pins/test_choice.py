@@ -176,9 +176,7 @@ def test_paths_in_pixi_locks(tmp_path: Path, version: int, form: str) -> None:
     location = {"relative": "./my channel/linux-64/alib-1.0-h1_0.conda", "absolute": str(file), "file": file.as_uri()}
     text = pixi_lock(version, GOOD).replace(GOOD.url, location[form])
     path = tmp_path / "pixi.lock"
-    path.write_text(
-        text.replace(f"- conda: {location[form]}\n  sha", f"- conda: {location[form]}\n  subdir: linux-64\n  sha")
-    )
+    path.write_text(text)
     (package,) = read_lock(path).platforms[0].packages
     assert (package.name, package.version, package.subdir) == ("alib", "1.0", "linux-64")
     assert package.url == file.as_uri()
