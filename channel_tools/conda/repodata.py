@@ -32,6 +32,25 @@ SHARD_BYTES = ("md5", "sha256")
 """The fields that are bytes in shards; CEP 16 names these alone, and readers turn no others back into text."""
 
 
+_READ_KEYS = frozenset({"info", "packages", "packages.conda", "removed", "repodata_version", "signatures"})
+"""The keys of an index that are read here, or list no packages (``signatures`` are conda's earlier content trust)."""
+
+
+def unread_entries(index: Mapping[str, object]) -> dict[str, int]:
+    """The number of entries in repodata or a shard under each key that is not read, such as ``v3`` (CEP 48)."""
+    counts = {key: _entries(value) for key, value in sorted(index.items()) if key not in _READ_KEYS}
+    return {key: count for key, count in counts.items() if count}
+
+
+def _entries(value: object) -> int:
+    """The entries of a table of packages, or of tables by format as in ``v3``; 1 for any other value."""
+    if not isinstance(value, dict):
+        return len(value) if isinstance(value, list) else int(bool(value))
+    if all(isinstance(one, dict) and all(isinstance(row, dict) for row in one.values()) for one in value.values()):
+        return sum(len(table) for table in value.values())
+    return len(value)
+
+
 def encode_json(value: object) -> bytes:
     """Encode JSON as in channels: sorted keys, one line, UTF-8."""
     return msgspec.json.encode(value, order="sorted")

@@ -10,7 +10,8 @@ thousands of requests. An index also says where the packages are, which need not
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+import logging
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from channel_tools.conda.repodata import (
     encode_run_exports,
     encode_shard,
     encode_shard_index,
+    unread_entries,
 )
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, IntegrityError
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from channel_tools.conda.contents import JsonObject
     from channel_tools.system.http.client import HttpClient
 
+_log = logging.getLogger(__name__)
+_TABLES = ("packages", "packages.conda")
 _INDEX_LIMIT_BYTES = 4 << 30
 _SHARD_LIMIT_BYTES = 256 << 20
 _CONNECTIONS = 8
@@ -73,12 +77,13 @@ class _Info(msgspec.Struct):
     base_url: str | None = None
 
 
-class _Index(msgspec.Struct):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Index:
     """repodata.json, its records undecoded."""
 
-    info: _Info = msgspec.field(default_factory=_Info)
-    packages: dict[str, msgspec.Raw] = {}
-    packages_conda: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict, name="packages.conda")
+    info: _Info
+    packages: dict[str, msgspec.Raw]
+    packages_conda: dict[str, msgspec.Raw]
 
 
 def plain_index(subdir: str, records: SubdirRecords) -> dict[str, bytes]:
@@ -124,7 +129,22 @@ def read_plain(path: Path) -> SubdirRecords:
 
 def parse_index(content: bytes, names: Collection[str] | None = None) -> SubdirRecords:
     """The records of a repodata.json for these file names (None: all). Raises msgspec.MsgspecError."""
-    return _selected(decode_json(content, _Index), names)
+    return _selected(_decode(content)[0], names)
+
+
+def _decode(content: bytes) -> tuple[_Index, dict[str, int]]:
+    """An index, and what of it is not read. Raises msgspec.MsgspecError."""
+    tables = decode_json(content, dict[str, msgspec.Raw])
+    others = {key: decode_json(tables.pop(key)) for key in tables.keys() - {"info", *_TABLES}}
+    info = decode_json(tables["info"], _Info) if "info" in tables else _Info()
+    packages, conda = (decode_json(tables[key], dict[str, msgspec.Raw]) if key in tables else {} for key in _TABLES)
+    return _Index(info=info, packages=packages, packages_conda=conda), unread_entries(others)
+
+
+def _name_unread(unread: Mapping[str, int], where: str) -> None:
+    for key, count in unread.items():
+        entries = "1 entry" if count == 1 else f"{count} entries"
+        _log.warning("%s: left out %s under %r in its index, which this program does not read", where, entries, key)
 
 
 def _selected(index: _Index, names: Collection[str] | None) -> SubdirRecords:
@@ -190,7 +210,8 @@ def _no_index(where: str) -> ChannelError:
 
 def _select(content: bytes, names: Collection[str] | None, *, where: str) -> _Found:
     try:
-        index = decode_json(content, _Index)
+        index, unread = _decode(content)
+        _name_unread(unread, where)
         return index.info.base_url, _selected(index, names)
     except msgspec.MsgspecError as err:
         raise IntegrityError(f"{where}: its repodata cannot be read: {err}", hint="index the channel again") from None
@@ -261,11 +282,15 @@ def _whole_index(client: HttpClient, base: str) -> bytes | None:
 def _from_shards(client: HttpClient, shards: _Shards, names: Collection[str] | None) -> SubdirRecords:
     with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
         found = list(pool.map(lambda sha256: _shard(client, shards.folder, sha256), shards.hashes))
-    rows = {name: row for shard in found for name, row in shard.items() if names is None or name in names}
+    unread: Counter[str] = Counter()
+    for _, others in found:
+        unread.update(others)
+    _name_unread(unread, without_credentials(shards.folder))
+    rows = {name: row for shard, _ in found for name, row in shard.items() if names is None or name in names}
     return dict(sorted(rows.items()))
 
 
-def _shard(client: HttpClient, folder: str, sha256: bytes) -> SubdirRecords:
+def _shard(client: HttpClient, folder: str, sha256: bytes) -> tuple[SubdirRecords, dict[str, int]]:
     url = f"{folder.rstrip('/')}/{sha256.hex()}.msgpack.zst"
     packed = client.read(url, limit_bytes=_SHARD_LIMIT_BYTES)
     if hashlib.sha256(packed).digest() != sha256:
@@ -273,7 +298,7 @@ def _shard(client: HttpClient, folder: str, sha256: bytes) -> SubdirRecords:
         raise IntegrityError(message, hint="run the same command again")
     try:
         rows = decode_msgpack(_unpack(packed, url))
-        return _plain({**rows.get("packages", {}), **rows.get("packages.conda", {})})
+        return _plain({**rows.get("packages", {}), **rows.get("packages.conda", {})}), unread_entries(rows)
     except (msgspec.MsgspecError, AttributeError, TypeError) as err:
         message = f"{without_credentials(url)}: the shard cannot be read: {err}"
         raise IntegrityError(message, hint="index the channel again") from None

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
+import zstandard
 
 from channel_tools.channel import add_set, channel_writer
 from channel_tools.mirror import records
@@ -67,6 +71,40 @@ def test_few_records_come_from_their_shards(channel: Path) -> None:
     assert asked[0] == "repodata_shards.msgpack.zst"
     assert not [name for name in asked if name.startswith("repodata.json")]
     assert len(set(asked)) == 2
+
+
+@pytest.mark.parametrize("source", ["folder", "address", "shards"])
+def test_entries_that_are_not_read_are_named_with_their_number(
+    channel: Path, source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer = {
+        "v3": {"conda": {"a-1-0": {}, "b-1-0": {}}, "whl": {"c-1-0": {}}},
+        "packages.new": {"d-1-0.new": {"name": "d"}},
+        "removed": ["e-1-0.conda"],
+        "repodata_version": 3,
+        "signatures": {},
+        "more": [],
+    }
+    folder = channel / SUBDIR
+    if source == "shards":
+        records_of_toy = json.loads((folder / "repodata.json").read_bytes())["packages.conda"]
+        shard = zstandard.compress(msgspec.msgpack.encode({"packages.conda": records_of_toy} | newer))
+        sha256 = hashlib.sha256(shard)
+        (folder / f"{sha256.hexdigest()}.msgpack.zst").write_bytes(shard)
+        index = {"info": {"shards_base_url": "./"}, "shards": {"toy": sha256.digest()}}
+        (folder / "repodata_shards.msgpack.zst").write_bytes(zstandard.compress(msgspec.msgpack.encode(index)))
+    else:
+        for path in (*folder.glob("repodata_shards*"), *folder.glob("repodata.json.zst")):
+            path.unlink()
+        content = json.loads((folder / "repodata.json").read_bytes()) | newer
+        (folder / "repodata.json").write_text(json.dumps(content))
+    with served(channel) as (address, _):
+        found = read(channel.as_uri() if source == "folder" else address, {"toy-1.0-0.conda"})
+    assert list(found) == ["toy-1.0-0.conda"]
+    assert [record.getMessage().partition("left out ")[2] for record in caplog.records] == [
+        "1 entry under 'packages.new' in its index, which this program does not read",
+        "3 entries under 'v3' in its index, which this program does not read",
+    ]
 
 
 def test_many_records_come_from_one_index_and_are_the_same(channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
