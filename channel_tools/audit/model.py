@@ -69,6 +69,10 @@ class Rule(StrEnum):
     """Foundations only: no .pc file, CMake file, script or shebang names the machine it was made on, nor /usr."""
 
 
+_ADVISORY = frozenset({Rule.LICENSE})
+"""Rules whose findings do not keep a package out of a channel: what they ask for needs a person's judgement."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Finding:
     """One broken rule: where, what was found, what is expected, how to fix it."""
@@ -135,6 +139,11 @@ class PackageAudit:
     excused: tuple[Excused, ...] = ()
     info: PackageInfo | None = None
     """What a channel needs to know about the package, if it was read to be added to one."""
+
+    @property
+    def barring(self) -> tuple[Finding, ...]:
+        """The findings that keep it out of a channel."""
+        return tuple(finding for finding in self.findings if finding.rule not in _ADVISORY)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

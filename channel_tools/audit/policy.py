@@ -56,8 +56,6 @@ PACKAGE_RULES: tuple[RuleFunction, ...] = (
     files.installable_rule,
     files.exception_rule,
 )
-ADVISORY = frozenset({Rule.LICENSE})
-"""Rules whose findings do not keep a package out of a channel: what they ask for needs a person's judgement."""
 INSTALLED_RULES: tuple[RuleFunction, ...] = (
     files.package_rule,
     loader.elf_rule,

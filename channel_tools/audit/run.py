@@ -18,7 +18,7 @@ from channel_tools.audit.clean import clean_package
 from channel_tools.audit.dependencies import Known, neighbour_of, neighbours_in_cache, neighbours_in_files
 from channel_tools.audit.model import AuditReport, PackageAudit
 from channel_tools.audit.package import PackageReader
-from channel_tools.audit.policy import ADVISORY, PACKAGE_RULES, judge
+from channel_tools.audit.policy import PACKAGE_RULES, judge
 from channel_tools.audit.reading import Reader
 from channel_tools.conda.archive import PackageInfo, read_package, visit_package
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
@@ -203,8 +203,8 @@ class Gate:
         clean_package(package)
         reader = Reader(build_paths=self.build_paths, processes=self.processes)
         audit = audit_package(package, Known(self._neighbours()), reader, to_enter=True)
-        if findings := [finding for finding in audit.findings if finding.rule not in ADVISORY]:
-            raise _findings_error(package, findings)
+        if audit.barring:
+            raise _findings_error(package, audit.barring)
         return audit
 
     def _neighbours(self) -> list[Neighbour]:

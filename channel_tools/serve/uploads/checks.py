@@ -193,7 +193,7 @@ def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequ
     neighbours = list(neighbours_of_records(row for row in beside if str(PackageKey.of(row[0])) not in own))
     audits = audit_packages(files, neighbours, Reader(), jobs=None, progress=SilentProgress(), to_enter=True)
     elsewhere = foundation.address is not None
-    found = [finding for audit in audits for finding in audit.findings]
+    found = [finding for audit in audits for finding in audit.barring]
     findings = [finding for finding in found if not (elsewhere and finding.rule in _NEED_FOUNDATION)]
     if findings:
         message = f"audit findings: {len(findings)}; the set was not published\n"
@@ -206,11 +206,12 @@ def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequ
         for path in files
         if (info := infos[str(key := PackageKey.of(path))]) is not None
     }
+    advice = tuple(str(finding) for audit in audits for finding in audit.findings if finding not in audit.barring)
     if not elsewhere or not files:
-        return UploadAudit(notes=(), rows=rows)
+        return UploadAudit(notes=advice, rows=rows)
     rules = ", ".join(sorted(rule.value for rule in _NEED_FOUNDATION))
     note = f"the foundation {foundation.address} is at another address, so these rules were not applied: {rules}"
-    return UploadAudit(notes=(note,), rows=rows)
+    return UploadAudit(notes=(*advice, note), rows=rows)
 
 
 def _records(channel: Channel) -> Iterator[tuple[Path, Mapping[str, Any]]]:

@@ -9,6 +9,8 @@ from channel_tools.channel import Foundation, add_set, channel_writer
 from channel_tools.plan.inputs import HASH_DIGITS
 from channel_tools.serve.uploads.checks import DIGEST_DIGITS, audit_uploaded, check_digests
 from channel_tools.system.errors import IntegrityError, VerificationError
+from tests.unit.audit.packages import Toy
+from tests.unit.audit.test_licenses import LIBRARY, recorded
 from tests.unit.channel.toys import REGISTRY, link, make_conda, new_channel, own
 
 DIGEST = "0123456789abcdef" * 4
@@ -48,6 +50,15 @@ def test_packages_are_audited_among_their_set_and_the_channel(tmp_path: Path) ->
     for places, files in (([], [outer, beside]), ([channel.path], [outer])):
         with pytest.raises(VerificationError, match="neither the package nor its dependencies have"):
             audit_uploaded(files, REGISTRY, places)
+
+
+def test_missing_licence_texts_are_noted_and_keep_nothing_out(tmp_path: Path) -> None:
+    lower = Toy(name="lower", files={"include/lower.hpp": b""}).write(tmp_path)
+    upper = Toy(files=LIBRARY, info=recorded("lower")).write(tmp_path)
+    audit = audit_uploaded([lower, upper], REGISTRY, [])
+    (note,) = audit.notes
+    assert "license: no licence text of lower" in note
+    assert len(audit.rows) == 2
 
 
 def test_what_a_foundation_elsewhere_would_tell_is_left_out_and_said(tmp_path: Path) -> None:
