@@ -71,13 +71,15 @@ def build_packages(
     workers: ForkServer,
     progress: Progress,
     admit: Callable[[Path], PackageInfo | None],
+    meanwhile: Callable[[], object] = lambda: None,
     on_result: Callable[[BuildResult], None] | None = None,
 ) -> list[BuildResult]:
     """Build ``jobs`` into the writer's channel in children of ``workers``; the caller holds ``locked_builds``.
 
     Environments are solved from the channel and, if its foundation has an address, from there. A failure holds back
     only the packages that wait for it; the others are built. ``admit`` cleans and audits every finished package, raises
-    an error if it must not be added, and returns what was read from it. ``on_result`` is called once for every job,
+    an error if it must not be added, and returns what was read from it. ``meanwhile`` is called once, while the first
+    builds run; an error from it ends them and is raised. ``on_result`` is called once for every job,
     with its result. At the end, raises the error of the builds that failed (BuildError, SolveError, DiskFullError ...),
     with the last lines of their logs; ConfigError for jobs that wait for each other in a cycle. An interrupt ends all
     builds and their children before it is raised again; packages that are finished by then are in the channel.
@@ -98,7 +100,7 @@ def build_packages(
         return take_in(writer, package, admit=admit, progress=progress)
 
     with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
-        for result in run.results(options.max_jobs):
+        for result in run.results(options.max_jobs, meanwhile):
             results.append(result)
             if result.status == "built" and result.usage is not None:
                 record_usage(writer.channel, {result.job.stem: result.usage})
@@ -262,13 +264,16 @@ class BuildRun:
             _close(shown, BuildError(f"{child.job.stem}: interrupted"))
         self._running.clear()
 
-    def results(self, max_jobs: int) -> Iterator[BuildResult]:
+    def results(self, max_jobs: int, meanwhile: Callable[[], object] = lambda: None) -> Iterator[BuildResult]:
         """Run everything, at most ``max_jobs`` at once; yields results as they come, also those of jobs held back.
 
-        What waits for none of the packages that were just built starts before they are entered.
+        What waits for none of the packages that were just built starts before they are entered. ``meanwhile`` is called
+        once, when the first have started.
         """
-        while self._waiting or self._running:
-            self._launch_ready(max_jobs)
+        self._launch_ready(max_jobs)
+        if self._running:
+            meanwhile()
+        while self._running:
             self._await_ended()
             self._launch_ready(max_jobs)
             while self._ended:
@@ -277,6 +282,7 @@ class BuildRun:
                 yield result
                 if result.status == "failed":
                     yield from self._hold_back(result.job)
+            self._launch_ready(max_jobs)
 
     def _launch_ready(self, max_jobs: int) -> None:
         while len(self._running) < max_jobs and (ready := self._ready()):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -28,7 +29,6 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import ChannelToolsError, FoundationError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import Attester
-from channel_tools.workflow.audit import admit_foundation, package_gate
 from channel_tools.workflow.cluster import command_for, nodes_folder, run_on_cluster, write_cluster_workflow
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildResult, BuildTools, EngineName
     from channel_tools.channel import ChannelWriter
     from channel_tools.channel.model import Channel
+    from channel_tools.conda.archive import PackageInfo
     from channel_tools.conda.package import PackageKey
     from channel_tools.foundation.model import FoundationRequest
     from channel_tools.matrix import RenderedPackage
@@ -148,7 +149,7 @@ def build_stacks(
             _fill_lock(settings, expansion, plan, progress=progress)
             on_plan(plan)
             jobs = _jobs(settings, writer, plan, request, expansion, progress=progress)
-            if attester is not None and jobs:
+            if attester is not None and jobs and request.cluster is not None:
                 _ = attester.signer  # a key that cannot be read is an error before hours of building
             if request.cluster is None:
                 results = _build_here(
@@ -287,9 +288,21 @@ def _build_here(
     progress: Progress,
     on_result: Callable[[BuildResult], None],
 ) -> list[BuildResult]:
-    admit = package_gate(settings, writer.channel, cores=request.cores, progress=progress)
-    if attester is not None:
-        admit = attester.attesting(admit)
+
+    @functools.cache
+    def gate() -> Callable[[Path], PackageInfo | None]:
+        """The audit and the signing key, which are slow to import: a key that cannot be read ends the first builds."""
+        from channel_tools.workflow.audit import package_gate  # noqa: PLC0415
+
+        audited = package_gate(settings, writer.channel, cores=request.cores, progress=progress)
+        if attester is None:
+            return audited
+        _ = attester.signer
+        return attester.attesting(audited)
+
+    def admit(package: Path) -> PackageInfo | None:
+        return gate()(package)
+
     places = BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache)
     taken: list[BuildResult] = []
     if not request.plan.force:
@@ -318,6 +331,7 @@ def _build_here(
         workers=workers,
         progress=progress,
         admit=admit,
+        meanwhile=gate,
         on_result=on_result,
     )
     return [*taken, *built]
@@ -347,7 +361,8 @@ def _with_asked(request: FoundationRequest, expansion: Expansion) -> FoundationR
 
 def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
     if writer.channel.foundation.kind == "registry":
-        from channel_tools.workflow.foundation import foundation_packages  # noqa: PLC0415 - as in build_stacks
+        from channel_tools.workflow.audit import admit_foundation  # noqa: PLC0415 - as in build_stacks
+        from channel_tools.workflow.foundation import foundation_packages  # noqa: PLC0415
 
         files = foundation_packages(settings)
         rows = admit_foundation(settings, writer.channel, [*files.made, *files.given], jobs=jobs, progress=progress)

@@ -99,6 +99,35 @@ def test_a_job_is_told_how_many_share_the_machine_when_it_starts(tmp_path: Path)
     assert (builds.started, builds.at_once) == (["a", "b", "c", "d"], [1, 2, 2, 1])
 
 
+def test_what_may_be_done_meanwhile_is_done_once_while_the_first_run(tmp_path: Path) -> None:
+    builds, seen = FakeBuilds(tmp_path), list[list[str]]()
+    with BuildRun(
+        [job("a"), job("b"), job("c", "a")], start=builds.start, enter=builds.enter, progress=SilentProgress()
+    ) as build_run:
+        results = list(build_run.results(2, lambda: seen.append([*builds.started])))
+    assert seen == [["a", "b"]]
+    assert len(results) == 3
+
+
+def test_an_error_meanwhile_ends_what_runs(tmp_path: Path) -> None:
+    builds, children = FakeBuilds(tmp_path, command="exec sleep 1000"), list[Child]()
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        children.append(builds.start(job, at_once))
+        return children[-1]
+
+    def refuse() -> None:
+        raise ConfigError("no key")
+
+    def ended_early() -> None:
+        with BuildRun([job("a")], start=start, enter=builds.enter, progress=SilentProgress()) as build_run:
+            list(build_run.results(1, refuse))
+
+    with pytest.raises(ConfigError, match="no key"):
+        ended_early()
+    assert [child.process.wait() for child in children] == [-signal.SIGTERM]
+
+
 def test_packages_that_are_no_jobs_count_as_there(tmp_path: Path) -> None:
     assert run(FakeBuilds(tmp_path), [job("a", "published")])["a"].status == "built"
 
