@@ -17,7 +17,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from channel_tools.conda.addresses import parse_address, without_credentials
+from channel_tools.conda.addresses import file_name_of, parse_address, without_credentials
 from channel_tools.mirror.format import (
     CHANNELS_FOLDER,
     COPY_AGAIN,
@@ -94,14 +94,13 @@ def import_target(to: str, *, state: Path, cwd: Path) -> ImportTarget:
     """
     if "://" not in to:
         return ImportTarget(files=cwd / to)
-    parse_address(to)
-    address = to.rstrip("/")
-    scheme, _, rest = address.partition("://")
-    if scheme not in _SERVER_SCHEMES or "/" not in rest:
+    parts = parse_address(to)
+    address, channel = to.rstrip("/"), file_name_of(to.rstrip("/"))
+    if parts.scheme not in _SERVER_SCHEMES or not channel:
         message = f"{without_credentials(to)}: bundles can be imported only into a folder or into https://HOST/CHANNEL"
         raise UsageError(message, hint="import into a folder, then publish from there")
     name = hashlib.sha256(without_credentials(address).encode()).hexdigest()[:_SHORT]
-    return ImportTarget(files=state / f"{rest.rpartition('/')[2]}-{name}", server=address)
+    return ImportTarget(files=state / f"{channel}-{name}", server=address)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
 from channel_tools.channel.maintenance import Retention, RetentionPlan
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.maintenance import Changed, hotfix, retain, yank
+from channel_tools.publish.maintenance import Changed, hotfix, promoted_keys, retain, yank
 from channel_tools.publish.target import MaintainedTarget, maintained, open_target
 from channel_tools.system.errors import ChannelError, ConfigError, UsageError
 from channel_tools.system.progress import SilentProgress
@@ -111,6 +111,62 @@ def test_yanking_again_or_nothing_is_refused_with_the_nearest_name(target: Folde
         yank(target, "libtoy", label="prod", reason="x", dry_run=False)
     with pytest.raises(UsageError, match="is not a valid MatchSpec"):
         yank(target, "libtoy >=1,,", label="main", reason="x", dry_run=False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("toy", {"linux-64/toy-1.0-0.conda", "linux-64/toy-2.0-0.conda", "noarch/toy-3.0-0.conda"}),
+        ("TOY<2", {"linux-64/toy-1.0-0.conda"}),
+        ("toy[subdir=noarch]", {"noarch/toy-3.0-0.conda"}),
+        ("toy[fn=toy-2.0-0.conda]", {"linux-64/toy-2.0-0.conda"}),
+        ("toy[license=MIT]", {"linux-64/toy-1.0-0.conda"}),
+        ("toy[track_features=old]", {"linux-64/toy-2.0-0.conda"}),
+        ("toy[build_number='<1']", {"linux-64/toy-1.0-0.conda", "linux-64/toy-2.0-0.conda", "noarch/toy-3.0-0.conda"}),
+    ],
+)
+def test_a_matchspec_selects_by_the_whole_record(
+    target: FolderTarget, made: Path, spec: str, expected: set[str]
+) -> None:
+    publish(
+        target,
+        make_conda(made, "toy", version="1.0", index={"license": "MIT"}),
+        make_conda(made, "toy", version="2.0", index={"track_features": "old"}),
+        make_conda(made, "toy", version="3.0", subdir="noarch", index={"noarch": "generic"}),
+        make_conda(made, "toys"),
+    )
+    assert {one.key for one in yank(target, spec, label="main", reason="x", dry_run=True)} == expected
+
+
+def test_a_hash_selects_one_package(target: FolderTarget, made: Path) -> None:
+    publish(target, *(make_conda(made, "toy", version=version) for version in ("1.0", "2.0")))
+    for package in target.packages("main"):
+        for spec in (f"toy[sha256={package.sha256}]", f"toy[md5={package.md5}]"):
+            assert [one.key for one in yank(target, spec, label="main", reason="x", dry_run=True)] == [str(package.key)]
+
+
+@pytest.mark.parametrize(
+    "spec", ["ours::toy", "https://host/c::toy", "toy[url='https://host/toy.conda']", "ours/linux-64::toy"]
+)
+def test_a_channel_in_a_matchspec_is_refused_and_not_ignored(target: FolderTarget, made: Path, spec: str) -> None:
+    publish(target, make_conda(made, "toy"))
+    with pytest.raises(UsageError, match="names a channel; expected only the package"):
+        yank(target, spec, label="main", reason="x", dry_run=False)
+    assert listed(target.root) == ["toy-1.0-0"]
+
+
+def test_promotion_takes_what_is_required_in_every_form(target: FolderTarget, made: Path) -> None:
+    forms = ["LIBTOY<2", "ours::zlib", "tool[license=MIT]"]
+    publish(
+        target,
+        make_conda(made, "app", index={"depends": forms}),
+        make_conda(made, "libtoy"),
+        make_conda(made, "zlib"),
+        make_conda(made, "tool", index={"license": "MIT"}),
+        make_conda(made, "other"),
+    )
+    names = {key.partition("/")[2].partition("-")[0] for key in promoted_keys(target, "main", ["app"])}
+    assert names == {"app", "libtoy", "zlib", "tool"}
 
 
 def test_a_hotfix_changes_records_and_not_files_and_stays(target: FolderTarget, made: Path) -> None:
