@@ -280,6 +280,18 @@ class TestVirtualPackages:
         with pytest.raises(SolveError, match=says):
             install(lock.platforms[0], virtual=virtual)
 
+    @pytest.mark.parametrize(
+        "spec", ["__glibc>=2.28", "__GLIBC >=2.28", "__glibc[version='>=2.28']", "__glibc 2.28.*", "__glibc~=2.28"]
+    )
+    def test_they_are_compared_in_every_form_of_a_requirement(
+        self, install: Installer, channel: ToyChannel, spec: str
+    ) -> None:
+        channel.add("odd", depends=[spec])
+        lock = install.lock("odd", channel=channel).platforms[0]
+        with pytest.raises(SolveError, match=r"odd needs __(glibc|GLIBC).*\(this machine has 2\.17\)"):
+            install(lock, virtual=["__glibc=2.17=0"])
+        assert install(lock, virtual=["__glibc=2.28=0"]).changed == 1
+
     def test_a_machine_with_more_will_do(self, install: Installer, lock: Lock) -> None:
         assert install(lock.platforms[0], virtual=["__glibc=2.36=0"]).changed == 1
 
