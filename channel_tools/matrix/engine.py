@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Evaluates recipes with the engine: text in, evaluated recipes out; the engine's errors are converted to ours.
 
-The engine ignores ``build.skip`` when it is called from Python and leaves it out of the evaluated recipe, and it does
-not evaluate ``extra``. So the conditions of ``build.skip`` and ``extra.impossible`` are put into a recipe of their own,
-which is rendered for the one combination.
+What the engine does not evaluate, ``build.skip`` and ``extra.impossible``, is in ``conditions.py``.
 """
 
 from __future__ import annotations
@@ -19,16 +17,24 @@ import yaml
 from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage0Recipe, VariantConfig
 
 from channel_tools.conda.engine_messages import explained
-from channel_tools.matrix.variants import ENGINE_KEYS, find_used_keys
+from channel_tools.matrix.conditions import (
+    IMPOSSIBLE_KEY,
+    ConditionError,
+    Conditions,
+    impossible_conditions,
+    skip_conditions,
+)
+from channel_tools.matrix.variants import ENGINE_KEYS
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.workers import forked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from rattler_build import RenderedVariant
 
+    from channel_tools.matrix.conditions import Condition
     from channel_tools.matrix.model import RecipeFile, VariantMatrix, VariantScalar
     from channel_tools.system.yamlfile import KeyPath, YamlValue
 
@@ -41,7 +47,6 @@ _WORTH_A_COPY = 32
 _Evaluation = tuple["RecipeFile", "VariantMatrix"]
 _Place = tuple[str, str]
 """A recipe, and the values of all keys that it can use."""
-IMPOSSIBLE_KEY = "impossible"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +69,7 @@ class RecipeEngine:
         self._folder = folder
         self._config = RenderConfig(platform=PlatformConfig(target_platform=platform))
         self._evaluated: dict[_Place, list[EvaluatedRecipe]] = {}
-        self._probes: dict[str, tuple[Stage0Recipe, frozenset[str]]] = {}
-        self._true: dict[tuple[str, str], list[int]] = {}
+        self._conditions = Conditions(platform, folder)
 
     def evaluate(self, recipe_file: RecipeFile, matrix: VariantMatrix) -> list[EvaluatedRecipe]:
         """Evaluate a recipe for every combination of the keys it uses, in the engine's order, without skipped ones.
@@ -108,7 +112,7 @@ class RecipeEngine:
             self._evaluated.update(result() or {})
 
     def _evaluate_all(self, wanted: Iterable[_Evaluation], folder: Path) -> dict[_Place, list[EvaluatedRecipe]]:
-        self._folder = folder
+        self._folder = self._conditions.folder = folder
         for item in wanted:
             with contextlib.suppress(ConfigError):
                 self.evaluate(*item)
@@ -117,51 +121,39 @@ class RecipeEngine:
     def _is_built(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> bool:
         """Whether a combination is not skipped by ``build.skip``.
 
-        Raises ConfigError for one that the recipe's ``extra.impossible`` says cannot exist. That section is a list of
-        ``{if: CONDITION, then: REASON}``, like other conditions in recipes; conditions may use the recipe's variant
-        keys.
+        Raises ConfigError for one that the recipe's ``extra.impossible`` says cannot exist (conditions may use the
+        recipe's variant keys), and for a condition that cannot be evaluated.
         """
-        entries = _impossible_entries(recipe_file)
-        impossible = [entry["if"] for entry in entries]
-        skip = _skip_conditions(recipe_file, evaluated)
+        impossible = impossible_conditions(recipe_file)
+        conditions = [*impossible, *self._skip_conditions(recipe_file, evaluated)]
         try:
-            true = self._true_conditions([*impossible, *skip], evaluated)
-        except RattlerBuildError as both:
-            try:
-                self._true_conditions(impossible, evaluated)
-            except RattlerBuildError as err:
-                raise _condition_error(recipe_file, err, "extra", IMPOSSIBLE_KEY) from None
-            raise _condition_error(recipe_file, both, "build", "skip") from None
-        if true and true[0] < len(entries):
-            raise _impossible_error(recipe_file, evaluated.variant, true[0], entries[true[0]]["then"])
-        return not true
+            true = self._conditions.first_true(conditions, evaluated.recipe.get("context"), evaluated.variant)
+        except ConditionError as err:
+            raise _condition_error(recipe_file, err) from None
+        if true is not None and true in impossible:
+            raise _impossible_error(recipe_file, evaluated.variant, true)
+        return true is None
 
-    def _true_conditions(self, conditions: Sequence[YamlValue], evaluated: EvaluatedRecipe) -> list[int]:
-        """The numbers of the conditions that are true. Raises RattlerBuildError for one that is not an expression."""
-        if not conditions:
-            return []
-        probe = {
-            "context": evaluated.recipe.get("context") or {},
-            "package": {"name": "probe", "version": "0"},
-            "requirements": {
-                "run": [{"if": _as_expression(item), "then": f"true-{index}"} for index, item in enumerate(conditions)]
-            },
-        }
-        text = json.dumps(probe)  # JSON is valid YAML, and faster to write
-        if text not in self._probes:
-            recipe = Stage0Recipe.from_yaml(text, recipe_dir=self._folder)
-            self._probes[text] = (recipe, find_used_keys(cast("YamlValue", probe)) | ENGINE_KEYS)
-        recipe, possible = self._probes[text]
-        place = (text, json.dumps(sorted((key, evaluated.variant[key]) for key in possible & evaluated.variant.keys())))
-        if place not in self._true:
-            config = VariantConfig({key: [value] for key, value in evaluated.variant.items()})
-            result = recipe.render(config, self._config)[0]
-            requirements = cast("Mapping[str, list[str]]", result.recipe.to_dict()["requirements"])
-            true = [int(name.rpartition("-")[2]) for name in requirements.get("run", [])]
-            if not result.variant.keys() <= possible:
-                return true
-            self._true[place] = true
-        return self._true[place]
+    def _skip_conditions(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> list[Condition]:
+        """The conditions of ``build.skip``, of the recipe and of the evaluated output."""
+        package = cast("Mapping[str, str]", evaluated.recipe["package"])["name"]
+        found: list[Condition] = []
+        own = 0
+        for name, conditions in skip_conditions(recipe_file):
+            if name is None or (conditions and self._text_of(name, evaluated) == package):
+                found += conditions
+                own += name is not None
+        if own > 1:
+            message = f"several outputs are named {package!r} and have a build.skip each, which cannot be told apart"
+            hint = "write one output whose build.skip has the conditions of all"
+            raise recipe_file.document.error(message, *found[-1].key_path, hint=hint)
+        return found
+
+    def _text_of(self, name: str, evaluated: EvaluatedRecipe) -> str:
+        """The name of an output, which may be a template. The engine has rendered it, so it cannot fail here."""
+        if "${{" not in name:
+            return name
+        return self._conditions.text_of(name, evaluated.recipe.get("context"), evaluated.variant)
 
 
 def _place(recipe_file: RecipeFile, matrix: VariantMatrix) -> _Place:
@@ -213,18 +205,20 @@ def _evaluated(recipe_file: RecipeFile, variant: RenderedVariant) -> EvaluatedRe
     )
 
 
-def _condition_error(recipe_file: RecipeFile, err: RattlerBuildError, section: str, key: str) -> ConfigError:
-    message = f"{section}.{key} cannot be evaluated: {_condense(str(err))}"
-    return recipe_file.document.error(message, section, key, hint="correct the condition")
+def _condition_error(recipe_file: RecipeFile, err: ConditionError) -> ConfigError:
+    key_path = err.condition.key_path
+    section = "build.skip" if "skip" in key_path else f"extra.{IMPOSSIBLE_KEY}"
+    message = f"{section} cannot be evaluated: {_condense(str(err))}"
+    return recipe_file.document.error(message, *key_path, hint="correct the condition")
 
 
 def _impossible_error(
-    recipe_file: RecipeFile, variant: Mapping[str, VariantScalar], index: int, reason: YamlValue
+    recipe_file: RecipeFile, variant: Mapping[str, VariantScalar], condition: Condition
 ) -> ConfigError:
     found = ", ".join(f"{key} {variant[key]}" for key in sorted(variant) if not key.endswith("_platform"))
-    message = f"this combination cannot exist: {reason} (found {found})"
+    message = f"this combination cannot exist: {condition.reason} (found {found})"
     hint = "change the values in the stack's variant files; zip_keys make keys move together"
-    return recipe_file.document.error(message, "extra", IMPOSSIBLE_KEY, index, hint=hint)
+    return recipe_file.document.error(message, *condition.key_path, hint=hint)
 
 
 def _recipe_error(recipe_file: RecipeFile, message: str, folder: Path) -> ConfigError:
@@ -245,11 +239,15 @@ def _condense(message: str) -> str:
 
 
 def _line_of_bad_template(recipe_file: RecipeFile, folder: Path) -> int | None:
-    """The line of the first string that does not parse as a template; the engine says only that there is one."""
+    """The line of the first template or condition that does not parse; the engine says only that there is one."""
     for key_path, text in _texts_with_paths(recipe_file.document.value, ()):
-        if "${{" not in text:
+        probe: dict[str, object] = {"package": {"name": "probe", "version": "0"}}
+        if key_path[-1] == "if":
+            probe["requirements"] = {"run": [{"if": text, "then": "probe"}]}
+        elif "${{" in text:
+            probe["about"] = {"summary": text}
+        else:
             continue
-        probe = {"package": {"name": "probe", "version": "0"}, "about": {"summary": text}}
         try:
             Stage0Recipe.from_yaml(yaml.safe_dump(probe), recipe_dir=folder)
         except RattlerBuildError:
@@ -275,38 +273,3 @@ def _line_holding_quoted(path: Path, message: str) -> int | None:
         if len(holding) == 1:
             return holding[0]
     return None
-
-
-def _impossible_entries(recipe_file: RecipeFile) -> list[Mapping[str, YamlValue]]:
-    value = recipe_file.document.value
-    extra = value.get("extra") if isinstance(value, dict) else None
-    entries = extra.get(IMPOSSIBLE_KEY) if isinstance(extra, dict) else None
-    items = entries if isinstance(entries, list) else [] if entries is None else [entries]
-    for index, item in enumerate(items):
-        if not isinstance(item, dict) or set(item) != {"if", "then"}:
-            message = "an entry of extra.impossible must have two keys, if and then"
-            hint = 'write  - if: a == "1" and b == "2"  and below it  then: why that is impossible'
-            raise recipe_file.document.error(message, "extra", IMPOSSIBLE_KEY, index, hint=hint)
-    return cast("list[Mapping[str, YamlValue]]", items)
-
-
-def _skip_conditions(recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> list[YamlValue]:
-    """The conditions of ``build.skip``, of the recipe and of the evaluated output."""
-    package = cast("Mapping[str, str]", evaluated.recipe["package"])["name"]
-    value = recipe_file.document.value
-    sections: list[YamlValue] = [value]
-    outputs = value.get("outputs") if isinstance(value, dict) else None
-    for output in outputs if isinstance(outputs, list) else []:
-        described = output.get("package") if isinstance(output, dict) else None
-        if isinstance(described, dict) and described.get("name") == package:
-            sections.append(output)
-    conditions: list[YamlValue] = []
-    for section in sections:
-        build = section.get("build") if isinstance(section, dict) else None
-        skip = build.get("skip") if isinstance(build, dict) else None
-        conditions += skip if isinstance(skip, list) else [] if skip is None else [skip]
-    return conditions
-
-
-def _as_expression(condition: YamlValue) -> YamlValue:
-    return str(condition).lower() if isinstance(condition, bool) else condition
