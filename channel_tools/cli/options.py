@@ -51,7 +51,12 @@ Stack = Annotated[
 ]
 Every = Annotated[bool, typer.Option("--all", help="All stacks.")]
 Python = Annotated[
-    str | None, typer.Option("--python", help="For this Python, such as 3.13.", show_default="the default variant's")
+    str | None,
+    typer.Option(
+        "--python",
+        help="For this Python, such as 3.13, or 3.13t (free-threaded).",
+        show_default="the default variant's",
+    ),
 ]
 Pytorch = Annotated[
     str | None, typer.Option("--pytorch", help="For this PyTorch, such as 2.12.", show_default="the default variant's")

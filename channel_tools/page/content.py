@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel.listing import not_listed
 from channel_tools.conda.specs import condition_of, is_virtual, name_or_none, specs_on, texts_of
+from channel_tools.matrix.choice import label
 from channel_tools.page.model import Build, Package
 
 if TYPE_CHECKING:
@@ -213,6 +214,8 @@ def _keys(builds: Sequence[Build]) -> list[str]:
 def variant_value(build: Build, key: str) -> str:
     """The value of a variant key, "" if the build has none; ``3.11.* *_cpython`` becomes 3.11."""
     value = (build.row.origin.variant or {}).get(key, "")
+    if key == "python" and value:
+        return label(value)
     return value.split(" ")[0].removesuffix(".*")
 
 

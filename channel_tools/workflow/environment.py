@@ -8,15 +8,13 @@ import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from packaging.version import Version
-
 from channel_tools.build.schedule import channels_of
 from channel_tools.channel import open_channel, published_packages
 from channel_tools.channel.results import ValidationRecord, record_validation
 from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.environments import create_environment, create_locked_environment
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
-from channel_tools.matrix.choice import choices, default_variants, variants_for, version_of
+from channel_tools.matrix.choice import choices, choices_of, default_variants, label, variants_for
 from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.pins.environment_file import EnvironmentFile
 from channel_tools.pins.files import read_pins
@@ -242,7 +240,7 @@ class StackVariants:
     def report_name(self, choice: Choice) -> str:
         """The name of the report of a validation."""
         others = () if choice in ((), self.default) else choice
-        return "-".join([self.stack.name, *(f"{key}{version_of(value)}" for key, value in others)])
+        return "-".join([self.stack.name, *(f"{key}{label(value)}" for key, value in others)])
 
 
 def variants_of(settings: Settings, stack_name: str | None) -> StackVariants:
@@ -271,14 +269,9 @@ def built_requests(settings: Settings, stack_name: str | None) -> list[InstallRe
         for file in published_packages(open_channel(settings.channel))
         if file.row.name in names and (variant := file.row.origin.variant) is not None
     ]
-    found = {
-        (version_of(variant["pytorch"]), version_of(variant["python"]))
-        for variant in built
-        if "pytorch" in variant and "python" in variant
-    }
-    newest_first = sorted(found, key=lambda pair: [Version(text) for text in pair], reverse=True)
     requests = [
-        InstallRequest(stack=variants.stack.name, python=python, pytorch=pytorch) for pytorch, python in newest_first
+        InstallRequest(stack=variants.stack.name, python=label(python), pytorch=label(pytorch))
+        for (_, pytorch), (_, python) in choices_of(built)
     ]
     return requests or [InstallRequest(stack=variants.stack.name)]
 

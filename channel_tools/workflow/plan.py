@@ -14,7 +14,7 @@ from channel_tools.conda.addresses import channel_address
 from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
-from channel_tools.matrix.choice import choices, default_variants, fits, variants_for
+from channel_tools.matrix.choice import choices, default_variants, fits, is_ordinary, variants_for
 from channel_tools.matrix.model import requirement_name
 from channel_tools.plan import (
     PublishedPackage,
@@ -102,7 +102,8 @@ class Expansion:
 
 def _is_for(choice: Choice, combination: Combination) -> bool:
     versions = dict(choice)
-    return fits(versions["python"], combination.python) and fits(versions["pytorch"], combination.pytorch)
+    ordinary = is_ordinary(versions["python"]) and fits(versions["python"], combination.python)
+    return ordinary and fits(versions["pytorch"], combination.pytorch)
 
 
 def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
