@@ -139,14 +139,14 @@ class WorkerSpec:
     result_file: Path
     channels: tuple[str, ...]
     """The channels that the engine solves from."""
-    recorded_channels: tuple[str, ...]
-    """The channels that the package names in place of these."""
     platform: str
     error_prefix_in_binary: bool
     compression_threads: int
     tools: BuildTools = field(default_factory=BuildTools)
     kept: Path | None = None
     tests: bool = True
+    recorded_channels: tuple[str, ...] = ()
+    """The channels that the package names in place of ``channels``, if these are not the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -296,7 +296,7 @@ def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
         for package in result.packages:
             if spec.tools.conda_build is None:
                 check_resolved(package, spec.recipe_folder)
-            renamed = dict(zip(spec.channels, spec.recorded_channels, strict=True))
+            renamed = dict(zip(spec.channels, spec.recorded_channels or spec.channels, strict=True))
             settle_built(package, spec.recipe_folder, threads=spec.compression_threads, renamed=renamed)
     except ChannelToolsError as err:
         return WorkerResult(failure="other", message=err.message)

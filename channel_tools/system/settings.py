@@ -48,6 +48,11 @@ class Tree:
         return self.variants / "stacks.yaml"
 
     @property
+    def locks(self) -> Path:
+        """The foundation locks, one per kind of foundation and platform."""
+        return self.root / "locks"
+
+    @property
     def patches(self) -> Path:
         """``patches/<package>/<version>/NNNN-slug.patch``."""
         return self.root / "patches"

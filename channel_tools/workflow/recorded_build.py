@@ -165,17 +165,30 @@ class RecordedBuild:
         return own, other
 
     def _wanted(self) -> Iterator[tuple[str, str]]:
-        """Every package of the environments, with the digest of ours or the sha256 of the foundation's."""
+        """Every package of the environments, with the digest of ours or the sha256 of the foundation's.
+
+        Those of the foundation that the digest leaves out are named by the engine's record alone.
+        """
+        known = set()
         for key, value in sorted(self.inputs.items()):
             kind, _, name = key.partition(":")
             if kind in {"package", "foundation"}:
+                known.add(name)
                 yield name, value.split(" ")[-1]
+        for part, record in self._resolved():
+            name = f"{part}/{record.get('name')}"
+            if not {name, record.get("name")} & known and record.get("sha256"):
+                yield name, record["sha256"]
+
+    def _resolved(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The packages that the engine resolved, with the environment of each."""
+        dependencies = self.rendered.get("finalized_dependencies") or {}
+        for part in ("build", "host"):
+            yield from ((part, one) for one in (dependencies.get(part) or {}).get("resolved") or ())
 
     def _remote(self, address: str, hashes: set[str]) -> Iterator[RemoteFile]:
         """The addresses of the foundation's packages with ``hashes``, as far as the package records them."""
-        dependencies = self.rendered.get("finalized_dependencies") or {}
-        records = [one for part in ("build", "host") for one in (dependencies.get(part) or {}).get("resolved") or ()]
-        for sha256, record in {one.get("sha256"): one for one in records}.items():
+        for sha256, record in {one.get("sha256"): one for _part, one in self._resolved()}.items():
             subdir, name, size_bytes = record.get("subdir"), str(record.get("fn")), record.get("size")
             is_safe = subdir in {current_platform(), NOARCH} and name.endswith(PACKAGE_SUFFIX) and "/" not in name
             if sha256 in hashes and is_safe and isinstance(size_bytes, int):

@@ -197,7 +197,7 @@ def export_tree(tree: Tree, folder: Path) -> ExtraFile:
 
 
 def _files_of(tree: Tree) -> Iterator[Path]:
-    for top in (tree.patches, tree.recipes, tree.variants):
+    for top in (tree.locks, tree.patches, tree.recipes, tree.variants):
         for here, folders, names in os.walk(top):
             folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
             for name in sorted(names):

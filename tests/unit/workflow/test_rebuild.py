@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,23 @@ def test_packages_that_the_channel_no_longer_has_are_named(tmp_path: Path) -> No
         _recorded({}, inputs=inputs).link_environment(
             channel, tmp_path, environ={}, offline=True, progress=SilentProgress()
         )
+
+
+def test_packages_that_the_digest_leaves_out_are_wanted_too(tmp_path: Path) -> None:
+    channel = create_channel(tmp_path / "channel", Foundation(kind="registry"))
+    inputs = {"foundation:host/zlib": "1.3 h_0 " + "a" * 64, "package:libtoy": "b" * 64}
+    resolved = [
+        {"name": "zlib", "sha256": "a" * 64},
+        {"name": "tzdata", "sha256": "c" * 64},
+        {"name": "libtoy", "sha256": "d" * 64},
+    ]
+    recorded = replace(
+        _recorded({}, inputs=inputs), rendered={"finalized_dependencies": {"host": {"resolved": resolved}}}
+    )
+
+    with pytest.raises(FoundationError, match=f"host/tzdata {'c' * 64}$") as caught:
+        recorded.link_environment(channel, tmp_path, environ={}, offline=True, progress=SilentProgress())
+    assert "d" * 64 not in str(caught.value)
 
 
 def test_a_foundation_on_the_network_is_out_of_reach_offline(tmp_path: Path) -> None:
