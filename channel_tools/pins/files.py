@@ -108,6 +108,15 @@ def read_lock(path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignor
     cannot be installed (pip or source packages, no sha256, two packages of one name, credentials in an address);
     UsageError for a choice that the file does not have; IntegrityError if a file of ours was truncated or edited.
     """
+    lock = _read(path, choice, note)
+    empty = [platform.platform for platform in lock.platforms if not platform.packages]
+    if len(empty) == len(lock.platforms) or (empty and choice.platforms):
+        message = f"it names no packages{' for ' if empty else ''}{', '.join(empty)}"
+        raise ConfigError(message, path=path, hint="lock again: the file may be cut off, or have only other categories")
+    return lock
+
+
+def _read(path: Path, choice: LockChoice, note: Note) -> Lock:
     text = read_text(path)
     kind = format_of(text)
     if kind == "explicit":

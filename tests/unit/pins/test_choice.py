@@ -212,3 +212,17 @@ def test_an_address_of_another_package_is_refused(tmp_path: Path) -> None:
 def test_an_error_is_one_of_ours(tmp_path: Path) -> None:
     with pytest.raises(ChannelToolsError, match="newer lockfile format version 8"):
         names(tmp_path, pixi_lock(7, GOOD).replace("version: 7", "version: 8"))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("choice", [HERE, LockChoice()])
+def test_a_lock_that_names_nothing_is_refused(tmp_path: Path, kind: str, choice: LockChoice) -> None:
+    with pytest.raises(
+        ChannelToolsError, match=r"names no packages|locked for .*not for linux-64|cannot be read|valid list"
+    ):
+        names(tmp_path, FORMATS[kind](), choice)
+
+
+def test_a_lock_with_only_other_categories_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="names no packages for linux-64"):
+        names(tmp_path, conda_lock(Entry(name="alib", category="dev")))
