@@ -119,10 +119,10 @@ def split_file_name(file_name: str, *, old_format: bool = False) -> tuple[str, s
 
 
 def split_stem(stem: str) -> tuple[str, str, str]:
-    """Name, version and build of a file name without its suffix. Raises ValueError if it is not one."""
+    """Name, version and build of a file name without its suffix. Raises IntegrityError if it is not one."""
     found = split_file_name(stem + PACKAGE_SUFFIX)
     if found is None:
-        raise ValueError(f"{stem!r} does not name a package; expected NAME-VERSION-BUILD")
+        raise IntegrityError(f"{stem!r} does not name a package; expected NAME-VERSION-BUILD")
     return found
 
 

@@ -251,7 +251,7 @@ def named_files(text: str, path: Path) -> Iterator[tuple[str, tuple[str, ...], i
         parse_conda_lock(text, path)  # checks that nothing is missing
     for index, content in enumerate(model.package):
         head = _validated(EntryHead, content, document, ("package", index))
-        if head.manager == "conda" and not head.name.startswith("__"):
+        if head.manager == "conda" and not is_virtual(head.name):
             entry = _validated(PackageEntry, content, document, ("package", index))
             hashes = tuple(one for one in (entry.hash.sha256, entry.hash.md5) if one)
             yield entry.url, hashes, document.line_of("package", index)

@@ -224,7 +224,7 @@ def test_file_names_are_divided_as_rattler_divides_them(name: str, version: str,
 
 @pytest.mark.parametrize("stem", ["toy", "toy-1.0", "-1.0-0", "toy--0"])
 def test_a_stem_that_names_no_package_is_refused(stem: str) -> None:
-    with pytest.raises(ValueError, match="expected NAME-VERSION-BUILD"):
+    with pytest.raises(IntegrityError, match="expected NAME-VERSION-BUILD"):
         split_stem(stem)
 
 
