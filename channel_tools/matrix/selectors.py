@@ -10,13 +10,12 @@ selector that it cannot evaluate for False.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from jinja2 import StrictUndefined, TemplateError
-from jinja2.sandbox import SandboxedEnvironment
 from rattler import Subdir
 
 from channel_tools.system.errors import ConfigError
@@ -24,6 +23,8 @@ from channel_tools.system.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from jinja2.sandbox import SandboxedEnvironment
 
 _SELECTOR = re.compile(r"(?P<kept>.+?)\s*(?P<comment>#.*)\[(?P<selector>[^\[\]]+)\][^()]*$")
 _ARCHITECTURES = {"32": "x86", "64": "x86_64"}
@@ -47,10 +48,18 @@ class Selectors:
     def __init__(self, platform: str, environ: Mapping[str, str]) -> None:
         self.platform = platform
         self._names = _platform_names(platform) | _system_names(environ)
-        self._environment = SandboxedEnvironment(undefined=StrictUndefined)
+
+    @functools.cached_property
+    def _environment(self) -> SandboxedEnvironment:
+        from jinja2 import StrictUndefined  # noqa: PLC0415 - as in is_true
+        from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415
+
+        return SandboxedEnvironment(undefined=StrictUndefined)
 
     def is_true(self, expression: str) -> bool:
         """Evaluate an expression. Raises SelectorError for wrong syntax and for names that are not known."""
+        from jinja2 import TemplateError  # noqa: PLC0415 - slow to import, and most variant files have no selectors
+
         try:
             return bool(self._environment.compile_expression(expression, undefined_to_none=False)(self._names))
         except TemplateError as err:
