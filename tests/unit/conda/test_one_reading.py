@@ -20,7 +20,7 @@ ALLOWED = {  # how many places, and of which format
     "foundation/plan.py": (1, "Debian's version"),
     "launch/launchers.py": (1, "VERSION BUILD, as installed_builds writes them"),
     "launch/plan.py": (1, "VERSION BUILD, as installed_builds writes them"),
-    "matrix/engine.py": (1, "the names of markers that the engine is given"),
+    "matrix/conditions.py": (1, "the names of markers that the engine is given"),
     "mirror/data/bootstrap.py": (1, "Python's own version, in a script without any dependency"),
     "page/content.py": (1, "a variant's value"),
     "plan/view.py": (1, "the foundation lock's own list"),
