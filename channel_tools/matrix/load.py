@@ -23,6 +23,7 @@ from channel_tools.matrix.model import (
     StacksFile,
     VariantFile,
 )
+from channel_tools.matrix.pinning import read_pinning
 from channel_tools.matrix.variants import check_keys_are_used, find_used_keys, merge_variant_files, read_variant_file
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.schedulers import BuildResources
@@ -81,6 +82,7 @@ def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> 
         resources=file.resources,
         recipes=recipes,
         variant_files=variant_files,
+        pinning=read_pinning(file, tree.root, used_keys, environ),
     )
     for stack in stacks.values():
         for kind in get_args(FoundationKind):
@@ -92,7 +94,9 @@ def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> 
 def files_of_stack(loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str) -> list[VariantFile]:
     """The variant files that apply to a stack on a foundation and a platform, in order."""
     names = variant_file_names(stack, kind)
-    return [loaded.variant_files[name].on(platform) for name in names if name in loaded.variant_files]
+    files = [loaded.variant_files[name] for name in names if name in loaded.variant_files]
+    below = [loaded.pinning] if loaded.pinning is not None and kind == "conda-forge" else []
+    return [file.on(platform) for file in (*below, *files)]
 
 
 def _read_recipes(folder: Path) -> Iterator[RecipeFile]:
@@ -194,6 +198,11 @@ class _StacksModel(_Model):
 
     default_stack: _Name = Field(description="The stack that commands use without ``--variant``.")
     stacks: dict[_Name, _StackModel] = Field(min_length=1, description="Stacks by name.")
+    pinning: str | None = Field(
+        default=None,
+        description="A copy of conda-forge's conda_build_config.yaml, or the folder that has it, relative to the tree: "
+        "on conda-forge, its values hold for keys that the variant files leave out.",
+    )
     resources: dict[_Name, _ResourcesModel] = Field(
         default={}, description="The resources of a cluster's jobs, by the recipe that they build."
     )
@@ -220,7 +229,13 @@ def read_stacks(path: Path) -> StacksFile:
         hint = nearest_names_hint(model.default_stack, stacks, what="stack")
         raise document.error(message, "default_stack", hint=hint)
     resources = {name: BuildResources(**item.model_dump()) for name, item in model.resources.items()}
-    return StacksFile(document=document, stacks=stacks, default_stack=model.default_stack, resources=resources)
+    return StacksFile(
+        document=document,
+        stacks=stacks,
+        default_stack=model.default_stack,
+        resources=resources,
+        pinning=model.pinning,
+    )
 
 
 def _make_stack(document: YamlDocument, name: str, model: _StackModel) -> Stack:

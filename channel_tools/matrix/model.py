@@ -35,6 +35,8 @@ class VariantFile:
     zip_keys: tuple[tuple[str, ...], ...] | None
     others: Mapping[str, VariantFile] = field(default_factory=dict)
     """What the same file says for each platform, if it has selectors or conditions."""
+    is_base: bool = False
+    """Whether it is not the tree's own: the tree's files stand over it key by key, also over its groups."""
 
     def on(self, platform: str) -> VariantFile:
         """What the file says for a platform."""
@@ -95,6 +97,8 @@ class StacksFile:
     stacks: Mapping[str, Stack]
     default_stack: str
     resources: Mapping[str, BuildResources]
+    pinning: str | None = None
+    """The path of conda-forge's pinning, relative to the tree."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +112,8 @@ class LoadedTree:
     """The resources of builds, by recipe."""
     recipes: Mapping[str, RecipeFile]
     variant_files: Mapping[str, VariantFile]
+    pinning: VariantFile | None = None
+    """conda-forge's pinning, restricted to the keys of the tree's recipes; it is below all variant files there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,16 +48,22 @@ class Selectors:
     def __init__(self, platform: str, environ: Mapping[str, str]) -> None:
         self.platform = platform
         self._names = _platform_names(platform) | _system_names(environ)
+        self._known: dict[str, bool] = {}
 
     @functools.cached_property
     def _environment(self) -> SandboxedEnvironment:
-        from jinja2 import StrictUndefined  # noqa: PLC0415 - as in is_true
+        from jinja2 import StrictUndefined  # noqa: PLC0415 - as in _evaluate
         from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415
 
         return SandboxedEnvironment(undefined=StrictUndefined)
 
     def is_true(self, expression: str) -> bool:
         """Evaluate an expression. Raises SelectorError for wrong syntax and for names that are not known."""
+        if expression not in self._known:
+            self._known[expression] = self._evaluate(expression)
+        return self._known[expression]
+
+    def _evaluate(self, expression: str) -> bool:
         from jinja2 import TemplateError  # noqa: PLC0415 - slow to import, and most variant files have no selectors
 
         try:

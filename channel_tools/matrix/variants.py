@@ -32,7 +32,7 @@ CONDA_BUILD_CONFIG = "conda_build_config.yaml"
 """The name by which rattler-build and conda-build recognise files in conda-build's format."""
 # Keys that the engines themselves read: no recipe has to name them.
 ENGINE_KEYS = frozenset({"target_platform", "build_platform", "host_platform", "channel_sources", "channel_targets"})
-_OLD_FORMAT_KEYS = frozenset({"pin_run_as_build", "extend_keys"})
+OLD_FORMAT_KEYS = frozenset({"pin_run_as_build", "extend_keys"})
 _JINJA_WORDS = frozenset({"if", "else", "and", "or", "not", "in", "is", "compiler", "stdlib"})
 _TEMPLATE = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -54,14 +54,16 @@ def read_variant_file(path: Path, environ: Mapping[str, str] = MappingProxyType(
     """
     text = read_yaml_text(path)
     if path.name == CONDA_BUILD_CONFIG or has_selectors(text):
-        return _of_platforms({one: read_conda_build_config(text, path, Selectors(one, environ)) for one in PLATFORMS})
+        return files_by_platform(
+            {one: read_conda_build_config(text, path, Selectors(one, environ)) for one in PLATFORMS}
+        )
     document = parse_yaml(text, path)
     if _is_conditional(document.value):
-        return _of_platforms({one: _read_conditional(document, text, Selectors(one, environ)) for one in PLATFORMS})
+        return files_by_platform({one: _read_conditional(document, text, Selectors(one, environ)) for one in PLATFORMS})
     return _read_plain(document)
 
 
-def _of_platforms(readings: Mapping[str, VariantFile]) -> VariantFile:
+def files_by_platform(readings: Mapping[str, VariantFile]) -> VariantFile:
     """One file of its readings; if they differ, its own values are those of any platform."""
     first, *others = readings.values()
     if all((one.values, one.zip_keys) == (first.values, first.zip_keys) for one in others):
@@ -177,7 +179,7 @@ def _check_conditions(document: YamlDocument, key_path: KeyPath, item: YamlValue
 
 
 def _check_key(document: YamlDocument, key: str) -> None:
-    if key in _OLD_FORMAT_KEYS:
+    if key in OLD_FORMAT_KEYS:
         message = f"key {key!r} has no meaning for v1 recipes"
         raise document.error(message, key, hint=f"remove {key}, and write pins into the requirements of the recipe")
 
@@ -231,18 +233,26 @@ def _read_zip_keys(document: YamlDocument, value: YamlValue) -> tuple[tuple[str,
 def merge_variant_files(files: Sequence[VariantFile]) -> VariantMatrix:
     """Merge as both engines do: a later file replaces the values of a key, and all zip_keys.
 
-    Raises ConfigError (file, line) if zip_keys names a key without values or keys of unequal length.
+    Groups of a base (``is_base``) remain beside those of other files, without the keys that other files have values
+    for. Raises ConfigError (file, line) if zip_keys names a key without values or keys of unequal length.
     """
     values: dict[str, tuple[VariantScalar, ...]] = {}
     zipping: VariantFile | None = None
     for file in files:
         values |= file.values
-        zipping = file if file.zip_keys is not None else zipping
+        zipping = file if file.zip_keys is not None and not file.is_base else zipping
     groups = (zipping.zip_keys or ()) if zipping is not None else ()
     if zipping is not None:
         for index, group in enumerate(groups):
             _check_zip_group(zipping.document, index, group, values, files)
-    return VariantMatrix(files=tuple(files), values=values, zip_keys=groups)
+    return VariantMatrix(files=tuple(files), values=values, zip_keys=(*groups, *_groups_of_bases(files, groups)))
+
+
+def _groups_of_bases(files: Sequence[VariantFile], groups: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
+    taken = {key for file in files if not file.is_base for key in file.values}.union(*groups)
+    found = [group for file in files if file.is_base for group in file.zip_keys or ()]
+    kept = [tuple(key for key in group if key not in taken) for group in found]
+    return [group for group in kept if len(group) > 1]
 
 
 def _check_zip_group(
