@@ -2,6 +2,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 set -euo pipefail
 
+if [[ "${CHANNEL_SOURCES}" == debian ]]; then
+  mv debian/kineto-*/ third_party/kineto
+  mv debian/pocketfft-*/ third_party/pocketfft
+  # PyTorch asks whether submodules that this build leaves out are there, too; CMake wants the folder of one's headers
+  mkdir -p third_party/{fbgemm/third_party/asmjit,cutlass,opentelemetry-cpp/api/include}
+  touch third_party/{fbgemm,fbgemm/third_party/asmjit,cutlass}/CMakeLists.txt
+  export USE_SYSTEM_PYBIND11=1
+fi
+
 # The libraries in third_party are compiled in.
 find third_party -type f \( -iname 'LICENSE*' -o -iname 'COPYING*' -o -iname 'NOTICE*' \) ! -iname '*.py' \
   -exec install -D -m 644 {} third-party-licenses/{} \;
@@ -44,17 +53,26 @@ export -n BUILD_PREFIX CMAKE_ARGS
 export CMAKE_PREFIX_PATH="${PREFIX}" CMAKE_POLICY_VERSION_MINIMUM=3.5 CMAKE_GENERATOR=Ninja CMAKE_BUILD_TYPE=Release
 export MAX_JOBS="${CPU_COUNT:-1}"
 export PYTORCH_BUILD_NUMBER=0 PACKAGE_TYPE=conda _GLIBCXX_USE_CXX11_ABI=1
-export BUILD_TEST=0 INSTALL_TEST=0 BUILD_CAFFE2=0 BUILD_CAFFE2_OPS=0 BUILD_CUSTOM_PROTOBUF=ON
+export BUILD_TEST=0 INSTALL_TEST=0 BUILD_CAFFE2=0 BUILD_CAFFE2_OPS=0
 
 # Said either way: where it is not, PyTorch decides by what it happens to find.
-export USE_DISTRIBUTED=1 USE_GLOO=1 USE_TENSORPIPE=1 USE_MPI=1
-export USE_NUMA=0 USE_ITT=0 USE_KINETO=1 USE_NNPACK=1 USE_ROCM=0 USE_XPU=0 USE_NUMPY=1 USE_OPENMP=1
-export USE_CUSPARSELT=0
+export USE_DISTRIBUTED=1 USE_GLOO=1 USE_MPI=1 USE_NUMPY=1 USE_OPENMP=1
+export USE_NUMA=0 USE_ITT=0 USE_ROCM=0 USE_XPU=0 USE_CUSPARSELT=0 USE_MIMALLOC=0 USE_MAGMA=0
 export MPI_HOME="${PREFIX}"
-case "$(uname -m)" in
-  x86_64) export BLAS=MKL USE_MKLDNN=1 USE_FBGEMM=1 ;;
-  *) export BLAS=OpenBLAS OpenBLAS_HOME="${PREFIX}" USE_MKLDNN=1 USE_FBGEMM=0 ;;
-esac
+if [[ "${CHANNEL_PROFILE}" == lean ]]; then
+  export BLAS=OpenBLAS OpenBLAS_HOME="${PREFIX}" BUILD_CUSTOM_PROTOBUF=OFF
+  export USE_TENSORPIPE=0 USE_KINETO=0 USE_MKLDNN=0 USE_FBGEMM=0 USE_MKL=0
+  export USE_NNPACK=0 USE_QNNPACK=0 USE_PYTORCH_QNNPACK=0 USE_XNNPACK=0
+  # an option of SLEEF's own, which setup.py would not hand on: it would clone a repository
+  printf 'set(SLEEF_ENABLE_TLFLOAT OFF CACHE BOOL "" FORCE)\n' > "${SRC_DIR}/.options.cmake"
+  export CMAKE_PROJECT_INCLUDE="${SRC_DIR}/.options.cmake"
+else
+  export BUILD_CUSTOM_PROTOBUF=ON USE_TENSORPIPE=1 USE_KINETO=1 USE_MKLDNN=1 USE_NNPACK=1
+  case "$(uname -m)" in
+    x86_64) export BLAS=MKL USE_FBGEMM=1 ;;
+    *) export BLAS=OpenBLAS OpenBLAS_HOME="${PREFIX}" USE_FBGEMM=0 ;;
+  esac
+fi
 
 if [[ "${CHANNEL_CUDA}" == None ]]; then
   export USE_CUDA=0 USE_CUDNN=0 USE_NCCL=0
