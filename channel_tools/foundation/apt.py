@@ -29,6 +29,8 @@ OTHER_FOUNDATION = "choose the other foundation with --foundation conda-forge"
 DEB_ARCHITECTURES: Mapping[str, str] = {"linux-64": "amd64", "linux-aarch64": "arm64"}
 _ONE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.+)")
 _SUITE_SUFFIXES = ("", "-updates", "-security")
+_UNSTABLE = "sid"
+"""The suite that is never released, so that it has neither updates nor security updates of its own."""
 _OPTION_KEYS = {"signed-by": "Signed-By", "trusted": "Trusted"}
 _CONFIGURATION = """\
 #clear APT::Update::Pre-Invoke;
@@ -123,8 +125,11 @@ def host_sources(suite: str, *, etc: Path = Path("/etc/apt"), os_release: Path =
         raise FoundationError(message, hint=f"add Debian {suite}'s sources and keyring, or {OTHER_FOUNDATION}")
     for stanza in stanzas:
         suffixes = {names[name] for name in stanza["Suites"].split() if name in names}
-        stanza["Suites"] = " ".join(f"{suite}{suffix}" for suffix in sorted(suffixes))
-    return "\n".join("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in stanzas)
+        stanza["Suites"] = " ".join(
+            f"{suite}{suffix}" for suffix in sorted(suffixes) if not suffix or suite != _UNSTABLE
+        )
+    kept = [stanza for stanza in stanzas if stanza["Suites"]]
+    return "\n".join("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in kept)
 
 
 def _read_sources(etc: Path) -> Iterator[dict[str, str]]:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress, Task
 
 _HELPER = "/usr/lib/apt/apt-helper"
+_DEBIAN_PART = re.compile(r"\.(?:debian\.tar|diff)\.\w+$")
+"""The file with Debian's own changes (dsc(5)), which apt downloads apart from upstream's tarballs."""
 _LOCK_WAIT_S = 1800.0
 
 
@@ -87,15 +89,8 @@ class DebianSources:
 
     def download(self, file: DebianFile, folder: Path) -> Path:
         """Download ``file`` into ``folder``; apt checks it against its index. Raises NetworkError."""
-        words: list[str | Path] = [
-            "apt-get",
-            "-c",
-            self._configuration,
-            "-q",
-            "source",
-            "--download-only",
-            "--tar-only",
-        ]
+        part = "--diff-only" if _DEBIAN_PART.search(file.file_name) else "--tar-only"
+        words: list[str | Path] = ["apt-get", "-c", self._configuration, "-q", "source", "--download-only", part]
         result = run_command([*words, f"{file.package}={file.version}"], cwd=folder, check=False)
         path = folder / file.file_name
         if not path.is_file():

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _DOWNLOADS_AT_ONCE = 4
 _KEPT_KEYS = frozenset({"file_name", "patches", "target_directory"})
 """The keys of a source entry that do not say where to get the bytes."""
-_LATER_SUITE = "trixie"
-"""The suite with tarballs newer than the foundation's packages: the one of recipes/python."""
+_LATER_SUITES = ("trixie", "sid")
+"""The suites with tarballs newer than the foundation's packages: of recipes/python, and of PyTorch's third_party."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +166,7 @@ def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: 
 
 
 def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
-    """Debian's source packages in the registry foundation's suite and in the next, each with a state folder."""
+    """Debian's source packages in the registry foundation's suite and in later ones, each with a state folder."""
     from channel_tools.foundation.apt import DEB_ARCHITECTURES  # noqa: PLC0415 - as in fetch_missing
     from channel_tools.foundation.table import load_table  # noqa: PLC0415
     from channel_tools.sources.fetch import DebianSources  # noqa: PLC0415
@@ -177,7 +177,7 @@ def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
             suite=suite,
             architecture=DEB_ARCHITECTURES[current_platform()],
         )
-        for suite in (load_table().suite, _LATER_SUITE)
+        for suite in (load_table().suite, *_LATER_SUITES)
     )
 
 

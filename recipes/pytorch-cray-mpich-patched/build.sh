@@ -59,13 +59,16 @@ export BUILD_TEST=0 INSTALL_TEST=0 BUILD_CAFFE2=0 BUILD_CAFFE2_OPS=0
 export USE_DISTRIBUTED=1 USE_GLOO=1 USE_MPI=1 USE_NUMPY=1 USE_OPENMP=1
 export USE_NUMA=0 USE_ITT=0 USE_ROCM=0 USE_XPU=0 USE_CUSPARSELT=0 USE_MIMALLOC=0 USE_MAGMA=0
 export MPI_HOME="${PREFIX}"
+# What setup.py would not hand on. PyTorch calls MPI in C: without MPI's C++ library it loads on an MPI that has none.
+options="${SRC_DIR}/.options.cmake"
+printf 'set(MPI_CXX_COMPILER "%s" CACHE FILEPATH "" FORCE)\n' "${PREFIX}/bin/mpicc" > "${options}"
+export CMAKE_PROJECT_INCLUDE="${options}"
 if [[ "${CHANNEL_PROFILE}" == lean ]]; then
   export BLAS=OpenBLAS OpenBLAS_HOME="${PREFIX}" BUILD_CUSTOM_PROTOBUF=OFF
   export USE_TENSORPIPE=0 USE_KINETO=0 USE_MKLDNN=0 USE_FBGEMM=0 USE_MKL=0
   export USE_NNPACK=0 USE_QNNPACK=0 USE_PYTORCH_QNNPACK=0 USE_XNNPACK=0
-  # an option of SLEEF's own, which setup.py would not hand on: it would clone a repository
-  printf 'set(SLEEF_ENABLE_TLFLOAT OFF CACHE BOOL "" FORCE)\n' > "${SRC_DIR}/.options.cmake"
-  export CMAKE_PROJECT_INCLUDE="${SRC_DIR}/.options.cmake"
+  # it would clone a repository
+  printf 'set(SLEEF_ENABLE_TLFLOAT OFF CACHE BOOL "" FORCE)\n' >> "${options}"
 else
   export BUILD_CUSTOM_PROTOBUF=ON USE_TENSORPIPE=1 USE_KINETO=1 USE_MKLDNN=1 USE_NNPACK=1
   case "$(uname -m)" in

@@ -37,7 +37,7 @@ PATCHES = sorted(
     for folder in ("pytorch-cray-mpich", "pytorch-switchml")
     for path in (ROOT / "patches" / folder).rglob("*.patch")
 )
-WITH_MPI = ("2.2.2", "2.3.1", "2.4.0", "2.4.1")
+WITH_MPI = ("2.2.2", "2.3.1", "2.4.0", "2.4.1", "2.6.0")
 OLD = "1.7.1"
 SPECS = ["gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "mpich", "libswitchml * udp*", "switchml-switch"]
 GLOO = ("gloo/*.cc", "gloo/common/*.cc", "gloo/rendezvous/*.cc", "gloo/transport/*.cc", "gloo/transport/tcp/*.cc")

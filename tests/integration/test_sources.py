@@ -394,12 +394,13 @@ def test_a_finished_stack_is_left_alone_offline(stack_channel: Path) -> None:
     assert stack_channel.is_dir()
 
 
-def _debian_repository(folder: Path, content: bytes) -> str:
-    """A repository of one source package, in the deb822 format of sources.list(5)."""
+def _debian_repository(folder: Path, content: bytes, changes: bytes = b"changes") -> str:
+    """A repository of one source package, in the deb822 format of sources.list(5); ``changes`` are Debian's own."""
     pool, index = folder / "pool", folder / "dists" / "toy" / "main" / "source"
     pool.mkdir(parents=True)
     index.mkdir(parents=True)
     (pool / "toy_1.orig.tar.gz").write_bytes(content)
+    (pool / "toy_1-1.debian.tar.xz").write_bytes(changes)
     (pool / "toy_1-1.dsc").write_text("no matter\n")
     files = {path.name: path.read_bytes() for path in pool.iterdir()}
     sums = "".join(f" {hashlib.sha256(data).hexdigest()} {len(data)} {name}\n" for name, data in sorted(files.items()))
@@ -431,6 +432,20 @@ def test_a_tarball_that_debian_holds_is_found_by_its_hash(tmp_path: Path) -> Non
         fetch_sources([need, unknown], store, client=client, jobs=2, progress=SilentProgress(), debian=[debian])
     assert store.known(need).path.read_bytes() == HELLO
     assert store.origin(need) == "toy_1.orig.tar.gz of Debian's source package toy 1-1"
+
+
+def test_debians_own_part_of_a_source_package_is_found_by_its_hash(tmp_path: Path) -> None:
+    if not has("apt-get"):
+        pytest.skip("apt is not installed")
+    changes = tar_gz({"debian/patches/series": b""})
+    debian = DebianSources(
+        state=tmp_path / "state",
+        suite="toy",
+        architecture="amd64",
+        sources=_debian_repository(tmp_path / "debian", HELLO, changes),
+    )
+    file = debian.find({hashlib.sha256(changes).hexdigest()}).popitem()[1]
+    assert debian.download(file, tmp_path).read_bytes() == changes
 
 
 GRPC = "b55696fb249669744de3e71acc54a9382bea0dce7cd5ba379b356b12b82d4229"

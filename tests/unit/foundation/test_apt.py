@@ -70,6 +70,14 @@ def test_a_host_of_another_release_asks_its_mirror_for_the_tables_suite(tmp_path
     assert "Suites: bookworm bookworm-updates\n" in host_sources("bookworm", etc=etc, os_release=os_release)
 
 
+def test_the_suite_that_is_never_released_has_no_updates_of_its_own(tmp_path: Path) -> None:
+    text = "deb http://mirror/debian bookworm main\ndeb http://mirror/security bookworm-security main\n"
+    etc, os_release = _host(tmp_path, one_line=text)
+    assert host_sources("sid", etc=etc, os_release=os_release) == (
+        "Types: deb\nURIs: http://mirror/debian\nSuites: sid\nComponents: main\n"
+    )
+
+
 def test_a_host_without_debian_sources_is_told_of_the_other_foundation(tmp_path: Path) -> None:
     etc, _ = _host(tmp_path, one_line="deb http://elsewhere/ubuntu jammy main\n")
     with pytest.raises(FoundationError, match="no Debian sources for this host or bookworm") as caught:

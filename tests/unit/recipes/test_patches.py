@@ -24,6 +24,10 @@ CHANGED = {
     "pytorch-cray-mpich/2.3.1": {f"{C10D}/ProcessGroupMPI.cpp", "caffe2/mpi/mpi_ops_gpu.cc"},
     "pytorch-cray-mpich/2.4.0": {f"{C10D}/ProcessGroupMPI.cpp"},
     "pytorch-cray-mpich/2.4.1": {f"{C10D}/ProcessGroupMPI.cpp"},
+    "pytorch-cray-mpich/2.6.0": {
+        f"{C10D}/ProcessGroupMPI.cpp",
+        "torch/csrc/jit/serialization/mobile_bytecode_generated.h",
+    },
     "pytorch-switchml/1.7.1": {
         f"{C10D}/init.cpp",
         "torch/distributed/distributed_c10d.py",

@@ -19,7 +19,14 @@ from tests.unit.recipes.test_conda_forge_names import run_constraints
 ROOT = Path(__file__).parents[3]
 # each foundation and each platform once: the rest is rendered by the integration tests
 PLACES: tuple[tuple[FoundationKind, str], ...] = (("conda-forge", "linux-64"), ("registry", "linux-aarch64"))
-TORCHVISION = {"1.7.1": "0.8.2", "2.2.2": "0.17.2", "2.3.1": "0.18.1", "2.4.0": "0.19.0", "2.4.1": "0.19.1"}
+TORCHVISION = {
+    "1.7.1": "0.8.2",
+    "2.2.2": "0.17.2",
+    "2.3.1": "0.18.1",
+    "2.4.0": "0.19.0",
+    "2.4.1": "0.19.1",
+    "2.6.0": "0.21.0",
+}
 STOCK_TORCHVISION = {"2.12": "0.27.0", "2.13": "0.28.0"}
 
 
@@ -49,7 +56,7 @@ def _prefixes(packages: list[RenderedPackage]) -> Counter[str]:
 def test_the_builds_of_pytorch_with_mpi(kind: FoundationKind, platform: str) -> None:
     expected = {
         f"{version} patched_{gpu}_py{python}"
-        for version in ("2.2.2", "2.3.1", "2.4.0", "2.4.1")
+        for version in ("2.2.2", "2.3.1", "2.4.0", "2.4.1", "2.6.0")
         for gpu in ("cpu", "cuda122")
         for python in ("310", "311", "312")
     }
@@ -90,6 +97,26 @@ def test_the_plugin_has_a_build_for_each_abi_of_mpi(stack: str, kind: Foundation
     for build in builds:
         asked = [spec for spec in build.run if isinstance(spec, str) and "mpi" in spec.split()[0]]
         assert asked == [needed]
+
+
+@pytest.mark.parametrize(
+    ("kind", "archives", "dependency"),
+    [("registry", 15, "openblas"), ("conda-forge", 1, "mkl-devel")],
+    ids=["in parts and lean", "upstream's tarball and full"],
+)
+def test_a_foundation_chooses_where_the_sources_come_from_and_what_pytorch_is_built_with(
+    kind: FoundationKind, archives: int, dependency: str
+) -> None:
+    builds = [
+        package for package in _named("pytorch-cray-mpich", "cray-mpich-patched", kind) if package.version == "2.6.0"
+    ]
+    assert builds
+    for package in builds:
+        fetched = [source for source in package.sources if source.kind == "url"]
+        assert len({source.sha256 for source in fetched}) == len(fetched) == archives
+        assert dependency in package.host
+        assert len(fetched[0].patches) == (2 if kind == "registry" else 1)
+        assert "debian_mirror" not in package.variant
 
 
 def test_the_plugin_is_a_newer_build_of_pytorch_with_mpi() -> None:
@@ -177,7 +204,7 @@ def test_every_pytorch_has_hash_and_patches_of_its_own() -> None:
             "PyTorch 1.7.1 was made for Python 3.6 to 3.9",
         ),
         ("switchml-patched.yaml", 'pytorch: ["1.7.1"]', 'pytorch: ["1.8.0"]', "are for PyTorch 1.7.1 alone"),
-        ("cray-mpich-patched.yaml", '"2.4.0", "2.4.1"]', '"2.4.0", "2.5.1"]', "2.2.2, 2.3.1, 2.4.0 and 2.4.1 alone"),
+        ("cray-mpich-patched.yaml", '"2.4.1", "2.6.0"]', '"2.4.1", "2.5.1"]', "2.2.2, 2.3.1, 2.4.0, 2.4.1 and 2.6.0"),
         (
             "cray-mpich-patched.yaml",
             '"3.12.* *_cpython"]',
