@@ -97,7 +97,7 @@ def test_emulators_that_begin_at_once_have_ports_of_their_own(tmp_path: Path) ->
     shown = run(script, "--ranks", "2", "--", "sh", "-c", inner)
     assert shown.returncode == 0
     outer_port, inner_port = map(int, shown.stdout.split())
-    assert inner_port >= outer_port + 8
+    assert abs(inner_port - outer_port) >= 8  # the lower one may have become free between the two
 
 
 @pytest.mark.parametrize("arguments", [[], ["--ranks", "0"], ["--ranks", "x"], ["--ranks", "1", "--protocol", "ib"]])
