@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reads: the served files, which bytes of one a response has, and how they are sent.
 
-A file is checked (stat) on every request and read again if it was replaced, so what is published is seen at once and
-the server need not be notified. The cache is bounded by bytes; big files are never read into memory: the kernel sends
-them. For responses see RFC 9110, sections 13 and 14. A ``Range`` header that is not understood, or asks for too much at
-once (many ranges, overlapping ranges), is ignored: the whole file is a correct response to it.
+A file is checked (lstat) on every request and read again if it was replaced, so what is published is seen at once and
+the server need not be notified. It is opened beneath its channel's folder (system/beneath.py), and what was opened is
+what is kept and sent: a link that is exchanged meanwhile changes nothing. The cache is bounded by bytes; big files are
+never read into memory: the kernel sends them. For responses see RFC 9110, sections 13 and 14. A ``Range`` header that
+is not understood, or asks for too much at once (many ranges, overlapping ranges), is ignored: the whole file is a
+correct response to it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import email.utils
 import itertools
 import os
 import re
-import stat
 import tempfile
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from channel_tools.serve.connection import connection_of
-from channel_tools.system.errors import raise_without_means
+from channel_tools.system.beneath import Beneath
+from channel_tools.system.errors import ChannelToolsError, raise_without_means
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,8 +64,10 @@ _RANGE = re.compile(r"(\d{0,18})-(\d{0,18})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachedFile:
-    """One state of a file. ``content`` is None if it is too big to be kept in memory."""
+    """One state of the file ``name`` in ``place``. ``content`` is None if it is too big to be kept in memory."""
 
+    place: Beneath
+    name: str
     path: str
     signature: tuple[int, int, int]
     size_bytes: int
@@ -82,6 +86,7 @@ class FileCache:
 
     def __init__(self, root: Path, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> None:
         self._root = str(root)
+        self._channels = root
         self._memory_bytes = memory_bytes
         self._used_bytes = 0
         self._files: OrderedDict[ChannelFile, CachedFile] = OrderedDict()
@@ -94,7 +99,7 @@ class FileCache:
         cached = self._files.get(wanted)
         path = cached.path if cached is not None else "/".join((self._root, *wanted.parts))
         try:
-            status = os.stat(path)  # noqa: PTH116 - on every request
+            status = os.lstat(path)
         except OSError as err:
             raise_without_means(err)
             self._forget(wanted)
@@ -103,36 +108,32 @@ class FileCache:
             self._files.move_to_end(wanted)
             return cached
         self._forget(wanted)
-        return self._load(wanted, path)
+        return self._load(wanted)
 
-    def _load(self, wanted: ChannelFile, path: str) -> CachedFile | None:
-        if not self._stays_inside(wanted, path):
-            return None
+    def _load(self, wanted: ChannelFile) -> CachedFile | None:
+        channel, *below = wanted.parts
+        place, name = Beneath(root=self._channels / channel), "/".join(below)
         try:
-            # non-blocking: a named pipe in a channel's folder must not block the server
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = place.open_file(name)
+        except ChannelToolsError:
+            return None
         except OSError as err:
             raise_without_means(err)
             return None
         try:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return None
             small = status.st_size <= IN_MEMORY_LIMIT_BYTES
             content = os.read(descriptor, status.st_size + 1) if small else None
+        except OSError as err:
+            raise_without_means(err)
+            return None
         finally:
             os.close(descriptor)
         if content is not None and len(content) != status.st_size:
             return None  # another program is writing it in place
-        file = _cached_file(path, status, content, never_changes=wanted.never_changes)
+        file = _cached_file(place, name, status, content, never_changes=wanted.never_changes)
         self._keep(wanted, file)
         return file
-
-    def _stays_inside(self, wanted: ChannelFile, path: str) -> bool:
-        """Whether the path, with links followed, is in its channel's folder, and not in our records there."""
-        channel = os.path.realpath(f"{self._root}/{wanted.channel}")
-        real = os.path.realpath(path)
-        return real.startswith(channel + "/") and "/." not in real[len(channel) :]
 
     def _keep(self, wanted: ChannelFile, file: CachedFile) -> None:
         self._files[wanted] = file
@@ -146,10 +147,12 @@ class FileCache:
             self._used_bytes -= _weight(file)
 
 
-def _cached_file(path: str, status: os.stat_result, content: bytes | None, *, never_changes: bool) -> CachedFile:
+def _cached_file(
+    place: Beneath, name: str, status: os.stat_result, content: bytes | None, *, never_changes: bool
+) -> CachedFile:
     etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'.encode()
     modified = email.utils.formatdate(status.st_mtime, usegmt=True).encode()
-    content_type = _CONTENT_TYPES.get(os.path.splitext(path)[1], _OTHER_CONTENT_TYPE)  # noqa: PTH122 - of a plain name
+    content_type = _CONTENT_TYPES.get(os.path.splitext(name)[1], _OTHER_CONTENT_TYPE)  # noqa: PTH122 - of a plain name
     length = str(status.st_size).encode()
     # clients revalidate indexes each time (a 304 is cheap); what never changes is never requested again
     lasting = b"max-age=%d, immutable" % _A_YEAR_S if never_changes else b"no-cache"
@@ -159,7 +162,9 @@ def _cached_file(path: str, status: os.stat_result, content: bytes | None, *, ne
     )
     body: Headers = [(b"content-type", content_type), (b"content-length", length), (b"accept-ranges", b"bytes")]
     return CachedFile(
-        path=path,
+        place=place,
+        name=name,
+        path=str(place.path / name),
         signature=signature_of(status),
         size_bytes=status.st_size,
         etag=etag,
@@ -330,7 +335,9 @@ async def _send_from_disk(
     send: Send, start: Message, response: ReadResponse, file: CachedFile, connection: Connection
 ) -> None:
     try:
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = file.place.open_file(file.name)
+    except ChannelToolsError as err:
+        raise FileReplacedError(file.path) from err
     except OSError as err:
         raise_without_means(err)
         raise FileReplacedError(file.path) from err

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 TEMPORARY_PREFIX = ".tmp-"
 _TAIL_BYTES = 256 << 10
-_SYNC_EACH_LIMIT = 64
-_NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP})
+SYNC_EACH_LIMIT = 64
+NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP})
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISCHR, "a device"),
@@ -72,6 +72,11 @@ def _kind_at(path: Path) -> str | None:
         return None
     except OSError as err:
         raise error_from_os(err) from None
+    return kind_of(mode)
+
+
+def kind_of(mode: int) -> str | None:
+    """What a file mode (``st_mode``) says: ``a folder``, ``a pipe`` and so on; None for a regular file or a link."""
     return next((kind for is_kind, kind in _KINDS if is_kind(mode)), None)
 
 
@@ -221,7 +226,7 @@ def link_or_copy(source: Path, destination: Path) -> None:
         try:
             os.link(source, temporary)
         except OSError as err:
-            if err.errno not in _NO_LINK_ERRNOS:
+            if err.errno not in NO_LINK_ERRNOS:
                 raise
             shutil.copyfile(source, temporary)
 
@@ -267,7 +272,7 @@ def walk_entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
 
 def sync_files(paths: Sequence[Path]) -> None:
     """Flush files to the disk, many of them together instead of one by one."""
-    if len(paths) > _SYNC_EACH_LIMIT:
+    if len(paths) > SYNC_EACH_LIMIT:
         os.sync()
         return
     for path in paths:
