@@ -3,6 +3,7 @@
 # make test         set-up, lint, format, types and all tests, with the coverage of the unit tests
 # make test-unit    set-up and the unit tests
 # make test-lowest  the unit tests with the lowest versions of dependencies that pyproject.toml allows
+# make test-clients the tests that want conda, conda-build and conda-smithy: CLIENTS, a folder of these programs, or CONDA=, CONDA_BUILD= ...
 # make sweep        every command with hostile values for every option (ten minutes), or the third of ten parts with SHARE=3/10
 # make lint         ruff, mypy, shellcheck, clang-format
 # make lint-cpp     clang-tidy, with the C++ headers of this machine's compiler
@@ -25,7 +26,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: screenshots simulate sanitize fuzz sweep channel test all-tests test-unit test-lowest lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
+.PHONY: screenshots simulate sanitize fuzz sweep channel test all-tests test-unit test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -45,6 +46,14 @@ test-lowest: setup
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
 	UV_NATIVE_TLS=1 $(BIN)/uv pip install --quiet --python $(VENV)-lowest --resolution lowest-direct --editable '.[dev]'
 	$(VENV)-lowest/bin/python -m pytest -n auto tests/unit
+
+# what is named is tested with; CLIENTS names the folder of all that are not named
+CLIENT_NAMES := conda conda-build conda-render conda-smithy
+variable_of = $(subst -,_,$(shell echo $(1) | tr a-z A-Z))
+path_of = $(or $($(call variable_of,$(1))),$(if $(CLIENTS),$(CLIENTS)/$(1)))
+test-clients: setup
+	env $(foreach name,$(CLIENT_NAMES),$(if $(call path_of,$(name)),CHANNEL_TOOLS_TEST_$(call variable_of,$(name))=$(call path_of,$(name)))) \
+	  $(BIN)/python -m tests.clients $(TESTS)
 
 sweep: setup
 	CHANNEL_TOOLS_TEST_SWEEP=$(SHARE) $(BIN)/python -m pytest tests/integration/test_sweep.py

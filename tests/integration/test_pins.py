@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from channel_tools.environments import create_environment
 from channel_tools.pins.files import read_lock
 from channel_tools.system.progress import SilentProgress
 from tests.integration.conftest import Served
+from tests.support import conda_reader
 from tests.support.command_line import run_tool
+from tests.support.pypi_clients import run_client
 from tests.unit.environments.toychannel import PREFIX_PLACEHOLDER, SUBDIR, ToyChannel
 from tests.unit.matrix.toytree import write_tree
 
@@ -135,8 +138,36 @@ def test_wrong_usage_ends_with_one_message(site: Site) -> None:
     assert "--variant, --python or --pytorch with --lock" in both.stderr
 
 
-def test_conda_lock_reads_ours(site: Site) -> None:
-    lockfile = pytest.importorskip("conda_lock.lockfile", reason="conda-lock is not installed beside these tests")
-    site.pins("--platform", SUBDIR, "--virtual-package", "__cuda=12.9")
-    read = lockfile.parse_conda_lock_file(site.root / "pins/conda-lock.yml")
-    assert [package.name for package in read.package] == ["base", "libtoy", "toy-meta"]
+_PARSED = """
+import json, pathlib, sys
+from conda_lock.lockfile import parse_conda_lock_file
+lock = parse_conda_lock_file(pathlib.Path(sys.argv[1]))
+print(json.dumps([[package.name, package.url, package.hash.sha256] for package in lock.package]))
+"""
+
+
+def test_conda_lock_reads_ours_and_renders_the_addresses_of_our_explicit_list(site: Site, served: Served) -> None:
+    with served(site.channel.root) as address:
+        site.pins("--published", address, "--platform", SUBDIR, "--virtual-package", "__cuda=12.9")
+        lock = site.root / "pins" / "conda-lock.yml"
+        parsed = json.loads(run_client("tools", "python", "-c", _PARSED, lock))
+        assert [name for name, _url, _sha256 in parsed] == ["base", "libtoy", "toy-meta"]
+        listed = conda_reader.explicit((site.root / "pins" / "explicit.txt").read_text())
+        assert [(download.url, download.sha256) for download in listed] == [(url, sha256) for _, url, sha256 in parsed]
+        assert all(download.fetch() for download in listed)
+        run_client("tools", "conda-lock", "render", "--kind", "explicit", "--platform", SUBDIR, lock, cwd=site.root)
+        rendered = (site.root / f"conda-{SUBDIR}.lock").read_text().splitlines()
+        refused = site.tool("env", "create", "--lock", f"conda-{SUBDIR}.lock", str(site.root / "env"), code=3)
+    assert [line.partition("#")[0] for line in rendered if "://" in line] == [url for _name, url, _sha256 in parsed]
+    assert "no sha256 after the address (only an md5)" in refused.stderr  # its list has md5 where the lock has both
+
+
+def test_conda_pack_packs_an_environment_of_ours_and_it_works_elsewhere(site: Site, tmp_path: Path) -> None:
+    site.pins()
+    site.tool("env", "create", "--lock", "pins/conda-lock.yml", str(site.root / "env"))
+    run_client("tools", "conda-pack", "--quiet", "--prefix", site.root / "env", "--output", tmp_path / "env.tar")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    subprocess.run(["tar", "-xf", tmp_path / "env.tar", "-C", elsewhere], check=True, timeout=LIMIT_S)
+    subprocess.run([sys.executable, elsewhere / "bin" / "conda-unpack"], check=True, timeout=LIMIT_S)
+    assert (elsewhere / "bin" / "toy").read_text() == f"#!/bin/sh\necho {elsewhere}/share\n"
