@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The second reader: counts what a file of another program has, with nothing of channel_tools.
+
+It is simple on purpose: YAML or JSON is parsed and its entries are counted, so a count that differs from what a command
+took means that one of the two misread the file. What it cannot count is None.
+"""
+
+from __future__ import annotations
+
+import bz2
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+import zstandard
+from conda_package_streaming.package_streaming import stream_conda_component
+
+PLATFORM = "linux-64"
+_SELECTOR = re.compile(r"#\s*\[([^\[\]]+)\]\s*$")
+_SELECTOR_NAMES = {
+    "linux": True,
+    "linux64": True,
+    "unix": True,
+    "x86": True,
+    "x86_64": True,
+    **dict.fromkeys(("osx", "win", "win32", "win64", "aarch64", "arm64", "ppc64le", "s390x", "emscripten", "wasi"), False),
+}
+
+
+def load_yaml(path: Path) -> Any:  # noqa: ANN401 - another program's file
+    """The parsed file, or None if it is not YAML. Values stay text."""
+    try:
+        return yaml.load(path.read_text(encoding="utf-8-sig"), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError):
+        return None
+
+
+def pixi_lock_parts(path: Path) -> Iterator[tuple[str, str, int]]:
+    """Each environment and platform of a pixi.lock with the number of its entries."""
+    content = load_yaml(path)
+    for environment, described in (content or {}).get("environments", {}).items():
+        for platform, entries in (described.get("packages") or {}).items():
+            yield environment, platform, len(entries or ())
+
+
+def conda_lock_parts(path: Path) -> Iterator[tuple[str, str, int]]:
+    """Each category and platform of a conda-lock.yml with the number of its entries."""
+    counts: dict[tuple[str, str], int] = {}
+    for package in (load_yaml(path) or {}).get("package") or ():
+        key = (package.get("category", "main"), package.get("platform", ""))
+        counts[key] = counts.get(key, 0) + 1
+    for (category, platform), count in sorted(counts.items()):
+        yield category, platform, count
+
+
+def explicit_entries(path: Path) -> int:
+    """The lines of an explicit list that are neither comments nor the mark."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines())
+    return sum(1 for line in lines if line and not line.startswith(("#", "@")))
+
+
+def variant_values(path: Path) -> dict[str, int] | None:
+    """The number of values of each key of a variant file on linux-64; None if a selector needs more than platforms."""
+    kept = []
+    for line in path.read_text(encoding="utf-8-sig").splitlines():
+        found = _SELECTOR.search(line)
+        try:
+            if found is None or eval(found.group(1), {"__builtins__": {}}, dict(_SELECTOR_NAMES)):  # noqa: S307 - see above
+                kept.append(line)
+        except Exception:  # noqa: BLE001 - any expression of other people's
+            return None
+    try:
+        content = yaml.load("\n".join(kept), Loader=yaml.BaseLoader)  # noqa: S506 - makes text only
+    except yaml.YAMLError:
+        return None
+    if not isinstance(content, dict):
+        return None
+    return {key: len(value) for key, value in content.items() if isinstance(value, list) and key != "zip_keys"}
+
+
+def recipe_outputs(path: Path) -> int | None:
+    """The outputs that a v1 recipe has whatever the platform; None if some are conditional."""
+    content = load_yaml(path)
+    if not isinstance(content, dict):
+        return None
+    outputs = content.get("outputs")
+    if outputs is None:
+        return 1 if "package" in content else None
+    plain = [item for item in outputs if isinstance(item, dict) and "package" in item]
+    return len(plain) if isinstance(outputs, list) and len(plain) == len(outputs) else None
+
+
+def repodata_entries(path: Path) -> int | None:
+    """The records of a repodata.json, packed or not; None if it is not one."""
+    raw = path.read_bytes()
+    try:
+        if path.suffix == ".zst":
+            raw = zstandard.ZstdDecompressor().decompressobj().decompress(raw)
+        elif path.suffix == ".bz2":
+            raw = bz2.decompress(raw)
+        content = json.loads(raw)
+    except (ValueError, OSError, zstandard.ZstdError):
+        return None
+    if not isinstance(content, dict) or not {"packages", "packages.conda"} & content.keys():
+        return None
+    return sum(len(content.get(key) or ()) for key in ("packages", "packages.conda"))
+
+
+def package_files(path: Path) -> int | None:
+    """The files and links of a package outside info/, by conda-package-streaming; None if it cannot read it."""
+    try:
+        with path.open("rb") as stream:
+            members = [member for _, member in stream_conda_component(path.name, stream, component="pkg")]
+    except Exception:  # noqa: BLE001 - whatever its reader raises for a damaged file
+        return None
+    return sum(1 for member in members if not member.isdir() and not member.name.startswith("info/"))
