@@ -8,6 +8,7 @@
 # make lint         ruff, mypy, shellcheck, clang-format
 # make lint-cpp     clang-tidy, with the C++ headers of this machine's compiler
 # make fuzz         fuzzing of what reads bytes of others, MINUTES (10) for each kind of them
+# make corpus       what the commands make of other people's locks, recipes, variant files and packages below FOLDER
 # make sanitize     SwitchML's C++ under the sanitizers, its gRPC parts too, which compile for minutes
 # make simulate     SwitchML's client and switch in virtual time, SCHEDULES (1000000) of faults; says the seed of one that breaks a promise
 # make docs         the documentation as a site in output/docs, its links checked
@@ -26,7 +27,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: screenshots simulate sanitize fuzz sweep channel test all-tests test-unit test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
+.PHONY: corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -90,6 +91,10 @@ fuzz: setup
 
 sanitize: setup
 	CHANNEL_TOOLS_TEST_HEAVY=1 $(BIN)/python -m pytest tests/integration/test_sanitizers.py
+
+FOLDER ?= $(error name the folder of files: make corpus FOLDER=...)
+corpus: setup
+	$(BIN)/python -m tests.corpus "$(FOLDER)"
 
 SCHEDULES ?= 1000000
 simulate: setup

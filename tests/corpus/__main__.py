@@ -68,7 +68,9 @@ def print_report(found: Sequence[Attempt], folder: Path) -> None:
     for (kind, _), attempts in sorted(reasons.items(), key=lambda item: (item[0][0], -len(item[1]))):
         example = attempts[0]
         place = example.path.relative_to(folder)
-        sys.stdout.write(f"\nrefused, {kind}, {len(attempts)} times, first {place} {example.part}\n    {example.reason}\n")
+        sys.stdout.write(
+            f"\nrefused, {kind}, {len(attempts)} times, first {place} {example.part}\n    {example.reason}\n"
+        )
 
 
 def _row(attempts: Sequence[Attempt]) -> tuple[int, ...]:

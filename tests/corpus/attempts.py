@@ -16,6 +16,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Literal
 
+from channel_tools.system.errors import VerificationError
 from tests.corpus import counting
 from tests.corpus.counting import PLATFORM
 from tests.support.command_line import run_tool
@@ -160,14 +161,8 @@ def _try_variants(path: Path) -> Iterator[Attempt]:
             (tree / "recipes" / "toy" / "recipe.yaml").write_text("package: {name: toy, version: '1'}\n")
         _write_tree(tree, names or ["toy"], [path])
         run = _list(tree)
-    entries = None if counts is None else _distinct(path, counts)
+    entries = None if counts is None else sum(counts.values())
     yield _judge("variant file", path, run, entries=entries, taken=_variant_values)
-
-
-def _distinct(path: Path, counts: dict[str, int]) -> int | None:
-    """The number of recipes that must come out: per key its distinct values."""
-    del path
-    return sum(counts.values())
 
 
 def _variant_values(output: str) -> int:
@@ -211,14 +206,14 @@ def _try_package(path: Path) -> Iterator[Attempt]:
     """``audit`` and ``sbom`` of a package."""
     run = run_tool("audit", "--json", path, cwd=path.parent)
     entries = counting.package_files(path)
-    if run.returncode == 9:  # findings are an answer, not a refusal  # noqa: PLR2004
+    if run.returncode == VerificationError.exit_code and run.stdout:  # findings are an answer, not a refusal
         run = CompletedProcess(run.args, 0, run.stdout, run.stderr)
     yield _judge("package (audit)", path, run, entries=entries, taken=_audited_files)
     yield _judge("package (sbom)", path, run_tool("sbom", path, cwd=path.parent))
 
 
-def _audited_files(output: str) -> int | None:
-    return sum(package["files"] for package in json.loads(output)["packages"])
+def _audited_files(output: str) -> int:
+    return sum(int(package["files"]) for package in json.loads(output)["packages"])
 
 
 def _named(*names: str) -> Callable[[Path, str], bool]:
@@ -233,7 +228,9 @@ KINDS = (
     ),
     Kind(
         name="conda-lock.yml",
-        matches=lambda path, head: path.suffix in {".yml", ".yaml"} and "\nmetadata:" in f"\n{head}" and "\npackage:" in head,
+        matches=lambda path, head: (
+            path.suffix in {".yml", ".yaml"} and "\nmetadata:" in f"\n{head}" and "\npackage:" in head
+        ),
         attempts=_try_conda_lock,
     ),
     Kind(

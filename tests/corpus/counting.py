@@ -19,6 +19,7 @@ import zstandard
 from conda_package_streaming.package_streaming import stream_conda_component
 
 PLATFORM = "linux-64"
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _SELECTOR = re.compile(r"#\s*\[([^\[\]]+)\]\s*$")
 _SELECTOR_NAMES = {
     "linux": True,
@@ -26,14 +27,16 @@ _SELECTOR_NAMES = {
     "unix": True,
     "x86": True,
     "x86_64": True,
-    **dict.fromkeys(("osx", "win", "win32", "win64", "aarch64", "arm64", "ppc64le", "s390x", "emscripten", "wasi"), False),
+    **dict.fromkeys(
+        ("osx", "win", "win32", "win64", "aarch64", "arm64", "ppc64le", "s390x", "emscripten", "wasi"), False
+    ),
 }
 
 
 def load_yaml(path: Path) -> Any:  # noqa: ANN401 - another program's file
     """The parsed file, or None if it is not YAML. Values stay text."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8-sig"), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        return yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_LOADER)  # noqa: S506 - makes text only
     except (yaml.YAMLError, UnicodeDecodeError, ValueError):
         return None
 
@@ -73,7 +76,7 @@ def variant_values(path: Path) -> dict[str, int] | None:
         except Exception:  # noqa: BLE001 - any expression of other people's
             return None
     try:
-        content = yaml.load("\n".join(kept), Loader=yaml.BaseLoader)  # noqa: S506 - makes text only
+        content = yaml.load("\n".join(kept), Loader=_LOADER)  # noqa: S506 - makes text only
     except yaml.YAMLError:
         return None
     if not isinstance(content, dict):
@@ -82,9 +85,9 @@ def variant_values(path: Path) -> dict[str, int] | None:
 
 
 def recipe_outputs(path: Path) -> int | None:
-    """The outputs that a v1 recipe has whatever the platform; None if some are conditional."""
+    """The outputs that a v1 recipe has on every platform; None if some are conditional or skipped."""
     content = load_yaml(path)
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or "skip:" in path.read_text(encoding="utf-8-sig"):
         return None
     outputs = content.get("outputs")
     if outputs is None:
