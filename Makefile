@@ -94,7 +94,7 @@ sanitize: setup
 
 FOLDER ?= $(error name the folder of files: make corpus FOLDER=...)
 corpus: setup
-	$(BIN)/python -m tests.corpus "$(FOLDER)"
+	$(BIN)/python -m tests.corpus $(if $(PINNING),--pinning "$(PINNING)") "$(FOLDER)"
 
 SCHEDULES ?= 1000000
 simulate: setup

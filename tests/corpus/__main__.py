@@ -17,11 +17,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.corpus.attempts import Attempt, kind_of
-from tests.support.command_line import start_server
+from tests.corpus.trees import PINNING
+from tests.support.command_line import run_tool, start_server
 
 _IGNORED = frozenset({".git", "__pycache__", "node_modules"})
-_HASHLIKE = re.compile(r"/\S+|'[^']*'|\"[^\"]*\"|\b\d+\b")
-_SHOWN_REASON = 160
+_SPECIFIC = re.compile(r"/\S+|'[^']*'|\"[^\"]*\"|\b\d+\b")
+_NAMES = re.compile(r"(?:[\w.+-]+(?:,| and \d+ more:|:) )+(?=an? |pip |packages )")
 
 
 def main() -> None:
@@ -30,12 +31,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", help="A kind, such as 'pixi.lock'.")
     parser.add_argument("--every", type=int, default=1, help="Only every Nth file.")
+    parser.add_argument("--pinning", type=Path, help="conda-forge's conda_build_config.yaml, for recipes.")
     given = parser.parse_args()
+    if given.pinning is not None:
+        os.environ[PINNING] = str(given.pinning.resolve())
     start_server()
-    files = sorted(_files(given.folder))[:: given.every]
+    folder = given.folder.resolve()
+    files = sorted(_files(folder))[:: given.every]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         found = [attempt for attempts in pool.map(lambda path: _try(path, given.only), files) for attempt in attempts]
-    print_report(found, given.folder)
+    print_report(found, folder)
     sys.exit(any(attempt.verdict in {"crashed", "differs"} for attempt in found))
 
 
@@ -47,7 +52,7 @@ def _files(folder: Path) -> Iterable[Path]:
 
 def _try(path: Path, only: str | None) -> list[Attempt]:
     kind = kind_of(path)
-    return [] if kind is None or only not in {None, kind.name} else list(kind.attempts(path))
+    return [] if kind is None or only not in {None, kind.name} else list(kind.attempts(run_tool, path))
 
 
 def print_report(found: Sequence[Attempt], folder: Path) -> None:
@@ -64,13 +69,18 @@ def print_report(found: Sequence[Attempt], folder: Path) -> None:
     reasons: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
     for attempt in found:
         if attempt.verdict == "refused":
-            reasons[attempt.kind, _HASHLIKE.sub("...", attempt.reason)].append(attempt)
+            reasons[attempt.kind, _generic(attempt.reason)].append(attempt)
     for (kind, _), attempts in sorted(reasons.items(), key=lambda item: (item[0][0], -len(item[1]))):
         example = attempts[0]
         place = example.path.relative_to(folder)
         sys.stdout.write(
             f"\nrefused, {kind}, {len(attempts)} times, first {place} {example.part}\n    {example.reason}\n"
         )
+
+
+def _generic(reason: str) -> str:
+    """The reason without what differs from file to file, so that equal ones are counted together."""
+    return _SPECIFIC.sub("...", _NAMES.sub("", reason))
 
 
 def _row(attempts: Sequence[Attempt]) -> tuple[int, ...]:

@@ -14,18 +14,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Literal
+from typing import Literal, Protocol
 
 from channel_tools.system.errors import VerificationError
-from tests.corpus import counting
+from tests.corpus import counting, trees
+from tests.corpus.channels import write_channel_for
 from tests.corpus.counting import PLATFORM
-from tests.support.command_line import run_tool
 
 Verdict = Literal["read", "refused", "crashed", "differs"]
 _DEFECT = 70
 _HEAD_BYTES = 1 << 16
-_VARIANT_NAMES = ("conda_build_config.yaml", "variants.yaml", "variants.yml", "variant_config.yaml")
-_STACK = "corpus"
+_PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64", "win-64")
+_REPODATA = ("repodata.json", "repodata.json.zst", "repodata_from_packages.json")
+_YAML = (".yml", ".yaml")
+
+
+class Command(Protocol):
+    """Runs ``channel_tools ARGUMENTS`` in a folder, as tests.support.command_line.run_tool does."""
+
+    def __call__(self, *arguments: str | Path, cwd: Path) -> CompletedProcess[str]:
+        """The exit code and both streams."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +41,7 @@ class Attempt:
     """A command tried on a part of a file, such as one environment of a lock on one platform.
 
     ``entries`` is what the second reader counts and ``taken`` what the command took; None where that is not known.
-    ``reason`` is the first line of the error, empty if there is none.
+    ``reason`` is the error with its hint, empty if there is none.
     """
 
     kind: str
@@ -51,7 +59,7 @@ class Kind:
 
     name: str
     matches: Callable[[Path, str], bool]
-    attempts: Callable[[Path], Iterator[Attempt]]
+    attempts: Callable[[Command, Path], Iterator[Attempt]]
 
 
 def kind_of(path: Path) -> Kind | None:
@@ -61,155 +69,127 @@ def kind_of(path: Path) -> Kind | None:
     return next((kind for kind in KINDS if kind.matches(path, head)), None)
 
 
-def _judge(
+def judge(
     kind: str,
     path: Path,
     run: CompletedProcess[str],
     *,
     part: str = "",
     entries: int | None = None,
-    taken: Callable[[str], int | None] = lambda _output: None,
+    taken: Callable[[str], int] | None = None,
 ) -> Attempt:
+    """The verdict on a run; ``taken`` counts in what it printed. Raises ValueError for a wrong use of the command."""
+    if "\nTry 'channel_tools" in run.stderr:
+        raise ValueError(run.stderr)
     count = None
-    if run.returncode == 0:
-        count = taken(run.stdout)
-        same = entries is None or count is None or entries == count
-        verdict: Verdict = "read" if same else "differs"
+    if run.returncode < 0 or run.returncode >= _DEFECT or "Traceback (most recent" in run.stderr:
+        verdict: Verdict = "crashed"
+    elif run.returncode != 0:
+        verdict = "refused"
     else:
-        crashed = run.returncode < 0 or run.returncode >= _DEFECT or "Traceback" in run.stderr
-        verdict = "crashed" if crashed else "refused"
-    lines = [line for line in run.stderr.splitlines() if line.strip()]
-    reason = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+        count = None if taken is None else taken(run.stdout)
+        verdict = "read" if None in {entries, count} or entries == count else "differs"
     return Attempt(
-        kind=kind, path=path, part=part, verdict=verdict, entries=entries, taken=count, reason=reason if lines else ""
+        kind=kind, path=path, part=part, verdict=verdict, entries=entries, taken=count, reason=_reason(run.stderr)
     )
+
+
+def _reason(stderr: str) -> str:
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    starts = [index for index, line in enumerate(lines) if line.startswith("error")]
+    return "\n    ".join(lines[starts[0] :] if starts else lines)
 
 
 def _components(output: str) -> int:
     return len(json.loads(output).get("components", ()))
 
 
-def _try_locks(path: Path) -> Iterator[Attempt]:
-    """``sbom`` of every environment and platform of a pixi.lock."""
-    parts = list(counting.pixi_lock_parts(path)) or [("default", PLATFORM, 0)]
-    for environment, platform, entries in parts:
-        run = run_tool("sbom", path, "--environment", environment, "--platform", platform, cwd=path.parent)
-        yield _judge("pixi.lock", path, run, part=f"{environment} {platform}", entries=entries, taken=_components)
+def _try_pixi_lock(command: Command, path: Path) -> Iterator[Attempt]:
+    """``sbom`` of every environment and platform."""
+    for environment, platform, entries in list(counting.pixi_lock_parts(path)) or [("default", PLATFORM, 0)]:
+        run = command("sbom", path, "--environment", environment, "--platform", platform, cwd=path.parent)
+        yield judge("pixi.lock", path, run, part=f"{environment} {platform}", entries=entries, taken=_components)
 
 
-def _try_conda_lock(path: Path) -> Iterator[Attempt]:
-    """``sbom`` of every platform of a conda-lock.yml with all of its categories."""
-    parts = list(counting.conda_lock_parts(path))
-    for platform in sorted({platform for _, platform, _ in parts}) or [PLATFORM]:
-        here = [(category, count) for category, on, count in parts if on == platform]
-        categories = [word for category, _ in here for word in ("--category", category)]
-        run = run_tool("sbom", path, "--platform", platform, *categories, cwd=path.parent)
-        entries = sum(count for _, count in here)
-        yield _judge("conda-lock.yml", path, run, part=platform, entries=entries, taken=_components)
+def _try_conda_lock(command: Command, path: Path) -> Iterator[Attempt]:
+    """``sbom`` of every platform, with every category added to main in turn, and with main alone."""
+    parts = list(counting.conda_lock_parts(path)) or [("main", PLATFORM, 0)]
+    for category, platform, entries in parts:
+        more = [] if category == "main" else ["--category", category]
+        run = command("sbom", path, "--platform", platform, *more, cwd=path.parent)
+        yield judge("conda-lock.yml", path, run, part=f"{category} {platform}", entries=entries, taken=_components)
 
 
-def _try_explicit(path: Path) -> Iterator[Attempt]:
-    """``sbom`` of an explicit list, for the platform that most of its addresses name."""
+def _try_explicit(command: Command, path: Path) -> Iterator[Attempt]:
+    """``sbom`` for the platform that most addresses name."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    platforms = ("linux-64", "osx-64", "osx-arm64", "linux-aarch64", "win-64")
-    platform = max(platforms, key=lambda name: text.count(f"/{name}/"))
-    run = run_tool("sbom", path, "--platform", platform, cwd=path.parent)
+    platform = max(_PLATFORMS, key=lambda name: text.count(f"/{name}/"))
+    run = command("sbom", path, "--platform", platform, cwd=path.parent)
     entries = counting.explicit_entries(path)
-    yield _judge("explicit list", path, run, part=platform, entries=entries, taken=_components)
+    yield judge("explicit list", path, run, part=platform, entries=entries, taken=_components)
 
 
-def _try_environment(path: Path) -> Iterator[Attempt]:
-    """``env create`` of an environment.yml, without installing."""
+def _try_environment(command: Command, path: Path) -> Iterator[Attempt]:
+    """``sbom`` with a channel that has what it asks for, and packages that depend on nothing."""
+    wanted = counting.environment_specs(path)
     with tempfile.TemporaryDirectory() as folder:
-        run = run_tool("env", "create", "--lock", path, "--dry-run", Path(folder) / "prefix", cwd=path.parent)
-    yield _judge("environment.yml", path, run)
+        channel = Path(folder) / "channel"
+        write_channel_for(wanted, channel)
+        run = command("sbom", path, "--platform", PLATFORM, "-c", channel, cwd=path.parent)
+    yield judge("environment.yml", path, run, entries=len(wanted), taken=_components)
 
 
-def _try_recipe(path: Path) -> Iterator[Attempt]:
-    """``list`` of a tree whose only recipe it is, with the variant files beside it."""
+def _try_recipe(command: Command, path: Path) -> Iterator[Attempt]:
+    """``list`` of a tree whose only recipe it is, with the variant file beside it."""
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder)
-        shutil.copytree(path.parent, tree / "recipes" / "toy", symlinks=True, ignore=shutil.ignore_patterns("*.tar*"))
-        found = [path.parent / name for name in _VARIANT_NAMES if (path.parent / name).is_file()]
-        _write_tree(tree, ["toy"], found[:1])
-        run = _list(tree)
-    kind = "recipe (v1)" if path.name == "recipe.yaml" else "recipe (v0)"
-    yield _judge(kind, path, run, entries=counting.recipe_outputs(path), taken=_output_names)
+        run = trees.list_recipe(command, path, Path(folder))
+    yield judge("recipe (v1)", path, run, entries=counting.recipe_outputs(path), taken=trees.count_outputs)
 
 
-def _output_names(output: str) -> int:
-    return len({package["package"] for package in json.loads(output)["packages"]})
+def _try_meta(command: Command, path: Path) -> Iterator[Attempt]:
+    """``list`` of a tree whose only recipe it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = trees.list_recipe(command, path, Path(folder))
+    yield judge("recipe (v0)", path, run)
 
 
-def _try_variants(path: Path) -> Iterator[Attempt]:
-    """``list`` of a tree with the file and one recipe per key, which uses that key alone."""
+def _try_variants(command: Command, path: Path) -> Iterator[Attempt]:
+    """``list`` of a tree with the file and a recipe for each of its keys, which uses that key alone."""
     counts = counting.variant_values(path)
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder)
-        names = []
-        for index, key in enumerate(counts or {}):
-            name = f"uses-{index}"
-            (tree / "recipes" / name).mkdir(parents=True)
-            recipe = {
-                "package": {"name": name, "version": "1"},
-                "build": {"variant": {"use_keys": [key]}},
-            }
-            (tree / "recipes" / name / "recipe.yaml").write_text(json.dumps(recipe))
-            names.append(name)
-        if not names:
-            (tree / "recipes" / "toy").mkdir(parents=True)
-            (tree / "recipes" / "toy" / "recipe.yaml").write_text("package: {name: toy, version: '1'}\n")
-        _write_tree(tree, names or ["toy"], [path])
-        run = _list(tree)
-    entries = None if counts is None else sum(counts.values())
-    yield _judge("variant file", path, run, entries=entries, taken=_variant_values)
+        run = trees.list_variants(command, path, sorted(counts or {}), Path(folder))
+    entries = None if counts is None else max(1, sum(counts.values()))
+    yield judge("variant file", path, run, entries=entries, taken=trees.count_variants)
 
 
-def _variant_values(output: str) -> int:
-    return len(json.loads(output)["packages"])
-
-
-def _write_tree(tree: Path, packages: list[str], variants: list[Path]) -> None:
-    (tree / "variants").mkdir()
-    for file in variants:
-        shutil.copy(file, tree / "variants" / file.name)
-    stacks = {
-        "default_stack": _STACK,
-        "stacks": {
-            _STACK: {
-                "description": "a file of others",
-                "variants": [file.name for file in variants],
-                "packages": packages,
-                "install": packages[:1],
-            }
-        },
-    }
-    (tree / "variants" / "stacks.yaml").write_text(json.dumps(stacks))
-
-
-def _list(tree: Path) -> CompletedProcess[str]:
-    return run_tool("list", "--variant", _STACK, "--foundation", "conda-forge", "--json", "--root", tree, cwd=tree)
-
-
-def _try_repodata(path: Path) -> Iterator[Attempt]:
-    """``channel index --adopt`` of a channel that has nothing but this index."""
-    subdir = path.parent.name if "-" in path.parent.name or path.parent.name == "noarch" else PLATFORM
+def _try_repodata(command: Command, path: Path) -> Iterator[Attempt]:
+    """``channel index --adopt --dry-run`` of a channel that has this index and none of the packages."""
+    subdir = path.parent.name if path.parent.name in {*_PLATFORMS, "noarch"} else PLATFORM
     with tempfile.TemporaryDirectory() as folder:
         channel = Path(folder) / "channel"
         (channel / subdir).mkdir(parents=True)
-        shutil.copy(path, channel / subdir / path.name)
-        run = run_tool("mirror", "list", "-c", channel, "--json", cwd=Path(folder))
-    yield _judge("repodata", path, run, entries=counting.repodata_entries(path))
+        name = path.name.replace("_from_packages", "")
+        shutil.copy(path, channel / subdir / name)
+        adopt = ("channel", "index", "--adopt", "--dry-run", "--foundation", "conda-forge", "--json")
+        run = command(*adopt, "--at", channel, cwd=Path(folder))
+    yield judge("repodata", path, run, entries=counting.repodata_entries(path), taken=_adopted)
 
 
-def _try_package(path: Path) -> Iterator[Attempt]:
-    """``audit`` and ``sbom`` of a package."""
-    run = run_tool("audit", "--json", path, cwd=path.parent)
-    entries = counting.package_files(path)
+def _adopted(output: str) -> int:
+    """The entries that were taken or named."""
+    (channel,) = json.loads(output)["channels"]
+    removed = {f"{subdir}/{name}" for subdir, names in channel["removed"].items() for name in names}
+    named = {remark["path"] for remark in channel["remarks"] if remark["path"].endswith((".conda", ".tar.bz2"))}
+    return len({*channel["packages"], *removed, *named})
+
+
+def _try_package(command: Command, path: Path) -> Iterator[Attempt]:
+    """``audit`` and ``sbom``."""
+    run = command("audit", "--json", path, cwd=path.parent)
     if run.returncode == VerificationError.exit_code and run.stdout:  # findings are an answer, not a refusal
         run = CompletedProcess(run.args, 0, run.stdout, run.stderr)
-    yield _judge("package (audit)", path, run, entries=entries, taken=_audited_files)
-    yield _judge("package (sbom)", path, run_tool("sbom", path, cwd=path.parent))
+    yield judge("package (audit)", path, run, entries=counting.package_files(path), taken=_audited_files)
+    yield judge("package (sbom)", path, command("sbom", path, cwd=path.parent))
 
 
 def _audited_files(output: str) -> int:
@@ -220,41 +200,34 @@ def _named(*names: str) -> Callable[[Path, str], bool]:
     return lambda path, _head: path.name in names
 
 
+def _yaml_with(*keys: str) -> Callable[[Path, str], bool]:
+    return lambda path, head: path.suffix in _YAML and all(f"\n{key}:" in f"\n{head}" for key in keys)
+
+
+def _is_pixi_lock(path: Path, head: str) -> bool:
+    """Format 3 has the keys of conda-lock.yml and one environment without a name."""
+    return path.suffix in {".lock", *_YAML} and ("\nenvironments:" in head or "\nversion: 3\n" in f"\n{head}")
+
+
 KINDS = (
-    Kind(
-        name="pixi.lock",
-        matches=lambda path, head: path.suffix == ".lock" and "\nenvironments:" in head,
-        attempts=_try_locks,
-    ),
-    Kind(
-        name="conda-lock.yml",
-        matches=lambda path, head: (
-            path.suffix in {".yml", ".yaml"} and "\nmetadata:" in f"\n{head}" and "\npackage:" in head
-        ),
-        attempts=_try_conda_lock,
-    ),
+    Kind(name="pixi.lock", matches=_is_pixi_lock, attempts=_try_pixi_lock),
+    Kind(name="conda-lock.yml", matches=_yaml_with("metadata", "package"), attempts=_try_conda_lock),
     Kind(
         name="explicit list",
         matches=lambda path, head: path.suffix in {".txt", ".lock", ""} and "\n@EXPLICIT" in f"\n{head}",
         attempts=_try_explicit,
     ),
     Kind(name="recipe (v1)", matches=_named("recipe.yaml"), attempts=_try_recipe),
-    Kind(name="recipe (v0)", matches=_named("meta.yaml"), attempts=_try_recipe),
+    Kind(name="recipe (v0)", matches=_named("meta.yaml"), attempts=_try_meta),
     Kind(
         name="variant file",
-        matches=lambda path, _head: path.name in _VARIANT_NAMES or path.parent.name == ".ci_support",
+        matches=lambda path, _head: (
+            path.name in trees.VARIANT_NAMES or (path.parent.name, path.suffix) == (".ci_support", ".yaml")
+        ),
         attempts=_try_variants,
     ),
-    Kind(
-        name="environment.yml",
-        matches=lambda path, head: path.suffix in {".yml", ".yaml"} and "\ndependencies:" in f"\n{head}",
-        attempts=_try_environment,
-    ),
-    Kind(
-        name="repodata",
-        matches=lambda path, _head: path.name.startswith("repodata") and ".json" in path.name,
-        attempts=_try_repodata,
-    ),
+    Kind(name="environment.yml", matches=_yaml_with("dependencies"), attempts=_try_environment),
+    Kind(name="repodata", matches=_named(*_REPODATA), attempts=_try_repodata),
     Kind(
         name="package",
         matches=lambda path, _head: path.name.endswith((".conda", ".tar.bz2")),

@@ -7,7 +7,6 @@ took means that one of the two misread the file. What it cannot count is None.
 
 from __future__ import annotations
 
-import bz2
 import json
 import re
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from conda_package_streaming.package_streaming import stream_conda_component
 PLATFORM = "linux-64"
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _SELECTOR = re.compile(r"#\s*\[([^\[\]]+)\]\s*$")
+_SPEC = re.compile(r"(?:.*::)?([\w.-]+)(.*)")
 _SELECTOR_NAMES = {
     "linux": True,
     "linux64": True,
@@ -42,21 +42,32 @@ def load_yaml(path: Path) -> Any:  # noqa: ANN401 - another program's file
 
 
 def pixi_lock_parts(path: Path) -> Iterator[tuple[str, str, int]]:
-    """Each environment and platform of a pixi.lock with the number of its entries."""
-    content = load_yaml(path)
-    for environment, described in (content or {}).get("environments", {}).items():
+    """Each environment and platform of a pixi.lock with the number of its entries; format 3 has one environment."""
+    content = load_yaml(path) or {}
+    for platform, entries in _by_platform(content.get("package")).items():
+        yield "default", platform, len(entries)
+    for environment, described in content.get("environments", {}).items():
         for platform, entries in (described.get("packages") or {}).items():
             yield environment, platform, len(entries or ())
 
 
+def _by_platform(packages: Any) -> dict[str, list[Any]]:  # noqa: ANN401 - another program's file
+    found: dict[str, list[Any]] = {}
+    for package in packages or ():
+        found.setdefault(package.get("platform", ""), []).append(package)
+    return found
+
+
 def conda_lock_parts(path: Path) -> Iterator[tuple[str, str, int]]:
-    """Each category and platform of a conda-lock.yml with the number of its entries."""
-    counts: dict[tuple[str, str], int] = {}
-    for package in (load_yaml(path) or {}).get("package") or ():
-        key = (package.get("category", "main"), package.get("platform", ""))
-        counts[key] = counts.get(key, 0) + 1
-    for (category, platform), count in sorted(counts.items()):
-        yield category, platform, count
+    """Each category and platform of a conda-lock.yml with the number of packages of it and of main.
+
+    A package of two categories has two entries, and virtual packages are none.
+    """
+    for platform, packages in _by_platform((load_yaml(path) or {}).get("package")).items():
+        for category in sorted({package.get("category", "main") for package in packages}):
+            wanted = [one for one in packages if one.get("category", "main") in {"main", category}]
+            names = {one.get("name", "") for one in wanted}
+            yield category, platform, sum(not name.startswith("__") for name in names)
 
 
 def explicit_entries(path: Path) -> int:
@@ -65,8 +76,19 @@ def explicit_entries(path: Path) -> int:
     return sum(1 for line in lines if line and not line.startswith(("#", "@")))
 
 
+def environment_specs(path: Path) -> dict[str, str]:
+    """The packages that an environment.yml names, each with the rest of its dependency, without virtual packages."""
+    content = load_yaml(path)
+    found: dict[str, str] = {}
+    dependencies = content.get("dependencies") if isinstance(content, dict) else None
+    for text in dependencies if isinstance(dependencies, list) else ():
+        if isinstance(text, str) and (match := _SPEC.match(text.strip())) and not match[1].startswith("__"):
+            found[match[1].lower()] = found.get(match[1].lower(), "") + " " + match[2]
+    return found
+
+
 def variant_values(path: Path) -> dict[str, int] | None:
-    """The number of values of each key of a variant file on linux-64; None if a selector needs more than platforms."""
+    """The number of different values of each key of a variant file on linux-64; None if that needs more."""
     kept = []
     for line in path.read_text(encoding="utf-8-sig").splitlines():
         found = _SELECTOR.search(line)
@@ -81,7 +103,11 @@ def variant_values(path: Path) -> dict[str, int] | None:
         return None
     if not isinstance(content, dict):
         return None
-    return {key: len(value) for key, value in content.items() if isinstance(value, list) and key != "zip_keys"}
+    return {
+        key: len(set(map(str, value)))
+        for key, value in content.items()
+        if isinstance(value, list) and key != "zip_keys"
+    }
 
 
 def recipe_outputs(path: Path) -> int | None:
@@ -102,14 +128,12 @@ def repodata_entries(path: Path) -> int | None:
     try:
         if path.suffix == ".zst":
             raw = zstandard.ZstdDecompressor().decompressobj().decompress(raw)
-        elif path.suffix == ".bz2":
-            raw = bz2.decompress(raw)
         content = json.loads(raw)
     except (ValueError, OSError, zstandard.ZstdError):
         return None
     if not isinstance(content, dict) or not {"packages", "packages.conda"} & content.keys():
         return None
-    return sum(len(content.get(key) or ()) for key in ("packages", "packages.conda"))
+    return len({name for key in ("packages", "packages.conda") for name in content.get(key) or ()})
 
 
 def package_files(path: Path) -> int | None:
