@@ -168,7 +168,12 @@ def shards(folder: Path) -> dict[str, object]:
     found = {}
     for name, sha256 in index["shards"].items():
         shard = msgspec.msgpack.decode(unpack(folder / "shards" / f"{sha256.hex()}.msgpack.zst"))
-        shard["packages.conda"] = {file: comparable(row) for file, row in shard["packages.conda"].items()}
+        rows = {file: comparable(row) for file, row in shard["packages.conda"].items()}
+        # rattler 0.28's indexer writes this hash as bytes, too; CEP 16 names sha256 and md5, and conda reads no others
+        for row in rows.values():
+            if isinstance(row.get("attestations_sha256"), bytes):
+                row["attestations_sha256"] = row["attestations_sha256"].hex()
+        shard["packages.conda"] = rows
         found[name] = shard
     return found
 
