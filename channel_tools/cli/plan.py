@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, print_table
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
 from channel_tools.cli.options import grouped
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
     from channel_tools.plan import plan_to_json
     from channel_tools.workflow.plan import plan_request
 
-    made = plan_request(given.settings, given.request)
+    made = plan_request(given.settings, given.request, note=print_note)
     if as_json:
         print_json(plan_to_json(made))
         return
@@ -125,7 +125,9 @@ def list_stacks(
     """Show the stacks and their purpose; with --variant, the packages of one stack in every variant."""
     from channel_tools.workflow.plan import list_stacks as listed_stacks
 
-    listed = listed_stacks(options.settings_from(root, None), stack=stack, kind=foundation or "registry")
+    listed = listed_stacks(
+        options.settings_from(root, None), stack=stack, kind=foundation or "registry", note=print_note
+    )
     packages = [package for item in listed for package in item.packages]
     if as_json:
         print_json({"schema": 1, "packages": [_package_json(*item) for item in _with_default(listed)]})

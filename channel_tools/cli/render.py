@@ -25,7 +25,7 @@ def render(
     """Write one self-contained recipe folder per package and variant, which conda-build can build unchanged."""
     from channel_tools.workflow.render import render_stacks
 
-    plan, folders = render_stacks(given.settings, given.request, destination=destination)
+    plan, folders = render_stacks(given.settings, given.request, destination=destination, note=print_note)
     if as_json:
         print_json({"schema": 1, "folders": [str(folder) for folder in folders]})
         return

@@ -24,7 +24,7 @@ from channel_tools.matrix.model import (
     VariantFile,
 )
 from channel_tools.matrix.pinning import read_pinning
-from channel_tools.matrix.variants import check_keys_are_used, find_used_keys, merge_variant_files, read_variant_file
+from channel_tools.matrix.variants import find_used_keys, merge_variant_files, notes_on_unused_keys, read_variant_file
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.schedulers import BuildResources
 from channel_tools.system.yamlfile import read_yaml
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 PINS_FILE = "pins.yaml"
 RECIPE_FILE = "recipe.yaml"
+OLD_RECIPE_FILE = "meta.yaml"
 _Plain = bool | int | float | str | list[str] | dict[str, str]
 _Setting = _Plain | list[dict[str, _Plain]]
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
@@ -66,7 +67,8 @@ def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> 
 
     ``environ`` are the environment variables that selectors of variant files may ask for.
     Raises ConfigError (file, line, nearest names) for invalid YAML, duplicate keys, values other than lists, zip_keys
-    of unequal length, a key that no recipe uses, and a stack that names a recipe or variant file that does not exist.
+    of unequal length, a recipe of the format before v1, and a stack that names a recipe or variant file that does not
+    exist.
     """
     file = read_stacks(tree.stacks_file)
     document, stacks = file.document, file.stacks
@@ -74,7 +76,6 @@ def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> 
     variant_files = _read_variant_files(tree.variants, document, stacks, environ)
     _check_packages(file, recipes)
     used_keys = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
-    check_keys_are_used(variant_files.values(), used_keys)
     loaded = LoadedTree(
         tree=tree,
         stacks=stacks,
@@ -83,6 +84,7 @@ def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> 
         recipes=recipes,
         variant_files=variant_files,
         pinning=read_pinning(file, tree.root, used_keys, environ),
+        notes=tuple(notes_on_unused_keys(variant_files.values(), used_keys)),
     )
     for stack in stacks.values():
         for kind in get_args(FoundationKind):
@@ -100,6 +102,11 @@ def files_of_stack(loaded: LoadedTree, stack: Stack, kind: FoundationKind, platf
 
 
 def _read_recipes(folder: Path) -> Iterator[RecipeFile]:
+    for path in sorted(folder.glob(f"*/{OLD_RECIPE_FILE}")):
+        if not path.with_name(RECIPE_FILE).exists():
+            message = f"a recipe in the format of conda-build before v1; expected {RECIPE_FILE} (CEP 13 and 14)"
+            hint = f"write {RECIPE_FILE} (conda-recipe-manager converts most recipes), or move the folder away"
+            raise ConfigError(message, path=path, hint=hint)
     for path in sorted(folder.glob(f"*/{RECIPE_FILE}")):
         document = read_yaml(path)
         if not isinstance(document.value, dict):

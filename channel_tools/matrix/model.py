@@ -114,6 +114,8 @@ class LoadedTree:
     variant_files: Mapping[str, VariantFile]
     pinning: VariantFile | None = None
     """conda-forge's pinning, restricted to the keys of the tree's recipes; it is below all variant files there."""
+    notes: tuple[str, ...] = ()
+    """A line for each part of the variant files that has no effect."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

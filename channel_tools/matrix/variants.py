@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.system.errors import ConfigError
     from channel_tools.system.yamlfile import KeyPath, YamlDocument, YamlValue
 
 ZIP_KEYS = "zip_keys"
@@ -279,18 +278,15 @@ def _origin(key: str, files: Sequence[VariantFile]) -> str:
     return f"{file.path.name}:{file.document.line_of(key)}"
 
 
-def check_keys_are_used(files: Iterable[VariantFile], used_keys: frozenset[str]) -> None:
-    """Raise ConfigError (file, line, nearest names) for the first key that no recipe can use; most are misspelled."""
+def notes_on_unused_keys(files: Iterable[VariantFile], used_keys: frozenset[str]) -> Iterator[str]:
+    """A line (file, line, nearest names) for each key that no recipe can use; one in a file of ours is misspelled."""
     for file in files:
         for key in file.values:
             if key not in used_keys and key not in ENGINE_KEYS:
-                raise _unused_key(file, key, used_keys)
-
-
-def _unused_key(file: VariantFile, key: str, used_keys: frozenset[str]) -> ConfigError:
-    message = f"no recipe of this tree uses the key {key!r}"
-    hint = nearest_names_hint(key, used_keys - _JINJA_WORDS, what="variant key")
-    return file.document.error(message, key, hint=hint if hint.startswith("did") else "remove the key or use it")
+                hint = nearest_names_hint(key, used_keys - _JINJA_WORDS, what="variant key")
+                nearest = f"; {hint}" if hint.startswith("did") else ""
+                line = file.document.line_of(key)
+                yield f"note: {file.path}:{line}: no recipe of this tree uses the key {key!r}{nearest}"
 
 
 def _kind(value: YamlValue) -> str:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from channel_tools.conda.addresses import without_credentials
 from channel_tools.conda.package import split_file_name
@@ -83,11 +83,16 @@ class ChannelEntry(_Model):
     used_env_vars: list[str] = []
 
 
+def _as_channel(value: object) -> object:
+    return {"url": value} if isinstance(value, str) else value
+
+
 class Metadata(_Model):
     """The origin of the lock. Members that do not affect what is installed are ignored."""
 
     content_hash: dict[str, str]
-    channels: list[ChannelEntry]
+    channels: list[Annotated[ChannelEntry, BeforeValidator(_as_channel)]]
+    """Text is a channel, too, as for conda-lock (lockfile/v1/models.py, ``ensure_channels``)."""
     platforms: Annotated[list[_Text], Field(min_length=1)]
     sources: list[str]
     time_metadata: dict[str, str] | None = None
@@ -122,6 +127,8 @@ class PackageEntry(_Model):
     manager: Literal["conda", "pip"]
     platform: _Text
     dependencies: dict[str, str] = {}
+    constrains: dict[str, str] = {}
+    """What mamba's files have beside CEP 37."""
     url: _Text
     hash: Hashes
     source: dict[str, str] | None = None
@@ -135,7 +142,7 @@ class CondaLockFile(_Model):
 
     version: Literal[1] = 1
     metadata: Metadata
-    package: list[dict[str, Any]]
+    package: Annotated[list[dict[str, Any]], BeforeValidator(lambda value: [] if value is None else value)]
 
 
 class OwnRecord(_Model):
@@ -442,6 +449,7 @@ def _bare_package(entry: PackageEntry) -> LockedPackage:
         version=entry.version,
         build=entry.build or package.build,
         depends=tuple(f"{name} {rest}".strip() for name, rest in entry.dependencies.items()),
+        constrains=tuple(f"{name} {rest}".strip() for name, rest in entry.constrains.items()),
     )
 
 

@@ -122,7 +122,7 @@ def build_stacks(
     folder. Raises the errors of planning, the foundation and check_served and, after all other builds, those of builds
     that failed.
     """
-    expansion = expand_request(settings, request.plan)
+    expansion = expand_request(settings, request.plan, note=progress.note)
     tools, command = check_build(settings, request)
     attester = None if request.attest is None else Attester(settings, request.attest)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None

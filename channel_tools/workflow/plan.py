@@ -16,6 +16,7 @@ from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
 from channel_tools.matrix.choice import choices, default_variants, fits, is_ordinary, variants_for
 from channel_tools.matrix.model import requirement_name
+from channel_tools.pins.choice import ignore
 from channel_tools.plan import (
     PublishedPackage,
     current_platform,
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from channel_tools.foundation.model import Combination
-    from channel_tools.matrix import FoundationKind, RenderedPackage, Stack
+    from channel_tools.matrix import FoundationKind, LoadedTree, RenderedPackage, Stack
     from channel_tools.matrix.choice import Choice
+    from channel_tools.pins.choice import Note
     from channel_tools.plan import Foundation as Index
     from channel_tools.plan import Plan
     from channel_tools.plan.model import UnsatisfiablePackage
@@ -106,13 +108,15 @@ def _is_for(choice: Choice, combination: Combination) -> bool:
     return ordinary and fits(versions["pytorch"], combination.pytorch)
 
 
-def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
+def expand_request(settings: Settings, request: PlanRequest, *, note: Note = ignore) -> Expansion:
     """Read the tree and render the recipes of the request; the foundation is not opened.
+
+    ``note`` gets a line for each key of a variant file that no recipe uses.
 
     Raises ConfigError for faults in the tree, UsageError for names it does not have and for a stack without any package
     for this platform, FoundationError if the local channel was made with another foundation.
     """
-    loaded = load_tree(settings.tree, settings.environ)
+    loaded = _noted_tree(settings, note)
     foundation = _choose_foundation(settings, kind=request.foundation, address=request.address)
     stacks = tuple(loaded.stacks.values()) if request.every_stack else (find_stack(loaded, request.stack),)
     platform = current_platform()
@@ -174,12 +178,19 @@ def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, addre
     return asked or Foundation(kind="registry")
 
 
-def plan_request(settings: Settings, request: PlanRequest) -> Plan:
-    """Plan by the foundation's index and the local channel's content; writes nothing.
+def _noted_tree(settings: Settings, note: Note) -> LoadedTree:
+    loaded = load_tree(settings.tree, settings.environ)
+    for line in loaded.notes:
+        note(line)
+    return loaded
+
+
+def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignore) -> Plan:
+    """Plan by the foundation's index and the local channel's content; writes nothing. ``note`` as in expand_request.
 
     Raises the errors of expand_request and plan_expansion.
     """
-    return plan_expansion(settings, expand_request(settings, request))
+    return plan_expansion(settings, expand_request(settings, request, note=note))
 
 
 def open_index(settings: Settings, expansion: Expansion) -> Index:
@@ -280,12 +291,16 @@ class ListedStack:
     """The indices in ``packages`` of those that belong to the default variant."""
 
 
-def list_stacks(settings: Settings, *, stack: str | None, kind: FoundationKind) -> list[ListedStack]:
+def list_stacks(
+    settings: Settings, *, stack: str | None, kind: FoundationKind, note: Note = ignore
+) -> list[ListedStack]:
     """Every stack, or one, with its packages on a foundation of this kind; no foundation is read.
+
+    ``note`` as in expand_request.
 
     Raises ConfigError for faults in the tree, UsageError for a stack it does not have.
     """
-    loaded = load_tree(settings.tree, settings.environ)
+    loaded = _noted_tree(settings, note)
     stacks = list(loaded.stacks.values()) if stack is None else [find_stack(loaded, stack)]
     rendered = expand_stacks(loaded, stacks, foundation_kind=kind, platform=current_platform())
     chosen = {id(package) for package in default_variants(rendered, offered_versions(kind))}

@@ -9,6 +9,7 @@ from channel_tools.feedstock import write_feedstock
 from channel_tools.feedstock.write import COMPILER_KEYS
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.load import PINS_FILE, foundation_file
+from channel_tools.pins.choice import ignore
 from channel_tools.plan import SUPPORTED_PLATFORMS, render_folder
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.workflow.plan import plan_request
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from channel_tools.feedstock import Feedstock, FeedstockRequest
     from channel_tools.matrix import LoadedTree, RenderedPackage, Stack, VariantScalar
+    from channel_tools.pins.choice import Note
     from channel_tools.plan import Plan
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.plan import PlanRequest
@@ -27,12 +29,14 @@ _OWN_PINS = frozenset({"pytorch"})
 """Keys of pins.yaml for which conda-forge has one value but we build several."""
 
 
-def render_stacks(settings: Settings, request: PlanRequest, *, destination: Path) -> tuple[Plan, list[Path]]:
+def render_stacks(
+    settings: Settings, request: PlanRequest, *, destination: Path, note: Note = ignore
+) -> tuple[Plan, list[Path]]:
     """Write a folder for every package that the foundation can serve, including those already in the channel.
 
     Raises the errors of planning, and UsageError if ``destination`` cannot be used.
     """
-    plan = plan_request(settings, request)
+    plan = plan_request(settings, request, note=note)
     return plan, [render_folder(package, destination, tree=settings.tree) for package in plan.packages]
 
 

@@ -20,6 +20,8 @@ from conda_package_streaming.package_streaming import stream_conda_component
 PLATFORM = "linux-64"
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _SELECTOR = re.compile(r"#\s*\[([^\[\]]+)\]\s*$")
+_OF_EVERY_RECIPE = ("channel_sources", "channel_targets", "target_platform")
+"""Keys that multiply the variants of every recipe."""
 _SPEC = re.compile(r"(?:.*::)?([\w.-]+)(.*)")
 _SELECTOR_NAMES = {
     "linux": True,
@@ -102,6 +104,8 @@ def variant_values(path: Path) -> dict[str, int] | None:
     except yaml.YAMLError:
         return None
     if not isinstance(content, dict):
+        return None
+    if any(len(content.get(key) or ()) > 1 for key in _OF_EVERY_RECIPE) or "if:" in "".join(kept):
         return None
     return {
         key: len(set(map(str, value)))

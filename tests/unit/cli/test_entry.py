@@ -147,6 +147,13 @@ def test_errors_are_one_message_with_their_code(tree: Path, arguments: list[str]
     assert not (tree / "output").exists()
 
 
+@pytest.mark.parametrize("command", ["list", "plan"])
+def test_a_key_that_no_recipe_uses_is_noted(tree: Path, command: str) -> None:
+    (tree / "variants" / "toy.yaml").write_text("flavour: [plain]\nflavor: [other]\n")
+    result = run_tool(command, cwd=tree)
+    assert "toy.yaml:2: no recipe of this tree uses the key 'flavor'; did you mean flavour?" in result.stderr
+
+
 def test_unknown_package_is_answered_with_the_nearest(tree: Path) -> None:
     (tree / "output").mkdir()
     result = run_tool("build", "--dry-run", "--package", "tpy", cwd=tree)
@@ -162,9 +169,8 @@ def test_unknown_package_is_answered_with_the_nearest(tree: Path) -> None:
         ("flavour: [plain]\nflavour: [other]\n", 2, "duplicate key"),
         ("flavour: plain\n", 1, "flavour"),
         ("flavour: [a, b]\nc_compiler: [x]\nzip_keys:\n  - [flavour, c_compiler]\n", 4, "zip_keys"),
-        ("flavour: [plain]\nflavor: [other]\n", 2, "no recipe"),
     ],
-    ids=["no-yaml", "twice", "no-list", "zip-length", "unused-key"],
+    ids=["no-yaml", "twice", "no-list", "zip-length"],
 )
 def test_a_wrong_variant_file_is_named_with_its_line(tree: Path, text: str, line: int, message: str) -> None:
     (tree / "variants" / "toy.yaml").write_text(text)

@@ -104,6 +104,24 @@ def test_a_file_beside_a_stacks_own_applies_on_its_foundation(tmp_path: Path) ->
     assert found == {"registry": ("1.51",), "conda-forge": ("1.99",)}
 
 
+def test_keys_that_no_recipe_uses_are_noted(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path, {"variants/udp.yaml": FILES["variants/udp.yaml"] + "pyhton: ['3.11.*']\n"})
+    (note,) = load_tree(tree).notes
+    assert "udp.yaml:" in note
+    assert note.endswith("no recipe of this tree uses the key 'pyhton'; did you mean python?")
+
+
+def test_a_recipe_of_the_format_before_v1_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"conda-build before v1; expected recipe\.yaml \(CEP 13 and 14\)") as caught:
+        load_tree(write_tree(tmp_path, {"recipes/old/meta.yaml": "package: {name: old, version: '1'}\n"}))
+    assert caught.value.path == tmp_path / "recipes/old/meta.yaml"
+
+
+def test_a_recipe_in_both_formats_is_read_in_v1(tmp_path: Path) -> None:
+    loaded = load_tree(write_tree(tmp_path, {"recipes/toy-meta/meta.yaml": "package: {name: old}\n"}))
+    assert "toy-meta" in loaded.recipes
+
+
 def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
     loaded = load_tree(write_tree(tmp_path))
     with pytest.raises(UsageError, match=r"'upd' is not a stack of .*stacks\.yaml") as caught:
@@ -179,14 +197,6 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
             id="bad MatchSpec",
         ),
         pytest.param("variants/stacks.yaml", "", 1, "default_stack is missing", "docs/", id="empty stacks file"),
-        pytest.param(
-            "variants/pins.yaml",
-            "c_compiler: [gcc]\npyhton: ['3.11.*']\n",
-            2,
-            "no recipe of this tree uses the key 'pyhton'",
-            "did you mean python?",
-            id="unused key",
-        ),
         pytest.param(
             "variants/foundation-conda-forge.yaml",
             "libwire: ['1', '2']\nc_compiler_version: ['1']\nzip_keys: [[libwire, c_compiler_version]]\n",

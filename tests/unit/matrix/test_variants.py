@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rattler_build import VariantConfig
 
-from channel_tools.matrix.variants import check_keys_are_used, find_used_keys, merge_variant_files, read_variant_file
+from channel_tools.matrix.variants import find_used_keys, merge_variant_files, notes_on_unused_keys, read_variant_file
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -118,12 +118,13 @@ def test_a_group_with_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:
     assert caught.value.hint == "did you mean numpy?"
 
 
-def test_a_key_that_no_recipe_uses_is_an_error(tmp_path: Path) -> None:
-    file = _file(tmp_path, "1.yaml", "target_platform: [linux-64]\npython: ['1']\nswichml_transport: [udp]\n")
-    with pytest.raises(ConfigError, match="no recipe of this tree uses the key 'swichml_transport'") as caught:
-        check_keys_are_used([file], frozenset({"python", "switchml_transport"}))
-    assert caught.value.line == 3
-    assert caught.value.hint == "did you mean switchml_transport?"
+def test_a_key_that_no_recipe_uses_is_noted_with_its_line_and_the_nearest(tmp_path: Path) -> None:
+    file = _file(tmp_path, "1.yaml", "target_platform: [linux-64]\npython: ['1']\nswichml_transport: [udp]\nzz: [1]\n")
+    note = f"note: {file.path}:LINE: no recipe of this tree uses the key"
+    assert list(notes_on_unused_keys([file], frozenset({"python", "switchml_transport"}))) == [
+        f"{note} 'swichml_transport'; did you mean switchml_transport?".replace("LINE", "3"),
+        f"{note} 'zz'".replace("LINE", "4"),
+    ]
 
 
 _KEYS = st.sampled_from(["a", "b", "c", "d"])

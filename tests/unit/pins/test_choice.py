@@ -226,3 +226,23 @@ def test_a_lock_that_names_nothing_is_refused(tmp_path: Path, kind: str, choice:
 def test_a_lock_with_only_other_categories_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="names no packages for linux-64"):
         names(tmp_path, conda_lock(Entry(name="alib", category="dev")))
+
+
+def test_a_conda_lock_of_an_older_conda_lock_names_channels_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "conda-lock.yml"
+    path.write_text(conda_lock(GOOD).replace("{url: conda-forge, used_env_vars: []}", "conda-forge"))
+    assert read_lock(path).channels == ("conda-forge",)
+
+
+def test_a_conda_lock_of_mamba_has_constraints(tmp_path: Path) -> None:
+    path = tmp_path / "conda-lock.yml"
+    path.write_text(conda_lock(GOOD).replace("dependencies: {},", "dependencies: {}, constrains: {zlib: '==1.2'},"))
+    platform = read_lock(path).platforms[0]
+    assert platform.packages[0].constrains == ("zlib ==1.2",)
+
+
+def test_a_conda_lock_without_a_list_of_packages_names_none(tmp_path: Path) -> None:
+    path = tmp_path / "conda-lock.yml"
+    path.write_text(conda_lock(GOOD).split("package:")[0] + "package:\n")
+    with pytest.raises(ConfigError, match="it names no packages"):
+        read_lock(path)
