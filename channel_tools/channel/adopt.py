@@ -31,6 +31,7 @@ from channel_tools.conda.contents import JsonObject  # noqa: TC001 - msgspec rea
 from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageKey
 from channel_tools.conda.repodata import CHANNELDATA, REPODATA, REPODATA_FROM_PACKAGES, REPODATA_ZST, SHARD_INDEX
 from channel_tools.conda.specs import InvalidSpecError, read_spec, texts_of
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import disk_full_reported
@@ -169,7 +170,7 @@ def _channel_subdirs(path: Path) -> list[str]:
     """The subdirs with packages or an index. Raises ChannelError if there are none."""
     if not path.is_dir():
         raise ChannelError(f"{path}: no such folder", hint="name the channel's folder with --at")
-    subdirs = [subdir for subdir in subdirs_of(path) if _is_subdir(path / subdir)]
+    subdirs = [subdir for subdir in subdirs_of(Beneath(root=path)) if _is_subdir(path / subdir)]
     if not subdirs:
         message = f"{path}: not a channel; expected folders such as linux-64 or noarch with packages or {REPODATA}"
         raise ChannelError(message, hint="name the folder that has the subdirs, with --at")
@@ -218,10 +219,12 @@ def _read_former(folder: Path, *names: str) -> _Former | None:
 
 def _compare(folder: Path, records: Mapping[str, JsonObject], gone: set[str], *, indexed: bool) -> _Subdir:
     """Read the packages and compare them with their former ``records``; ``gone`` were not shown to solves."""
-    stamps, _attestations = scan_packages(folder)
+    files = Beneath(root=folder.parent).at(folder.name)
+    stamps, _attestations = scan_packages(files)
     unread = [
         UnreadFile(
-            path=folder / name,
+            folder=files,
+            name=name,
             stamp=stamp,
             contents=True,
             expected_sha256=_text(records.get(name, {}).get("sha256")),
@@ -317,7 +320,7 @@ def _superseded(path: Path) -> tuple[str, ...]:
     """Index files of another tool that ours do not replace, by path in the channel."""
     kept = {*INDEX_FILES, REPODATA_FROM_PACKAGES, CHANNELDATA}
     has_page = (path / RECORD_FOLDER / "page.json").is_file()
-    folders = [(path, _ROOT_PATTERNS), *((path / subdir, _INDEX_PATTERNS) for subdir in subdirs_of(path))]
+    folders = [(path, _ROOT_PATTERNS), *((path / subdir, _INDEX_PATTERNS) for subdir in subdirs_of(Beneath(root=path)))]
     return tuple(
         file.relative_to(path).as_posix()
         for folder, patterns in folders
@@ -328,7 +331,7 @@ def _superseded(path: Path) -> tuple[str, ...]:
 
 def _copy_former(plan: Adoption) -> None:
     """Keep the index files that ours replace."""
-    names = [CHANNELDATA, *(f"{subdir}/{name}" for subdir in subdirs_of(plan.path) for name in _COPIED)]
+    names = [CHANNELDATA, *(f"{subdir}/{name}" for subdir in subdirs_of(Beneath(root=plan.path)) for name in _COPIED)]
     for name in names:
         if (plan.path / name).is_file():
             destination = _former_path(plan, name)

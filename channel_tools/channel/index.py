@@ -9,22 +9,18 @@ before the index that names them.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from channel_tools.channel.content import INDEX_FILES, SubdirContent, make_channeldata, subdir_content
 from channel_tools.channel.listing import Listing, names_in, not_listed
-from channel_tools.channel.records import CachedPackage, Records, Stamp, refresh_records, stamp_of
+from channel_tools.channel.records import CachedPackage, Records, Stamp, refresh_records
 from channel_tools.channel.shards import remove_stale_shards, shards_on_disk, write_shards
 from channel_tools.channel.state import (
+    STATE_BYTES,
     LoadedChannel,
     SubdirState,
     load_channel,
@@ -35,17 +31,17 @@ from channel_tools.channel.state import (
 from channel_tools.channel.steps import SubdirChange, contents_in_order
 from channel_tools.conda.repodata import CHANNELDATA, REPODATA, REPODATA_FROM_PACKAGES
 from channel_tools.system.document import decode_json
-from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
     from channel_tools.channel.model import Channel, ChannelWriter, Finding
     from channel_tools.conda.package import PackageKey
+    from channel_tools.system.beneath import Beneath
 
 _log = logging.getLogger(__name__)
 DEFAULT_SHARD_GRACE_S = 24 * 3600.0
-File = tuple[Path, bytes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +58,7 @@ class _SubdirIndex:
     """One subdir while it is being indexed."""
 
     subdir: str
-    folder: Path
+    files: Beneath
     state: SubdirState
     records: Records
     content: SubdirContent
@@ -71,7 +67,7 @@ class _SubdirIndex:
     def is_current(self) -> bool:
         """Whether the index files on disk are those that would be written."""
         names = (*INDEX_FILES, REPODATA_FROM_PACKAGES)
-        stamps = {name: stamp for name in names if (stamp := _stamp_or_none(self.folder / name))}
+        stamps = {name: stamp for name in names if (stamp := _stamp_or_none(self.files, name))}
         return not self.content.shards.new and self.state.content == self.content.digest and stamps == self.state.files
 
     def changed_names(self) -> set[str]:
@@ -108,7 +104,7 @@ def index_channel(
     return IndexReport(
         listed=sum(len(part.content.listed) for part in parts),
         written=tuple(written),
-        refused=tuple(finding for part in parts for finding in part.records.findings(part.folder)),
+        refused=tuple(finding for part in parts for finding in part.records.findings(part.files.path)),
     )
 
 
@@ -121,21 +117,21 @@ def _read_subdir(
     *,
     now_s: float,
 ) -> _SubdirIndex:
-    folder = channel.path / subdir
-    first_seen = {} if state.records.packages else _first_seen(folder / REPODATA, now_ms=int(now_s * 1000))
+    files = channel.files.at(subdir)
+    first_seen = {} if state.records.packages else _first_seen(files, now_ms=int(now_s * 1000))
     fresh = {key.file_name: row for key, row in known.items() if key.subdir == subdir}
     records = refresh_records(
         Records(packages=state.records.packages | fresh, refused=state.records.refused),
-        folder,
+        files,
         skip=names_in(subdir, listing.incoming),
         first_seen=first_seen,
         now_ms=int(now_s * 1000),
     )
-    _warn_of_lost(folder, state.records, records, expected=not_listed(listing))
-    present = shards_on_disk(folder)
+    _warn_of_lost(files.path, state.records, records, expected=not_listed(listing))
+    present = shards_on_disk(files)
     content = subdir_content(subdir, records.packages, listing, known_shards=state.shards, present_shards=present)
     return _SubdirIndex(
-        subdir=subdir, folder=folder, state=state, records=records, content=content, present_shards=present
+        subdir=subdir, files=files, state=state, records=records, content=content, present_shards=present
     )
 
 
@@ -152,36 +148,34 @@ def _write_indexes(channel: Channel, parts: Sequence[_SubdirIndex], listing: Lis
         ],
         present_shards={part.subdir: part.present_shards for part in parts},
     )
-    files: list[tuple[Path, bytes]] = []
+    files: list[tuple[str, bytes]] = []
     for content in ways:  # shards before the index that names them
-        folder = channel.path / content.subdir
-        write_shards(folder, content.shards.new)
-        files += [(folder / name, body) for name, body in content.index_files(now_s=now_s).items()]
+        write_shards(channel.files.at(content.subdir), content.shards.new)
+        files += [(f"{content.subdir}/{name}", body) for name, body in content.index_files(now_s=now_s).items()]
     if channeldata is not None:
-        files.append((channel.path / CHANNELDATA, channeldata))
+        files.append((CHANNELDATA, channeldata))
     if files:
-        with staged(files) as moves:
-            put_in_place(moves)
+        channel.files.write_all(files)
     for part in changed.values():
         if part.content.from_packages is None:
-            (part.folder / REPODATA_FROM_PACKAGES).unlink(missing_ok=True)
-    if channeldata is not None:
-        write_channeldata_stamp(channel, stamp_of(channel.path / CHANNELDATA))
-    return list(dict.fromkeys(path.relative_to(channel.path).as_posix() for path, _body in files))
+            part.files.remove(REPODATA_FROM_PACKAGES)
+    if channeldata is not None and (stamp := _stamp_or_none(channel.files, CHANNELDATA)) is not None:
+        write_channeldata_stamp(channel, stamp)
+    return list(dict.fromkeys(name for name, _body in files))
 
 
 def _new_channeldata(
     channel: Channel, parts: Sequence[_SubdirIndex], changed: Mapping[str, _SubdirIndex]
 ) -> bytes | None:
     """The new channeldata.json, None if it is up to date."""
-    path = channel.path / CHANNELDATA
-    stamp = _stamp_or_none(path)
+    stamp = _stamp_or_none(channel.files, CHANNELDATA)
     kept = stamp is not None and stamp == read_channeldata_stamp(channel) and all(part.state.content for part in parts)
     if kept and not changed:
         return None
     names = {name for part in changed.values() for name in part.changed_names()}
     listed = {part.subdir: part.content.listed for part in parts}
-    return make_channeldata(listed, before=path.read_bytes() if kept else None, changed=names)
+    before = channel.files.read(CHANNELDATA, limit_bytes=STATE_BYTES) if kept else None
+    return make_channeldata(listed, before=before, changed=names)
 
 
 def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_s: float) -> None:
@@ -192,20 +186,20 @@ def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_
         records=part.records,
         removed=part.content.removed,
         content=part.content.digest,
-        files={name: stamp for name in names if (stamp := _stamp_or_none(part.folder / name))},
+        files={name: stamp for name in names if (stamp := _stamp_or_none(part.files, name))},
         shards=part.content.shards.shards,
-        stale_since_s=remove_stale_shards(part.folder, unused, part.state.stale_since_s, now_s=now_s, grace_s=grace_s),
+        stale_since_s=remove_stale_shards(part.files, unused, part.state.stale_since_s, now_s=now_s, grace_s=grace_s),
     )
     if state != part.state:
         write_state(channel, part.subdir, state)
 
 
-def _first_seen(repodata_file: Path, *, now_ms: int) -> dict[str, tuple[str, int]]:
+def _first_seen(files: Beneath, *, now_ms: int) -> dict[str, tuple[str, int]]:
     """The data of an index without its cache: file name to (sha256, index time in ms, ``now_ms`` if it has none)."""
     try:
-        index = decode_json(repodata_file.read_bytes(), _Listed)
+        index = decode_json(files.read(REPODATA, limit_bytes=STATE_BYTES), _Listed)
     except (FileNotFoundError, msgspec.DecodeError) as err:
-        _log.debug("%s: no earlier index (%s)", repodata_file, err)
+        _log.debug("%s: no earlier index (%s)", files.path / REPODATA, err)
         return {}
     rows = index.packages | index.packages_conda
     return {name: (row.sha256, row.indexed_timestamp or now_ms) for name, row in rows.items() if row.sha256}
@@ -231,43 +225,6 @@ def _warn_of_lost(folder: Path, before: Records, after: Records, *, expected: Co
         _log.warning("%s: was deleted; it is removed from the index", folder / name)
 
 
-def _stamp_or_none(path: Path) -> Stamp | None:
-    return stamp_of(path) if path.is_file() else None
-
-
-@contextlib.contextmanager
-def staged(files: Sequence[File]) -> Iterator[list[tuple[Path, Path]]]:
-    """Write each file beside its destination; yields temporary path and destination, in the given order.
-
-    A destination may stand in it several times. What was not renamed when the block ends is removed. Raises
-    DiskFullError.
-    """
-    holders: dict[Path, Path] = {}
-    moves = []
-    try:
-        for number, (destination, content) in enumerate(files):
-            folder = destination.parent
-            with disk_full_reported(folder):
-                if folder not in holders:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    holders[folder] = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=folder))
-                temporary = holders[folder] / f"{number}-{destination.name}"
-                _write(temporary, content)
-            moves.append((temporary, destination))
-        yield moves
-    finally:
-        for holder in holders.values():
-            shutil.rmtree(holder, ignore_errors=True)
-
-
-def put_in_place(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Rename the staged files, in order."""
-    for temporary, destination in moves:
-        os.replace(temporary, destination)  # noqa: PTH105 - nothing between two renames that need not be there
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+def _stamp_or_none(files: Beneath, name: str) -> Stamp | None:
+    status = files.file_stat(name)
+    return None if status is None else Stamp.of(status)

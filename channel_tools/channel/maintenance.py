@@ -293,8 +293,9 @@ def apply_retention(writer: ChannelWriter, rule: Retention, *, elsewhere: frozen
     relist(writer, retire)
     if plan.delete:
         for key in plan.delete:
-            remove_sidecars(writer.channel.path / key)
-            (writer.channel.path / key).unlink(missing_ok=True)
+            package = PackageKey.parse(key)
+            remove_sidecars(writer.channel.files.at(package.subdir), package.file_name)
+            writer.channel.files.remove(key)
         write_listing(writer.channel, with_deleted(read_listing(writer.channel), plan.delete))
         index_channel(writer)
     return plan

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from channel_tools.system.beneath import Beneath
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -33,12 +35,24 @@ class Foundation:
         return self.kind if self.address is None else f"{self.kind} at {self.address}"
 
 
+def folder_beneath(path: Path, *, within: Path | None = None) -> Beneath:
+    """The folder ``path``, in which links must stay in ``within`` (None: in itself)."""
+    return Beneath(root=path) if within is None else Beneath(root=within).at(path.relative_to(within).as_posix())
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
     """A channel folder that has been created or opened."""
 
     path: Path
     foundation: Foundation
+    within: Path | None = None
+    """The folder that links must stay in, if that is not the channel's own: for a label, its channel's."""
+
+    @property
+    def files(self) -> Beneath:
+        """The channel's folder, to name files in it."""
+        return folder_beneath(self.path, within=self.within)
 
     @property
     def address(self) -> str:

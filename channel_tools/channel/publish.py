@@ -8,7 +8,9 @@ keep working.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +19,8 @@ import msgspec
 
 from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.listing import admitted, prefer, with_foundation, with_patch
-from channel_tools.channel.records import CachedPackage, attested_row, cached_package, changed, stamp_of
+from channel_tools.channel.model import folder_beneath
+from channel_tools.channel.records import CachedPackage, Stamp, attested_row, cached_package, changed, stamp_of
 from channel_tools.channel.state import load_channel, write_listing
 from channel_tools.channel.store import published_package
 from channel_tools.conda.archive import read_package
@@ -25,17 +28,20 @@ from channel_tools.conda.package import (
     PACKAGE_SUFFIXES,
     PackageKey,
     link_sidecar,
+    sidecar_name,
     sidecar_of,
 )
 from channel_tools.system.errors import ChannelError, IntegrityError
-from channel_tools.system.files import link_or_copy, sha256_of_file
+from channel_tools.system.files import open_regular, sha256_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
+    from io import BufferedReader
 
     from channel_tools.channel.listing import Listing, Patch
-    from channel_tools.channel.model import ChannelWriter
+    from channel_tools.channel.model import Channel, ChannelWriter
     from channel_tools.channel.state import LoadedChannel, SubdirState
+    from channel_tools.system.beneath import Beneath
 
 
 Files = Sequence[Path] | Mapping[PackageKey, Path]
@@ -71,9 +77,8 @@ def add_set(
         write_listing(writer.channel, dataclasses.replace(loaded.listing, incoming=tuple(sorted(map(str, fresh)))))
     known = {}
     for key, row in rows.items():
-        destination = key.path_in(writer.channel.path)
-        _replace_file(places[key], destination)
-        known[key] = msgspec.structs.replace(row, stamp=stamp_of(destination))
+        _replace_file(places[key], writer.channel, key)
+        known[key] = msgspec.structs.replace(row, stamp=_stamp_of(writer.channel, key))
     known |= _attested_since(loaded, places, rows)
     if theirs:
         listing = with_foundation(listing, list(map(str, theirs)))
@@ -112,7 +117,7 @@ def show_attestations(writer: ChannelWriter, keys: Iterable[PackageKey]) -> Inde
 
 
 def _with_attestations(loaded: LoadedChannel, key: PackageKey) -> CachedPackage:
-    return attested_row(loaded.row(key), key.path_in(loaded.channel.path))
+    return attested_row(loaded.row(key), loaded.channel.files.at(key.subdir), key.file_name)
 
 
 def _attested_since(
@@ -121,9 +126,9 @@ def _attested_since(
     """Copy the files' attestations to packages that the channel has without any; returns the rows of these."""
     rows = {}
     for key, path in places.items():
-        destination = key.path_in(loaded.channel.path)
-        if key not in entering and sidecar_of(path).is_file() and not sidecar_of(destination).exists():
-            link_sidecar(path, destination)
+        folder = loaded.channel.files.at(key.subdir)
+        if key not in entering and sidecar_of(path).is_file() and folder.stat(sidecar_name(key.file_name)) is None:
+            link_sidecar(_folder_of(path, loaded.channel), path.name, folder, key.file_name)
             rows[key] = _with_attestations(loaded, key)
     return rows
 
@@ -147,9 +152,8 @@ def _rows_to_enter(
     """The rows of the files that have to be linked in, each checked, and the keys that are new in the folder."""
     rows, fresh = {}, set()
     for key, path in places.items():
-        destination = key.path_in(writer.channel.path)
-        exists = destination.exists()
-        if exists and _is_present(path, destination, loaded.states[key.subdir]):
+        exists = writer.channel.files.file_stat(str(key)) is not None
+        if exists and _is_present(path, writer.channel, key, loaded.states[key.subdir]):
             continue
         rows[key] = _checked_row(path, key, trusted.get(key), indexed_ms=int(writer.clock() * 1000))
         if not exists:
@@ -163,39 +167,78 @@ def _checked_row(path: Path, key: PackageKey, trusted: CachedPackage | None, *, 
     return check_package(path, indexed_ms=indexed_ms, subdir=key.subdir)
 
 
-def _is_present(source: Path, destination: Path, state: SubdirState) -> bool:
+def _stamp_of(channel: Channel, key: PackageKey) -> Stamp:
+    """The stamp of a package file of the channel. Raises ChannelError if it is no longer there."""
+    status = channel.files.file_stat(str(key))
+    if status is None:
+        message = f"{key.path_in(channel.path)}: was removed while it was published"
+        raise ChannelError(message, hint="run the same command again")
+    return Stamp.of(status)
+
+
+def _is_same(source: Path, channel: Channel, key: PackageKey) -> bool:
+    """Whether the source and the channel's file are one file, by two names."""
+    own, other = channel.files.file_stat(str(key)), source.stat()
+    return own is not None and (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
+
+
+def _sha256_in(channel: Channel, key: PackageKey) -> str:
+    with channel.files.opened(str(key)) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _is_present(source: Path, channel: Channel, key: PackageKey, state: SubdirState) -> bool:
     """Whether the channel has these bytes, undamaged; False if a damaged file may be replaced by its original."""
-    stamp = stamp_of(destination)
+    destination, stamp = key.path_in(channel.path), _stamp_of(channel, key)
     row, refused = state.records.packages.get(destination.name), state.records.refused.get(destination.name)
     if refused is not None and refused.stamp == stamp:
         wanted = sha256_of_file(source)
         if refused.published is None or refused.published.sha256 == wanted:
-            if destination.samefile(source):
+            if _is_same(source, channel, key):
                 raise IntegrityError(refused.message, hint=refused.hint)
             return False
-        raise _other_bytes(destination, source, wanted, hint=refused.hint)
-    if not destination.samefile(source) and (wanted := sha256_of_file(source)) != sha256_of_file(destination):
-        raise _other_bytes(destination, source, wanted)
+        raise _other_bytes(channel, key, source, wanted, hint=refused.hint)
+    if not _is_same(source, channel, key) and (wanted := sha256_of_file(source)) != _sha256_in(channel, key):
+        raise _other_bytes(channel, key, source, wanted)
     if row is None or row.stamp != stamp:
-        found = check_package(destination).sha256
+        found = read_package(destination, contents=True, folder=channel.files.at(key.subdir)).sha256
         if row is not None and row.sha256 != found:
             raise changed(destination, found, row.sha256)
     return True
 
 
-def _other_bytes(destination: Path, source: Path, wanted: str, *, hint: str | None = None) -> ChannelError:
-    found = sha256_of_file(destination)
+def _other_bytes(
+    channel: Channel, key: PackageKey, source: Path, wanted: str, *, hint: str | None = None
+) -> ChannelError:
+    destination, found = key.path_in(channel.path), _sha256_in(channel, key)
     message = f"{destination}: the channel has other bytes under this name (sha256 {found}) than {source} ({wanted})"
     return ChannelError(
         message, hint=hint or "published files never change: raise the recipe's build number and build again"
     )
 
 
-def _replace_file(source: Path, destination: Path) -> None:
-    if destination.exists():
-        destination.unlink()  # damaged, otherwise _is_present would have returned True
-    link_sidecar(source, destination)
-    link_or_copy(source, destination)
+def _replace_file(source: Path, channel: Channel, key: PackageKey) -> None:
+    channel.files.remove(str(key))  # damaged, otherwise _is_present would have returned True
+    folder = channel.files.at(key.subdir)
+    link_sidecar(_folder_of(source, channel), source.name, folder, key.file_name)
+    with _opened(source, channel) as stream:
+        folder.link(stream, key.file_name)
+
+
+def _folder_of(source: Path, channel: Channel) -> Beneath:
+    """The folder of a source: that of another label is below the channel's own, where others write, too."""
+    root = channel.within or channel.path
+    return folder_beneath(source.parent, within=root if source.is_relative_to(root) else None)
+
+
+@contextlib.contextmanager
+def _opened(source: Path, channel: Channel) -> Iterator[BufferedReader]:
+    if source.is_relative_to(channel.within or channel.path):
+        with _folder_of(source, channel).opened(source.name) as stream:
+            yield stream
+        return
+    with open_regular(source) as stream:
+        yield stream
 
 
 def _preferring(
@@ -215,6 +258,6 @@ def _preferring(
     builds = [
         published_package(key.path_in(loaded.channel.path), row, None)
         for key, row in same_name.items()
-        if str(key) not in foundation and (key in known or key.path_in(loaded.channel.path).exists())
+        if str(key) not in foundation and (key in known or loaded.channel.files.stat(str(key)) is not None)
     ]
     return prefer(listing, builds, [str(key) for key in keys])

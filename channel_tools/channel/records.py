@@ -8,9 +8,9 @@ read, by several processes if there are many: ten thousand are indexed from scra
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
+import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -22,7 +22,8 @@ from channel_tools.conda.contents import JsonObject, damaged_package
 from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS, subdir_of
 from channel_tools.conda.package import HASHED_NAME, PACKAGE_SUFFIXES, RECORD_FIELD, SUFFIX, sidecar_sha256
 from channel_tools.conda.repodata import encode_json
-from channel_tools.system.errors import IntegrityError
+from channel_tools.system.beneath import Beneath
+from channel_tools.system.errors import ChannelError, ChannelToolsError, FileAccessError, IntegrityError
 from channel_tools.system.files import TEMPORARY_PREFIX
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     size_bytes: int
     mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Stamp:
+        """The stamp of a file with this status."""
+        return cls(size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
 
 
 class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -144,8 +150,7 @@ class Records:
 
 def stamp_of(path: Path) -> Stamp:
     """Size and modification time of a file."""
-    status = path.stat()
-    return Stamp(size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+    return Stamp.of(path.stat())
 
 
 def changed(path: Path, found: str, expected: str) -> IntegrityError:
@@ -158,9 +163,11 @@ def changed(path: Path, found: str, expected: str) -> IntegrityError:
     )
 
 
-def cached_package(path: Path, info: PackageInfo, *, indexed_ms: int, subdir: str | None = None) -> CachedPackage:
-    """The cache row of a package that was read. ``subdir`` and the IntegrityError are as for make_record."""
-    record = make_record(path, info, subdir=subdir) | {"indexed_timestamp": indexed_ms}
+def cached_package(
+    path: Path, info: PackageInfo, *, indexed_ms: int, subdir: str | None = None, folder: Beneath | None = None
+) -> CachedPackage:
+    """The cache row of a package that was read; the other parameters and the IntegrityError are make_record's."""
+    record = make_record(path, info, subdir=subdir, folder=folder) | {"indexed_timestamp": indexed_ms}
     return CachedPackage(
         stamp=Stamp(size_bytes=info.size_bytes, mtime_ns=info.mtime_ns),
         name=str(record["name"]),
@@ -198,11 +205,13 @@ def _texts(value: object) -> dict[str, str] | None:
     return {str(key): str(item) for key, item in value.items()} if isinstance(value, dict) else None
 
 
-def make_record(path: Path, info: PackageInfo, *, subdir: str | None = None) -> JsonObject:
+def make_record(
+    path: Path, info: PackageInfo, *, subdir: str | None = None, folder: Beneath | None = None
+) -> JsonObject:
     """The repodata record (CEP 36, without ``indexed_timestamp``) of a package for ``subdir``.
 
-    None means the subdir that its folder is named after. Raises IntegrityError if index.json says another one or none,
-    or the package needs the next revision of repodata.
+    None means the subdir that its folder is named after. ``folder`` is that folder, if it is a channel's.
+    Raises IntegrityError if index.json says another one or none, or the package needs the next revision of repodata.
     """
     index, own = info.index, subdir_of(info.index)
     _check_place(path, own, subdir or path.parent.name)
@@ -219,7 +228,7 @@ def make_record(path: Path, info: PackageInfo, *, subdir: str | None = None) -> 
         record["track_features"] = " ".join(track_features) if isinstance(track_features, list) else track_features
     if info.run_exports is not None:
         record["run_exports"] = run_exports_of(info.run_exports)
-    if (attestations := sidecar_sha256(path)) is not None:
+    if (attestations := sidecar_sha256(folder or Beneath(root=path.parent), path.name)) is not None:
         record[RECORD_FIELD] = attestations
     return dict(sorted(record.items()))
 
@@ -248,38 +257,53 @@ def _specs(index: Mapping[str, object], key: str) -> list[str]:
 class UnreadFile:
     """A file that has to be read: with its ``contents``, unless they were read before and only its stamp changed."""
 
-    path: Path
+    folder: Beneath
+    name: str
     stamp: Stamp
     contents: bool
     expected_sha256: str | None
     indexed_ms: int
     published: CachedPackage | None
 
+    @property
+    def path(self) -> Path:
+        """Its path, for messages."""
+        return self.folder.path / self.name
 
-def attested_row(row: CachedPackage, path: Path) -> CachedPackage:
-    """The row of a package at ``path`` with the attestations that are beside it now, if any."""
+
+def attested_row(row: CachedPackage, folder: Beneath, file_name: str) -> CachedPackage:
+    """The row of a package of the folder with the attestations that are beside it now, if any."""
     record = {key: value for key, value in row.record.items() if key != RECORD_FIELD}
-    if (attestations := sidecar_sha256(path)) is not None:
+    if (attestations := sidecar_sha256(folder, file_name)) is not None:
         record[RECORD_FIELD] = attestations
     return row.patched(dict(sorted(record.items())))
 
 
-def scan_packages(subdir_folder: Path) -> tuple[dict[str, Stamp], dict[str, list[str]]]:
-    """The package files of a subdir, by name in order; and for those with attestations the hashes in their names."""
+def scan_packages(folder: Beneath) -> tuple[dict[str, Stamp], dict[str, list[str]]]:
+    """The package files of a subdir, by name in order; and for those with attestations the hashes in their names.
+
+    What has a package's name and is something else counts as well: reading it says what it is.
+    """
     found = {}
     attestations: dict[str, list[str]] = {}
-    with os.scandir(subdir_folder) if subdir_folder.is_dir() else contextlib.nullcontext(()) as entries:
-        for entry in entries:
-            if entry.name.startswith(TEMPORARY_PREFIX):
-                continue
-            if entry.name.endswith(PACKAGE_SUFFIXES):
-                status = entry.stat()
-                found[entry.name] = Stamp(size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
-            elif entry.name.endswith(SUFFIX):
-                attestations.setdefault(entry.name.removesuffix(SUFFIX), [])
-            elif (hashed := HASHED_NAME.fullmatch(entry.name)) is not None:
-                attestations.setdefault(hashed["package"], []).append(hashed["sha256"])
+    for name, status in folder.stats():
+        if name.startswith(TEMPORARY_PREFIX):
+            continue
+        if name.endswith(PACKAGE_SUFFIXES):
+            found[name] = Stamp.of(_target_status(folder, name, status) if stat.S_ISLNK(status.st_mode) else status)
+        elif name.endswith(SUFFIX):
+            attestations.setdefault(name.removesuffix(SUFFIX), [])
+        elif (hashed := HASHED_NAME.fullmatch(name)) is not None:
+            attestations.setdefault(hashed["package"], []).append(hashed["sha256"])
     return dict(sorted(found.items())), attestations
+
+
+def _target_status(folder: Beneath, name: str, link: os.stat_result) -> os.stat_result:
+    """The status of what a link leads to, that of the link itself if it is not followed."""
+    try:
+        return folder.stat(name) or link
+    except ChannelToolsError:
+        return link
 
 
 def _says_attestations(row: CachedPackage, hashes: Sequence[str] | None) -> bool:
@@ -290,7 +314,7 @@ def _says_attestations(row: CachedPackage, hashes: Sequence[str] | None) -> bool
 
 
 def refresh_records(
-    known: Records, subdir_folder: Path, *, skip: frozenset[str], first_seen: Mapping[str, tuple[str, int]], now_ms: int
+    known: Records, folder: Beneath, *, skip: frozenset[str], first_seen: Mapping[str, tuple[str, int]], now_ms: int
 ) -> Records:
     """The records of the folder now; only files that are new or touched since ``known`` are read.
 
@@ -300,15 +324,15 @@ def refresh_records(
     packages: dict[str, CachedPackage] = {}
     refused: dict[str, RefusedFile] = {}
     unread = []
-    stamps, attestations = scan_packages(subdir_folder)
+    stamps, attestations = scan_packages(folder)
     for name, stamp in stamps.items():
         if (cached := known.packages.get(name)) is not None and cached.stamp == stamp:
             current = _says_attestations(cached, attestations.get(name))
-            packages[name] = cached if current else attested_row(cached, subdir_folder / name)
+            packages[name] = cached if current else attested_row(cached, folder, name)
         elif (remembered := known.refused.get(name)) is not None and remembered.stamp == stamp:
             refused[name] = remembered
         elif name not in skip:
-            unread.append(_unread(known, subdir_folder / name, stamp, first_seen=first_seen.get(name), now_ms=now_ms))
+            unread.append(_unread(known, folder, name, stamp, first_seen=first_seen.get(name), now_ms=now_ms))
     for name, row in read_files(unread):
         if isinstance(row, CachedPackage):
             packages[name] = row
@@ -320,15 +344,18 @@ def refresh_records(
     return Records(packages=packages, refused=refused)
 
 
-def _unread(known: Records, path: Path, stamp: Stamp, *, first_seen: tuple[str, int] | None, now_ms: int) -> UnreadFile:
-    cached, refused = known.packages.get(path.name), known.refused.get(path.name)
+def _unread(
+    known: Records, folder: Beneath, name: str, stamp: Stamp, *, first_seen: tuple[str, int] | None, now_ms: int
+) -> UnreadFile:
+    cached, refused = known.packages.get(name), known.refused.get(name)
     published = cached or (refused.published if refused else None)
     expected, indexed_ms = first_seen or (None, now_ms)
     if published is not None:
         expected = published.sha256
         indexed_ms = int(str(published.record["indexed_timestamp"]))
     return UnreadFile(
-        path=path,
+        folder=folder,
+        name=name,
         stamp=stamp,
         contents=cached is None,
         expected_sha256=expected,
@@ -341,13 +368,13 @@ def read_files(files: Sequence[UnreadFile]) -> Iterator[tuple[str, CachedPackage
     """Read and check each file; yields names and results as they are done, in several processes if there are many."""
     processes = min(len(os.sched_getaffinity(0)), len(files) // _FILES_PER_PROCESS)
     if processes <= 1:
-        yield from ((file.path.name, _read_file(file)) for file in files)
+        yield from ((file.name, _read_file(file)) for file in files)
         return
     from channel_tools.system.workers import run_in_processes  # noqa: PLC0415 - slow to import, and few files are the rule
 
     chunks = [files[start : start + _FILES_AT_ONCE] for start in range(0, len(files), _FILES_AT_ONCE)]
     for chunk, rows in run_in_processes(_read_chunk, chunks, processes=processes, what="read packages"):
-        yield from zip((file.path.name for file in chunk), rows, strict=True)
+        yield from zip((file.name for file in chunk), rows, strict=True)
 
 
 def _read_chunk(files: Sequence[UnreadFile]) -> list[CachedPackage | RefusedFile]:
@@ -356,11 +383,11 @@ def _read_chunk(files: Sequence[UnreadFile]) -> list[CachedPackage | RefusedFile
 
 def _read_file(file: UnreadFile) -> CachedPackage | RefusedFile:
     try:
-        info = read_package(file.path, contents=file.contents)
+        info = read_package(file.path, contents=file.contents, folder=file.folder)
         if file.expected_sha256 not in {None, info.sha256}:
             raise changed(file.path, info.sha256, str(file.expected_sha256))
-        return cached_package(file.path, info, indexed_ms=file.indexed_ms)
-    except IntegrityError as err:
+        return cached_package(file.path, info, indexed_ms=file.indexed_ms, folder=file.folder)
+    except (IntegrityError, ChannelError, FileAccessError) as err:
         return RefusedFile(
             stamp=file.stamp,
             changed=file.expected_sha256 is not None,

@@ -10,15 +10,19 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
-from channel_tools.system.files import write_text_atomically
+from channel_tools.system.errors import ChannelError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-_FOLDER = "results"
+_FOLDER = f"{RECORD_FOLDER}/results"
+_RECORD_BYTES = 1 << 20
 _Record = TypeVar("_Record")
 
 
@@ -75,11 +79,17 @@ def read_validations(channel: Path) -> list[ValidationRecord]:
 
 
 def _write(channel: Path, name: str, record: BuildRecord | ValidationRecord) -> None:
-    folder = channel / RECORD_FOLDER / _FOLDER
-    folder.mkdir(exist_ok=True)
-    write_text_atomically(folder / f"{name}.json", json.dumps({"schema": 1, **asdict(record)}, indent=1) + "\n")
+    content = json.dumps({"schema": 1, **asdict(record)}, indent=1) + "\n"
+    Beneath(root=channel).write(f"{_FOLDER}/{name}.json", content.encode())
 
 
 def _read(channel: Path, kind: str, model: type[_Record]) -> Iterator[_Record]:
-    for path in sorted((channel / RECORD_FOLDER / _FOLDER).glob(f"{kind}-*.json")):
-        yield decode_json(path.read_bytes(), model)
+    files = Beneath(root=channel).at(_FOLDER)
+    for name in files.names():
+        if not (name.startswith(f"{kind}-") and name.endswith(".json")):
+            continue
+        try:
+            yield decode_json(files.read(name, limit_bytes=_RECORD_BYTES), model)
+        except msgspec.DecodeError as err:
+            message = f"{files.path / name}: not the record of a {kind} ({err})"
+            raise ChannelError(message, hint="delete it; no decision depends on it") from None

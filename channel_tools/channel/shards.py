@@ -8,8 +8,8 @@ more are kept for a grace time, since a client may have an index that still name
 from __future__ import annotations
 
 import hashlib
-import os
 import re
+import stat
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,13 +19,12 @@ import zstandard
 from channel_tools.channel.state import Shard
 from channel_tools.conda.package import by_format
 from channel_tools.conda.repodata import SHARD_LEVEL, SHARD_SUFFIX, SHARDS_FOLDER, encode_shard
-from channel_tools.system.files import replace_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.channel.records import CachedPackage
+    from channel_tools.system.beneath import Beneath
 
 _FORM = b"2\0"
 """Which form of shards a digest of ``_content`` belongs to; another number lets the next index make all of them again.
@@ -95,30 +94,31 @@ def _content(records: Mapping[str, CachedPackage], files: Sequence[str], hidden:
     return digest.hexdigest()
 
 
-def shards_on_disk(subdir_folder: Path) -> set[str]:
-    """The hashes that shard files of the subdir are named after."""
-    folder = subdir_folder / SHARDS_FOLDER
-    names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - names only, much faster than Paths
-    return {name.removesuffix(SHARD_SUFFIX) for name in names if _SHARD_NAME.fullmatch(name)}
+def shards_on_disk(subdir: Beneath) -> set[str]:
+    """The hashes that shard files of the subdir's folder are named after."""
+    found = subdir.stats(SHARDS_FOLDER)
+    return {
+        name.removesuffix(SHARD_SUFFIX)
+        for name, status in found
+        if _SHARD_NAME.fullmatch(name) and stat.S_ISREG(status.st_mode)
+    }
 
 
-def write_shards(subdir_folder: Path, new: Mapping[str, bytes]) -> None:
+def write_shards(subdir: Beneath, new: Mapping[str, bytes]) -> None:
     """Write shard files, each atomically; many are flushed to the disk together."""
-    if not new:
-        return
-    files = ((sha256 + SHARD_SUFFIX, packed) for sha256, packed in new.items())
-    replace_files(subdir_folder / SHARDS_FOLDER, files)
+    if new:
+        subdir.write_all((f"{SHARDS_FOLDER}/{sha256}{SHARD_SUFFIX}", packed) for sha256, packed in new.items())
 
 
 def remove_stale_shards(
-    subdir_folder: Path, unused: set[str], stale_since_s: Mapping[str, float], *, now_s: float, grace_s: float
+    subdir: Beneath, unused: set[str], stale_since_s: Mapping[str, float], *, now_s: float, grace_s: float
 ) -> dict[str, float]:
     """Delete shards ``unused`` for ``grace_s`` seconds; returns since when (epoch seconds) the others are unused."""
     remaining = {}
     for sha256 in sorted(unused):
         since = min(stale_since_s.get(sha256, now_s), now_s)
         if now_s - since >= grace_s:
-            (subdir_folder / SHARDS_FOLDER / (sha256 + SHARD_SUFFIX)).unlink(missing_ok=True)
+            subdir.remove(f"{SHARDS_FOLDER}/{sha256}{SHARD_SUFFIX}")
         else:
             remaining[sha256] = since
     return remaining

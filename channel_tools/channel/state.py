@@ -21,7 +21,6 @@ from channel_tools.conda.package import NOARCH
 from channel_tools.conda.repodata import encode_json
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError
-from channel_tools.system.files import write_bytes_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -29,8 +28,15 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.package import PackageKey
+    from channel_tools.system.beneath import Beneath
 
 _log = logging.getLogger(__name__)
+_RECORD_BYTES = 1 << 20
+_LISTING_BYTES = 64 << 20
+STATE_BYTES = 512 << 20
+"""What is read at most of a subdir's cache, and of one of its indexes: a hundred thousand packages have 100 MB."""
+CHANNEL_RECORD, LISTING = f"{RECORD_FOLDER}/channel.json", f"{RECORD_FOLDER}/listing.json"
+_CHANNELDATA = f"{RECORD_FOLDER}/state/channeldata.msgpack"
 _SUBDIR_NAME = re.compile(r"noarch|[a-z]+-[a-z0-9_]+")
 
 
@@ -82,22 +88,29 @@ class LoadedChannel:
 
 def load_channel(channel: Channel, *, and_subdirs: Collection[str] = ()) -> LoadedChannel:
     """Read the listing and the caches of all existing subdirs and ``and_subdirs``. Raises as read_listing does."""
-    subdirs = sorted({*subdirs_of(channel.path), *and_subdirs})
+    subdirs = sorted({*subdirs_of(channel.files), *and_subdirs})
     states = {subdir: read_state(channel, subdir) for subdir in subdirs}
     return LoadedChannel(channel=channel, listing=read_listing(channel), states=states)
 
 
-def subdirs_of(channel_path: Path) -> list[str]:
-    """The subdirs that a channel folder has, in order; noarch is always one."""
-    found = {path.name for path in channel_path.iterdir() if _SUBDIR_NAME.fullmatch(path.name) and path.is_dir()}
-    return sorted(found | {NOARCH})
+def subdirs_of(files: Beneath) -> list[str]:
+    """The subdirs that a channel folder has, in order; noarch is always one.
+
+    Raises ChannelError for a name of a subdir that is something else than a folder.
+    """
+    found = [name for name in files.names() if _SUBDIR_NAME.fullmatch(name)]
+    for name in found:
+        with files.folder(name):
+            pass
+    return sorted({*found, NOARCH})
 
 
-def read_channel_record(path: Path) -> ChannelRecord:
-    """Read channel.json of the folder ``path``. Raises ChannelError if it is not a channel, or has a newer schema."""
-    record_file = path / RECORD_FOLDER / "channel.json"
+def read_channel_record(files: Beneath) -> ChannelRecord:
+    """Read channel.json of a folder. Raises ChannelError if it is not a channel, or has a newer schema."""
+    path = files.path
+    record_file = path / CHANNEL_RECORD
     try:
-        record = decode_json(record_file.read_bytes(), ChannelRecord)
+        record = decode_json(files.read(CHANNEL_RECORD, limit_bytes=_RECORD_BYTES), ChannelRecord)
     except FileNotFoundError:
         message = f"{path}: not a channel; {record_file.relative_to(path)} is missing"
         foreign = any(path.glob("*/repodata.json*"))
@@ -112,14 +125,14 @@ def read_channel_record(path: Path) -> ChannelRecord:
 
 def write_channel_record(channel: Channel, record: ChannelRecord) -> None:
     """Write channel.json, once, when a channel is created."""
-    write_bytes_atomically(channel.record_file, encode_json(record) + b"\n")
+    channel.files.write(CHANNEL_RECORD, encode_json(record) + b"\n")
 
 
 def read_listing(channel: Channel) -> Listing:
     """Read listing.json; an empty listing for a channel without one. Raises ChannelError if it is damaged."""
     path = listing_file(channel)
     try:
-        listing = decode_json(path.read_bytes(), Listing)
+        listing = decode_json(channel.files.read(LISTING, limit_bytes=_LISTING_BYTES), Listing)
     except FileNotFoundError:
         return Listing()
     except msgspec.DecodeError as err:
@@ -131,14 +144,14 @@ def read_listing(channel: Channel) -> Listing:
 
 def write_listing(channel: Channel, listing: Listing) -> None:
     """Replace listing.json."""
-    write_bytes_atomically(listing_file(channel), encode_json(listing) + b"\n")
+    channel.files.write(LISTING, encode_json(listing) + b"\n")
 
 
 def read_state(channel: Channel, subdir: str) -> SubdirState:
     """The cache of a subdir; an empty one if it is missing, has another schema or is damaged."""
     state_file = channel.state_file(subdir)
     try:
-        return decode_state(state_file.read_bytes())
+        return decode_state(channel.files.read(_state_name(subdir), limit_bytes=STATE_BYTES))
     except FileNotFoundError:
         return SubdirState()
     except msgspec.DecodeError as err:
@@ -159,24 +172,24 @@ def encode_state(state: SubdirState) -> bytes:
 
 def write_state(channel: Channel, subdir: str, state: SubdirState) -> None:
     """Replace the cache of a subdir."""
-    write_bytes_atomically(channel.state_file(subdir), encode_state(state), durable=False)
+    channel.files.write(_state_name(subdir), encode_state(state), durable=False)
 
 
 def read_channeldata_stamp(channel: Channel) -> Stamp | None:
     """The digest of channeldata.json when it was last written; None if not known."""
     try:
-        return decode_msgpack(_channeldata_file(channel).read_bytes(), Stamp)
+        return decode_msgpack(channel.files.read(_CHANNELDATA, limit_bytes=_RECORD_BYTES), Stamp)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
 
 def write_channeldata_stamp(channel: Channel, stamp: Stamp) -> None:
     """Record the digest of channeldata.json."""
-    write_bytes_atomically(_channeldata_file(channel), msgspec.msgpack.encode(stamp), durable=False)
+    channel.files.write(_CHANNELDATA, msgspec.msgpack.encode(stamp), durable=False)
 
 
-def _channeldata_file(channel: Channel) -> Path:
-    return channel.record_folder / "state" / "channeldata.msgpack"
+def _state_name(subdir: str) -> str:
+    return f"{RECORD_FOLDER}/state/{subdir}.msgpack"
 
 
 def listing_file(channel: Channel) -> Path:

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools import __version__
 from channel_tools.channel.index import index_channel
 from channel_tools.channel.listing import CHANNEL_SCHEMA, not_listed
-from channel_tools.channel.model import Channel, ChannelWriter, Foundation, IndexedFile
+from channel_tools.channel.model import (
+    RECORD_FOLDER,
+    Channel,
+    ChannelWriter,
+    Foundation,
+    IndexedFile,
+    folder_beneath,
+)
 from channel_tools.channel.state import (
     ChannelRecord,
     read_channel_record,
@@ -28,30 +35,41 @@ from channel_tools.channel.state import (
 from channel_tools.conda.package import NOARCH, PackageKey, remove_sidecars
 from channel_tools.conda.repodata import SHARDS_FOLDER
 from channel_tools.system.errors import ChannelError, FoundationError
-from channel_tools.system.files import disk_full_reported, exclusive_lock, remove_leftovers
+from channel_tools.system.files import disk_full_reported, exclusive_lock
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
-    from pathlib import Path
 
     from channel_tools.channel.records import CachedPackage
 
 
-def create_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",)) -> Channel:
+def create_channel(
+    path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",), within: Path | None = None
+) -> Channel:
     """Create an empty, readable channel at ``path`` with ``subdirs`` and noarch, and record its foundation.
 
-    The folder appears atomically; an empty one is replaced. Raises ChannelError if something else exists there.
+    The folder appears atomically; an empty one is replaced. ``within`` is as for open_channel. Raises
+    ChannelError if something else exists there.
     """
     if path.exists() and (path.is_file() or any(path.iterdir())):
         raise ChannelError(f"{path}: already exists", hint="use it, or give another folder with --output")
-    with disk_full_reported(path.parent):
+    with disk_full_reported(path.parent), _parent_of(path, within) as parent, temporary_folder(parent) as holder:
+        made = Channel(path=holder / path.name, foundation=foundation)
+        _fill_new(made, path.name, subdirs)
+        _rename_new(made.path, parent / path.name, shown=path)
+    return Channel(path=path, foundation=foundation, within=within)
+
+
+@contextlib.contextmanager
+def _parent_of(path: Path, within: Path | None) -> Iterator[Path]:
+    """The folder in which a channel is made, by its descriptor if it is one that others can exchange."""
+    if within is None or path == within:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(path.parent) as holder:
-            made = Channel(path=holder / path.name, foundation=foundation)
-            _fill_new(made, path.name, subdirs)
-            _rename_new(made.path, path)
-    return Channel(path=path, foundation=foundation)
+        yield path.parent
+        return
+    with folder_beneath(path.parent, within=within).folder(make=True) as descriptor:
+        yield Path(f"/proc/self/fd/{descriptor}")
 
 
 def _fill_new(made: Channel, name: str, subdirs: Sequence[str]) -> None:
@@ -65,23 +83,25 @@ def _fill_new(made: Channel, name: str, subdirs: Sequence[str]) -> None:
     index_channel(ChannelWriter(channel=made, clock=time.time))
 
 
-def _rename_new(made: Path, path: Path) -> None:
+def _rename_new(made: Path, path: Path, *, shown: Path) -> None:
     try:
         made.rename(path)
     except OSError as err:
         if path.exists():
             raise ChannelError(
-                f"{path}: was created by another process meanwhile", hint="run the same command again"
+                f"{shown}: was created by another process meanwhile", hint="run the same command again"
             ) from err
         raise
 
 
-def open_channel(path: Path, *, foundation: Foundation | None = None) -> Channel:
+def open_channel(path: Path, *, foundation: Foundation | None = None, within: Path | None = None) -> Channel:
     """Open the channel at ``path``; with ``foundation``, require that the channel was created with it.
+
+    Links in it must stay in ``within`` (None: in the channel's own folder), a folder above it.
 
     Raises ChannelError if ``path`` is not a channel, FoundationError if it was created with another foundation.
     """
-    recorded = read_channel_record(path).foundation
+    recorded = read_channel_record(folder_beneath(path, within=within)).foundation
     if foundation is not None and foundation != recorded:
         message = (
             f"{path}: was made with the foundation {recorded}, not {foundation}; "
@@ -89,7 +109,7 @@ def open_channel(path: Path, *, foundation: Foundation | None = None) -> Channel
         )
         hint = f"use --foundation {recorded.kind}, or create another channel for {foundation.kind} with --output FOLDER"
         raise FoundationError(message, hint=hint)
-    return Channel(path=path, foundation=recorded)
+    return Channel(path=path, foundation=recorded, within=within)
 
 
 def ensure_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",)) -> Channel:
@@ -107,7 +127,8 @@ def channel_writer(
 
     Raises ChannelError if another process writes to the channel for longer than ``wait_s``.
     """
-    with exclusive_lock(channel.lock_file, what=f"the channel {channel.path}", timeout_s=wait_s):
+    what, folder = f"the channel {channel.path}", channel.files.folder(RECORD_FOLDER, make=True)
+    with exclusive_lock(channel.lock_file, what=what, timeout_s=wait_s, folder=folder):
         _clear_leftovers(channel)
         yield ChannelWriter(channel=channel, clock=clock)
 
@@ -115,15 +136,16 @@ def channel_writer(
 def _clear_leftovers(channel: Channel) -> None:
     listing = read_listing(channel)
     for name in listing.incoming:  # of a set that was never completed: no index named them, so they can be removed
-        remove_sidecars(channel.path / name)
-        (channel.path / name).unlink(missing_ok=True)
+        key = PackageKey.parse(name)
+        remove_sidecars(channel.files.at(key.subdir), key.file_name)
+        channel.files.remove(name)
     if listing.incoming:
         write_listing(channel, dataclasses.replace(listing, incoming=()))
-    folders = [channel.path, channel.record_folder, channel.record_folder / "state"]
-    for subdir in subdirs_of(channel.path):
-        folders += [channel.path / subdir, channel.path / subdir / SHARDS_FOLDER]
+    folders = ["", RECORD_FOLDER, f"{RECORD_FOLDER}/state"]
+    for subdir in subdirs_of(channel.files):
+        folders += [subdir, f"{subdir}/{SHARDS_FOLDER}"]
     for folder in folders:
-        remove_leftovers(folder)
+        channel.files.remove_leftovers(folder)
 
 
 def published_packages(channel: Channel) -> list[IndexedFile]:
@@ -131,7 +153,7 @@ def published_packages(channel: Channel) -> list[IndexedFile]:
 
     Reads only the record cache, so it is fast and needs no lock; files deleted since are left out.
     """
-    files = indexed_files(channel, subdirs_of(channel.path))
+    files = indexed_files(channel, subdirs_of(channel.files))
     return [file for file in files.values() if not file.ref.foundation]
 
 
@@ -144,7 +166,7 @@ def indexed_files(channel: Channel, subdirs: Collection[str]) -> dict[PackageKey
     foundation, incoming, hidden = {*listing.foundation, *listing.superseded}, {*listing.incoming}, not_listed(listing)
     found: dict[PackageKey, IndexedFile] = {}
     for subdir in sorted(subdirs):
-        present = _names_in(channel.path / subdir)
+        present = set(channel.files.names(subdir))
         for name, row in sorted(read_state(channel, subdir).records.packages.items()):
             key = f"{subdir}/{name}"
             if name not in present or key in incoming:
@@ -153,10 +175,6 @@ def indexed_files(channel: Channel, subdirs: Collection[str]) -> dict[PackageKey
             ref = place.ref(row.sha256, row.stamp.size_bytes, foundation=key in foundation)
             found[place] = IndexedFile(ref=ref, path=channel.path / key, row=row, hidden=hidden.get(key))
     return found
-
-
-def _names_in(folder: Path) -> set[str]:
-    return set(os.listdir(folder)) if folder.is_dir() else set()  # noqa: PTH208 - names only, much faster than Paths
 
 
 def published_package(path: Path, row: CachedPackage, hidden: str | None) -> IndexedFile:

@@ -71,7 +71,7 @@ def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[Finding]:
 
 def _index_state(channel: Channel) -> dict[Path, tuple[int, int, int] | None]:
     """Data that changes with any write to the channel: inode, size and time of each index and of the listing."""
-    folders = [channel.path / subdir for subdir in subdirs_of(channel.path)]
+    folders = [channel.path / subdir for subdir in subdirs_of(channel.files)]
     files = [folder / name for folder in folders for name in (*INDEX_FILES, REPODATA_FROM_PACKAGES)]
     return {path: _identity(path) for path in (listing_file(channel), *files)}
 
@@ -110,7 +110,7 @@ def _verify_once(channel: Channel, packages: _Packages) -> list[Finding]:
     listing = read_listing(channel)
     silent = {*not_listed(listing), *listing.incoming}
     findings: list[Finding] = []
-    for subdir in subdirs_of(channel.path):
+    for subdir in subdirs_of(channel.files):
         folder = channel.path / subdir
         records = _read_repodata(folder, findings)
         if records is None:

@@ -10,6 +10,7 @@ part is a pass over the archive.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -48,11 +49,14 @@ from channel_tools.conda.parts import open_zip
 from channel_tools.conda.tarstream import SMALL_BYTES, stream_bz2_tar, stream_tar
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
+
+    from channel_tools.system.beneath import Beneath
 
     Member = tuple[tarfile.TarInfo, IO[bytes] | None]
 
@@ -108,12 +112,15 @@ class PackageVisitor(Protocol):
         """Receive a file or link; the stream (None for links) can be read until this returns."""
 
 
-def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None = None) -> PackageInfo:
+def read_package(
+    path: Path, *, contents: bool, visitor: PackageVisitor | None = None, folder: Beneath | None = None
+) -> PackageInfo:
     """Read a package file and check that it is complete and safe, and that its name matches its index.json.
 
     With ``contents``, the payload is read, too: every member must stay inside the prefix, and paths.json must list
     exactly the members with their types, sizes and hashes. Raises IntegrityError naming the file and what is wrong; a
-    ``visitor`` receives everything that can be read before a problem with single members is raised.
+    ``visitor`` receives everything that can be read before a problem with single members is raised. With
+    ``folder``, which is that of ``path``, the package is opened beneath it; raises what Beneath.opened does.
     """
     problems: list[PackageProblem] = []
 
@@ -122,7 +129,7 @@ def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None =
             raise damaged_package(path, str(problem))
         problems.append(problem)
 
-    with _opened(path) as stream, InfoFiles(all_files=visitor is not None) as info:
+    with _opened(path, folder) as stream, InfoFiles(all_files=visitor is not None) as info:
         mtime_ns = os.fstat(stream.fileno()).st_mtime_ns
         source, sha256, md5, size_bytes = _hashed(stream)
         parts = _parts_in(source, path)
@@ -236,9 +243,15 @@ class _DamageReported:
             raise damaged_package(self._path, what) from None
 
 
-def _opened(path: Path) -> IO[bytes]:
-    with _DamageReported(path):
-        return path.open("rb")
+@contextlib.contextmanager
+def _opened(path: Path, folder: Beneath | None = None) -> Iterator[IO[bytes]]:
+    with contextlib.ExitStack() as stack:
+        with _DamageReported(path):
+            if folder is None:
+                stream = stack.enter_context(open_regular(path))
+            else:
+                stream = stack.enter_context(folder.opened(path.name))
+        yield stream
 
 
 class _Parts(Protocol):

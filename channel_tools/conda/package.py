@@ -19,11 +19,13 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from channel_tools.conda.addresses import without_credentials
 from channel_tools.system.errors import IntegrityError, UsageError
-from channel_tools.system.files import link_or_copy, sha256_of_file, write_bytes_atomically
+from channel_tools.system.files import open_regular, write_bytes_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from channel_tools.system.beneath import Beneath
 
 NOARCH = "noarch"
 PACKAGE_SUFFIX = ".conda"
@@ -156,20 +158,27 @@ def sidecar_of(package: Path) -> Path:
     return package.with_name(package.name + SUFFIX)
 
 
+def sidecar_name(file_name: str) -> str:
+    """The name of the file with the attestations of the package ``file_name``."""
+    return file_name + SUFFIX
+
+
 def hashed_name(file_name: str, sha256: str) -> str:
     """The name under which clients read the attestations of the package ``file_name``."""
     return f"{file_name}{SUFFIX}.{sha256}"
 
 
-def sidecar_sha256(package: Path) -> str | None:
-    """The fields on attestations for the package's record, None if it has none."""
-    sidecar = sidecar_of(package)
-    return sha256_of_file(sidecar) if sidecar.is_file() else None
+def sidecar_sha256(folder: Beneath, file_name: str) -> str | None:
+    """The hash of the attestations beside a package of the folder, for its record; None if it has none."""
+    try:
+        return hashlib.sha256(folder.read(file_name + SUFFIX, limit_bytes=LIMIT_BYTES)).hexdigest()
+    except FileNotFoundError:
+        return None
 
 
 def read_sidecar(path: Path) -> bytes:
     """The attestations in a file. Raises IntegrityError if it is larger than clients accept."""
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         content = stream.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
         raise IntegrityError(f"{path}: larger than the {LIMIT_BYTES >> 20} MiB of attestations that clients read")
@@ -183,21 +192,22 @@ def write_sidecar(package: Path, content: bytes) -> None:
         write_bytes_atomically(path, content, durable=False)
 
 
-def link_sidecar(source: Path, destination: Path) -> None:
-    """Give the new package ``destination`` the attestations of ``source``, or none if it has none."""
-    remove_sidecars(destination)
-    sidecar = sidecar_of(source)
-    if sidecar.is_file():
-        link_or_copy(sidecar, destination.with_name(hashed_name(destination.name, sha256_of_file(sidecar))))
-        link_or_copy(sidecar, sidecar_of(destination))
+def link_sidecar(source: Beneath, source_name: str, folder: Beneath, file_name: str) -> None:
+    """Give a new package of the folder the attestations of the package ``source``, or none if it has none."""
+    remove_sidecars(folder, file_name)
+    sha256 = sidecar_sha256(source, source_name)
+    if sha256 is not None:
+        with source.opened(source_name + SUFFIX) as stream:
+            folder.link(stream, hashed_name(file_name, sha256))
+            folder.link(stream, file_name + SUFFIX)
 
 
-def remove_sidecars(package: Path) -> None:
-    """Remove the attestations of a package that is being removed."""
-    sidecar = sidecar_of(package)
-    if sidecar.is_file():
-        package.with_name(hashed_name(package.name, sha256_of_file(sidecar))).unlink(missing_ok=True)
-        sidecar.unlink()
+def remove_sidecars(folder: Beneath, file_name: str) -> None:
+    """Remove the attestations of a package of the folder that is being removed."""
+    sha256 = sidecar_sha256(folder, file_name)
+    if sha256 is not None:
+        folder.remove(hashed_name(file_name, sha256))
+        folder.remove(file_name + SUFFIX)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,6 +43,7 @@ from channel_tools.foundation.record import (
 )
 from channel_tools.foundation.unpack import unpack_conda
 from channel_tools.foundation.worker import MULTIARCH, PackageJob, make_packages
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import FoundationError
 from channel_tools.system.files import (
     TEMPORARY_PREFIX,
@@ -123,7 +124,7 @@ def build_foundation(
 def remove_superseded(destination: Path, result: FoundationResult) -> None:
     """Delete the packages that ``result`` lists as removed. Call this when no index of the folder lists them."""
     for name in result.removed:
-        remove_sidecars(destination / name)
+        remove_sidecars(Beneath(root=destination), name)
         (destination / name).unlink(missing_ok=True)
 
 
@@ -221,7 +222,7 @@ class _Run:
                 place.parent.mkdir(exist_ok=True)
                 place.unlink(missing_ok=True)
                 link_or_copy(path, place)
-                link_sidecar(path, place)
+                link_sidecar(Beneath(root=path.parent), path.name, Beneath(root=place.parent), place.name)
         return list(found.values())
 
     def _fetch(self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage]) -> None:

@@ -12,7 +12,6 @@ import dataclasses
 import itertools
 import logging
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -23,7 +22,7 @@ from channel_tools.conda.repodata import encode_json
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageSettings, Site, log_file
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, ChannelToolsError
-from channel_tools.system.files import remove_leftovers, replace_files, sha256_of_file, write_bytes_atomically
+from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,8 +33,11 @@ if TYPE_CHECKING:
     from channel_tools.channel.model import ChannelWriter, Foundation
     from channel_tools.page.content import Rows
     from channel_tools.page.model import Build, ShownRun, TreeRecords
+    from channel_tools.system.beneath import Beneath
+
 SETTINGS = f"{RECORD_FOLDER}/page.json"
 _DIGESTS = f"{RECORD_FOLDER}/state/page.msgpack"
+_FILE_BYTES = 64 << 20
 MOST_RUNS = 50
 """Validations kept per stack; the oldest are dropped."""
 _log = logging.getLogger(__name__)
@@ -73,43 +75,38 @@ class PagePlace(Protocol):
 class _FolderPlace:
     """A channel folder."""
 
-    root: Path
+    files: Beneath
 
     def url(self, name: str) -> str:
-        return str(self.root / name)
+        return str(self.files.path / name)
 
     def read(self, name: str) -> bytes | None:
         try:
-            return (self.root / name).read_bytes()
+            return self.files.read(name, limit_bytes=_FILE_BYTES)
         except FileNotFoundError:
             return None
 
     def present(self, names: Collection[str]) -> set[str]:
         folders = {name.rpartition("/")[0] for name in names}
-        found = {
-            f"{folder}/{path.name}".lstrip("/")
-            for folder in folders
-            if (self.root / folder).is_dir()
-            for path in (self.root / folder).iterdir()
-        }
+        found = {f"{folder}/{name}".lstrip("/") for folder in folders for name in self.files.names(folder)}
         return found & set(names)
 
     def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
         for folder, group in itertools.groupby(files, key=lambda file: file[0].rpartition("/")[0]):
             if folder.partition("/")[0] == RECORD_FOLDER:  # which others write to at the same time
                 for name, content in group:
-                    write_bytes_atomically(self.root / name, content())
+                    self.files.write(name, content())
                 continue
-            remove_leftovers(self.root / folder)
-            replace_files(self.root / folder, ((PurePosixPath(name).name, content()) for name, content in group))
+            self.files.remove_leftovers(folder)
+            self.files.write_all((name, content()) for name, content in group)
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
-            (self.root / name).unlink(missing_ok=True)
+            self.files.remove(name)
 
     @contextlib.contextmanager
     def package(self, build: Build) -> Iterator[Path]:
-        yield self.root / build.subdir / build.file_name
+        yield self.files.path / build.subdir / build.file_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +139,7 @@ def paged_folder(writer: ChannelWriter) -> PagedChannel:
         return loaded.listing, {subdir: state.records.packages for subdir, state in loaded.states.items()}
 
     channel = writer.channel
-    place = _FolderPlace(root=channel.path)
+    place = _FolderPlace(files=channel.files)
     return PagedChannel(place=place, name=channel.path.name, foundation=channel.foundation, load=load)
 
 

@@ -8,19 +8,21 @@ guards all of them, so a name cannot get other bytes under one label while it is
 from __future__ import annotations
 
 import contextlib
+import stat
 import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import add_set, channel_writer, create_channel, indexed_files, open_channel
-from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.channel.model import RECORD_FOLDER, folder_beneath
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
 from channel_tools.conda.addresses import local_path, parse_address
 from channel_tools.conda.package import PackageKey, sidecar_of
 from channel_tools.page.write import SETTINGS, follow_change, paged_folder
 from channel_tools.publish.channels import ChannelTarget, compare
-from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, label_path
+from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, is_label, label_path
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.files import check_replaceable
 from channel_tools.system.settings import user_path
@@ -68,7 +70,7 @@ class FolderContent:
 
     def package(self, key: str) -> CachedPackage | None:
         """The row of a file, if it exists."""
-        if not (self.channel.path / key).is_file() or key in self.listing.incoming:
+        if self.channel.files.file_stat(key) is None or key in self.listing.incoming:
             return None
         parsed = PackageKey.parse(key)
         if parsed.subdir not in self._states:
@@ -77,7 +79,7 @@ class FolderContent:
 
     def rows(self) -> dict[str, dict[str, CachedPackage]]:
         """The rows of all existing files."""
-        rows: dict[str, dict[str, CachedPackage]] = {subdir: {} for subdir in subdirs_of(self.channel.path)}
+        rows: dict[str, dict[str, CachedPackage]] = {subdir: {} for subdir in subdirs_of(self.channel.files)}
         for key, file in indexed_files(self.channel, rows).items():
             rows[key.subdir][key.file_name] = file.row
         return rows
@@ -107,13 +109,15 @@ class FolderTarget(ChannelTarget):
         """The existing labels, main first. Raises ChannelError if the root is not a channel of channel_tools."""
         if not self._is_there():
             return []
-        folder = self.root / LABEL_FOLDER
-        places = sorted(folder.iterdir()) if folder.is_dir() else []
-        return [MAIN_LABEL, *(place.name for place in places if (place / RECORD_FOLDER).is_dir())]
+        files = Beneath(root=self.root)
+        names = [f"{LABEL_FOLDER}/{name}" for name in files.names(LABEL_FOLDER) if is_label(name)]
+        folders = [name for name in names if (status := files.stat(name)) and stat.S_ISDIR(status.st_mode)]
+        made = [name for name in folders if files.stat(f"{name}/{RECORD_FOLDER}") is not None]
+        return [MAIN_LABEL, *(name.removeprefix(f"{LABEL_FOLDER}/") for name in made)]
 
     def _is_there(self) -> bool:
         """Whether the channel exists. Raises ChannelError if the root is not a channel of channel_tools."""
-        if not self.root.exists() or not any(self.root.iterdir()):
+        if not self.root.exists() or not Beneath(root=self.root).names():
             return False
         open_channel(self.root)
         return True
@@ -124,31 +128,38 @@ class FolderTarget(ChannelTarget):
 
     def has_page(self, label: str) -> bool:
         """Whether the label's channel has a page."""
-        return (self.label_folder(label) / SETTINGS).is_file()
+        return Beneath(root=self.root).at(label_path(label)).file_stat(SETTINGS) is not None
 
     @contextlib.contextmanager
     def paged(self, label: str) -> Iterator[PagedChannel]:
         """The label's channel with its lock held, for changes of its page only. Raises what open_channel does."""
-        channel = open_channel(self.label_folder(label))
+        channel = self._opened(label)
         with channel_writer(channel, clock=self.clock, wait_s=self.wait_s) as writer:
             yield paged_folder(writer)
 
     def _content(self, label: str) -> FolderContent:
-        return FolderContent(open_channel(self.label_folder(label)))
+        return FolderContent(self._opened(label))
+
+    def _opened(self, label: str) -> Channel:
+        """The channel of a label, whose links stay in the root. Raises what open_channel does."""
+        return open_channel(self.label_folder(label), within=self.root)
+
+    def _exists(self, label: str) -> bool:
+        return Beneath(root=self.root).stat(label_path(label)) is not None
 
     def _existing(self, label: str) -> tuple[FolderContent, Foundation] | None:
-        if not self._is_there() or not self.label_folder(label).exists():
+        if not self._is_there() or not self._exists(label):
             return None
         content = self._content(label)
         return content, content.channel.foundation
 
     def _compare(self, wanted: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
-        place, labels = self.label_folder(label), self.labels()
+        labels = self.labels()
         if labels:
             open_channel(self.root, foundation=foundation)
         return compare(
             wanted,
-            self._content(label) if labels and place.exists() else None,
+            self._content(label) if labels and self._exists(label) else None,
             {name: self._content(name) for name in labels if name != label},
             address_of=lambda name, key: str(self.label_folder(name) / key),
             label=label,
@@ -179,13 +190,13 @@ class FolderTarget(ChannelTarget):
     def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
         from channel_tools.channel.maintenance import relist  # noqa: PLC0415 - imports rattler
 
-        with self._writer(label, open_channel(self.label_folder(label)).foundation) as writer:
+        with self._writer(label, self._opened(label).foundation) as writer:
             relist(writer, lambda loaded: change(loaded.listing))
 
     def _retire(self, rule: Retention, *, label: str, elsewhere: Callable[[], frozenset[str]]) -> RetentionPlan:
         from channel_tools.channel.maintenance import apply_retention  # noqa: PLC0415 - imports rattler
 
-        with self._writer(label, open_channel(self.label_folder(label)).foundation) as writer:
+        with self._writer(label, self._opened(label).foundation) as writer:
             return apply_retention(writer, rule, elsewhere=elsewhere())
 
     @contextlib.contextmanager
@@ -198,7 +209,7 @@ class FolderTarget(ChannelTarget):
         place = self.label_folder(label)
         with contextlib.ExitStack() as stack:
             for path in dict.fromkeys((self.root, place)):
-                channel = _opened(path, foundation)
+                channel = _opened(path, foundation, within=self.root)
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
             yield writer
             follow_change(paged_folder(writer))
@@ -210,11 +221,11 @@ def _attested_file(change: Change, key: str) -> Path | None:
     return file.path if file is not None and file.path.is_file() and sidecar_of(file.path).is_file() else None
 
 
-def _opened(path: Path, foundation: Foundation) -> Channel:
-    if not path.exists() or not any(path.iterdir()):
+def _opened(path: Path, foundation: Foundation, *, within: Path) -> Channel:
+    if not path.exists() or not folder_beneath(path, within=within).names():
         try:
-            return create_channel(path, foundation)
+            return create_channel(path, foundation, within=within)
         except ChannelError:
             if not (path / RECORD_FOLDER).exists():  # else another publisher has just made it
                 raise
-    return open_channel(path, foundation=foundation)
+    return open_channel(path, foundation=foundation, within=within)

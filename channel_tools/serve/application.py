@@ -225,17 +225,26 @@ def make_routes(*, root: Path, guard: Guard, metrics: Metrics, uploads: Sequence
         message = str(error).replace(f"{root}/", "").replace(str(root), "the server")
         return error_response(error, message)
 
+    async def denied(request: Request, error: Exception) -> Response:
+        if not isinstance(error, OSError) or isinstance(error, ConnectionError):
+            raise error
+        return await (_without_means(request, error) if _is_lack(error) else failed(request, error_from_os(error)))
+
     app = Starlette(
         routes=[Route("/health", health), Route("/metrics", exposition), *uploads],
         exception_handlers={
             RejectedError: _rejected,
             ChannelToolsError: failed,
-            OSError: _without_means,
+            OSError: denied,
             WithoutMeansError: _without_means,
         },
     )
     app.router.redirect_slashes = False  # this server never redirects
     return app
+
+
+def _is_lack(error: OSError) -> bool:
+    return error.errno in NO_MEANS_ERRNOS or isinstance(error_from_os(error), DiskFullError)
 
 
 async def _without_means(_request: Request, error: Exception) -> Response:

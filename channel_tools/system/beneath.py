@@ -14,6 +14,7 @@ a sandbox forbids it, and for names with links, it is resolved part by part, eac
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import errno
@@ -30,6 +31,7 @@ from channel_tools.system.files import NO_LINK_ERRNOS, SYNC_EACH_LIMIT, TEMPORAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from io import BufferedReader
     from pathlib import Path
 
 _OPENAT2 = 437
@@ -160,9 +162,11 @@ class Beneath:
         return f"{self.inside}/{name}" if self.inside and name else name or self.inside
 
     @contextlib.contextmanager
-    def opened(self, name: str) -> Iterator[IO[bytes]]:
-        """A regular file, as an unbuffered stream. Raises FileNotFoundError if there is none of that name."""
-        with self.reported(name), os.fdopen(self.open_file(name), "rb", buffering=0) as stream:
+    def opened(self, name: str) -> Iterator[BufferedReader]:
+        """A regular file, as a stream. Raises FileNotFoundError if there is none of that name."""
+        with self.reported(name):
+            descriptor = self.open_file(name)
+        with os.fdopen(descriptor, "rb") as stream:
             yield stream
 
     def open_file(self, name: str) -> int:
@@ -181,7 +185,7 @@ class Beneath:
 
     def read(self, name: str, *, limit_bytes: int) -> bytes:
         """The content of a regular file of at most ``limit_bytes``. Raises FileNotFoundError if there is none."""
-        with self.opened(name) as stream:
+        with self.opened(name) as stream, self.reported(name):
             size = os.fstat(stream.fileno()).st_size
             if size <= limit_bytes:
                 content = _read_at_most(stream, limit_bytes + 1)
@@ -248,21 +252,21 @@ class Beneath:
 
     def write(self, name: str, content: bytes, *, durable: bool = True) -> None:
         """Replace a file atomically, making its folder; readers see the old bytes or the new ones."""
-        self.write_all([(name, lambda: content)], durable=durable)
+        self.write_all([(name, content)], durable=durable)
 
-    def write_all(self, files: Iterable[tuple[str, Callable[[], bytes]]], *, durable: bool = True) -> None:
-        """Replace files of one folder (names with the same parent), each atomically; they are flushed together."""
+    def write_all(self, files: Iterable[tuple[str, bytes]], *, durable: bool = True) -> None:
+        """Replace files (name, content), each atomically and in this order; they are flushed together before."""
         with self.staged(files, durable=durable) as staged:
             staged.put_in_place()
 
     @contextlib.contextmanager
-    def staged(self, files: Iterable[tuple[str, Callable[[], bytes]]], *, durable: bool = True) -> Iterator[Staged]:
+    def staged(self, files: Iterable[tuple[str, bytes]], *, durable: bool = True) -> Iterator[Staged]:
         """Write files beside their destinations; what is not put in place when the block ends is removed."""
         with contextlib.ExitStack() as stack:
             staged = Staged(self, stack)
             try:
                 for name, content in files:
-                    staged.add(name, content())
+                    staged.add(name, content)
                 if durable:
                     staged.sync()
                 yield staged
@@ -351,7 +355,7 @@ class Staged:
         self._beneath = beneath
         self._stack = stack
         self._folders: dict[str, int] = {}
-        self._moves: list[tuple[int, str, str]] = []
+        self._moves: collections.deque[tuple[int, str, str]] = collections.deque()
 
     def add(self, name: str, content: bytes) -> None:
         """Write one file; several of one name are put in place in this order."""
@@ -379,20 +383,23 @@ class Staged:
     def put_in_place(self) -> None:
         """Rename them, in order. Raises ChannelError instead of replacing anything but a regular file or a link."""
         while self._moves:
-            folder, temporary, name = self._moves[0]
-            last = name.rpartition("/")[2]
-            with self._beneath.reported(name):
-                status = _status_at(folder, last)
-                if status is not None and (kind := kind_of(status.st_mode)) is not None:
-                    raise self._beneath.unexpected(name, kind)
-                os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
-            del self._moves[0]
+            self._put_next()
+
+    def _put_next(self) -> None:
+        folder, temporary, name = self._moves[0]
+        last = name.rpartition("/")[2]
+        with self._beneath.reported(name):
+            status = _status_at(folder, last)
+            if status is not None and (kind := kind_of(status.st_mode)) is not None:
+                raise self._beneath.unexpected(name, kind)
+            os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+        self._moves.popleft()
 
     def discard(self) -> None:
         """Remove those that were not put in place."""
         for folder, temporary, _name in self._moves:
             _remove(folder, temporary)
-        self._moves = []
+        self._moves.clear()
 
 
 def _temporary_name() -> str:

@@ -28,6 +28,8 @@ from channel_tools.system.work_folder import PREFIX, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from io import BufferedReader
 
 TEMPORARY_PREFIX = ".tmp-"
 _TAIL_BYTES = 256 << 10
@@ -175,9 +177,21 @@ def _write_new(path: Path, content: bytes) -> Path:
     return path
 
 
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file, links followed, without waiting for the other end of a pipe.
+
+    Raises FileAccessError for anything but a regular file, and OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if (kind := kind_of(os.fstat(descriptor).st_mode)) is not None:
+        os.close(descriptor)
+        raise FileAccessError(f"{path}: is {kind}; expected a regular file", hint="check the path")
+    return os.fdopen(descriptor, "rb")
+
+
 def sha256_of_file(path: Path) -> str:
-    """The sha256 of a file's bytes in hexadecimal, read in chunks."""
-    with path.open("rb", buffering=0) as stream:
+    """The sha256 of a regular file's bytes in hexadecimal, read in chunks. Raises as open_regular does."""
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -285,24 +299,55 @@ def _sync_file(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def exclusive_lock(lock_file: Path, *, what: str, timeout_s: float = 0.0) -> Iterator[None]:
+def exclusive_lock(
+    lock_file: Path, *, what: str, timeout_s: float = 0.0, folder: AbstractContextManager[int] | None = None
+) -> Iterator[None]:
     """Lock ``lock_file`` while the block runs; the holder's process id is written beside it for the error message.
 
-    Raises ChannelError if another process holds it for longer than ``timeout_s``, and longer than is_locked does.
+    ``folder`` opens the folder of the lock, if it is one that others can exchange (Beneath.folder). Raises ChannelError
+    if another process holds it for longer than ``timeout_s``, and longer than is_locked does.
     """
-    lock_file.parent.mkdir(parents=True, exist_ok=True)
-    owner_file = lock_file.with_name(lock_file.name + ".owner")
-    lock = FileLock(lock_file)
+    with contextlib.ExitStack() as stack:
+        place = lock_file.parent
+        if folder is None:
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            place = Path(f"/proc/self/fd/{stack.enter_context(folder)}")
+        owner_file = place / f"{lock_file.name}.owner"
+        _check_lock_file(lock_file, place / lock_file.name)
+        _check_lock_file(owner_file, owner_file)
+        lock = FileLock(place / lock_file.name)
+        try:
+            lock.acquire(timeout=max(timeout_s, _MOMENT_S))
+        except Timeout:
+            message = f"{lock_file}: {what} is in use by {_owner(owner_file)}; only one writer at a time is allowed"
+            raise ChannelError(message, hint="wait until it has finished, then run the same command again") from None
+        except OSError as err:
+            raise error_from_os(OSError(err.errno, err.strerror or str(err), str(lock_file))) from err
+        try:
+            _write_owner(owner_file)
+            yield
+        finally:
+            lock.release()
+
+
+def _check_lock_file(shown: Path, path: Path) -> None:
+    """Raise ChannelError if something else than a regular file has the name of a lock."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else kind_of(mode)
+        if kind is not None:
+            message = f"{shown}: is {kind}; expected a lock, which is a regular file"
+            raise ChannelError(message, hint="remove it; it is made again")
+
+
+def _write_owner(path: Path) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o644)
     try:
-        lock.acquire(timeout=max(timeout_s, _MOMENT_S))
-    except Timeout:
-        message = f"{lock_file}: {what} is in use by {_owner(owner_file)}; only one writer at a time is allowed"
-        raise ChannelError(message, hint="wait until it has finished, then run the same command again") from None
-    try:
-        owner_file.write_text(f"{os.getpid()}\n", encoding="ascii")
-        yield
+        os.write(descriptor, f"{os.getpid()}\n".encode())
     finally:
-        lock.release()
+        os.close(descriptor)
 
 
 def is_locked(lock_file: Path, *, wait_s: float = 0.0) -> bool:

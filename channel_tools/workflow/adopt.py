@@ -10,6 +10,7 @@ from channel_tools.channel.adopt import Remark, adopt, plan_adoption
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import read_channel_record
 from channel_tools.publish.model import LABEL_FOLDER, is_label
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import UsageError
 from channel_tools.workflow.plan import chosen_foundation
 
@@ -47,7 +48,7 @@ def _adopted(adoption: Adoption) -> Adoption:
 
 def _recorded(path: Path) -> Foundation:
     if (path / RECORD_FOLDER).is_dir() and (path / RECORD_FOLDER / "channel.json").exists():
-        return read_channel_record(path).foundation
+        return read_channel_record(Beneath(root=path)).foundation
     message = f"{path}: on which foundation its packages are built has to be recorded, and a folder does not say it"
     hint = (
         "give --foundation conda-forge if they need packages of conda-forge (another address of it with "

@@ -175,7 +175,7 @@ def find_package(settings: Settings, text: str) -> Path:
             )
         return path
     channel = open_channel(settings.channel)
-    own = [file for file in indexed_files(channel, subdirs_of(channel.path)).values() if not file.ref.foundation]
+    own = [file for file in indexed_files(channel, subdirs_of(channel.files)).values() if not file.ref.foundation]
     found = [file for file in own if text in {file.ref.file_name, str(file.ref.key)}]
     found = found or [file for file in own if file.row.name == text and file.hidden is None]
     if not found:

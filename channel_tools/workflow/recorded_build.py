@@ -137,7 +137,7 @@ class RecordedBuild:
 
         Raises FoundationError for packages that no longer exist, NetworkError for a foundation that cannot be reached.
         """
-        files = indexed_files(channel, subdirs_of(channel.path)).values()
+        files = indexed_files(channel, subdirs_of(channel.files)).values()
         known = {file.ref.sha256: file for file in files}
         known |= {file.row.digest: file for file in files if file.row.digest is not None}
         wanted = dict(self._wanted())

@@ -20,10 +20,11 @@ from securesystemslib.signer import CryptoSigner
 
 from channel_tools.channel import Channel, add_set, channel_writer, index_channel
 from channel_tools.channel import records as refresh
-from channel_tools.conda.package import sidecar_sha256, write_sidecar
+from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.provenance.attestations import signed_sidecar
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import hotfix, yank
+from channel_tools.system.files import sha256_of_file
 from channel_tools.system.progress import SilentProgress
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.readers import unpack
@@ -96,7 +97,9 @@ def test_records_agree_with_rattlers_own_indexer(tmp_path: Path) -> None:
     with channel_writer(channel) as writer:
         add_set(writer, made)
     drive("index", tmp_path / "made")
-    assert records(channel.path / "linux-64")[made[0].name]["attestations_sha256"] == sidecar_sha256(made[0])
+    assert records(channel.path / "linux-64")[made[0].name]["attestations_sha256"] == sha256_of_file(
+        sidecar_of(made[0])
+    )
     for subdir, count in (("linux-64", 5), ("noarch", 2)):
         ours, theirs = records(channel.path / subdir), records(tmp_path / "made" / subdir)
         assert len(ours) == count

@@ -60,6 +60,7 @@ _STATUS: dict[type[ChannelToolsError], int] = {
     IntegrityError: 422,
     VerificationError: 422,
     DiskFullError: 507,
+    FileAccessError: 507,
 }
 _FORBIDDEN = ErrorResponse(
     kind="UsageError", message="the token may only read this label", hint="ask for a token that may write"

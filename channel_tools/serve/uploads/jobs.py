@@ -40,7 +40,7 @@ from channel_tools.publish.server.protocol import (
 )
 from channel_tools.serve.uploads.checks import audit_uploaded, check_digests
 from channel_tools.serve.uploads.store import JobStore, State, drop_files, jobs_folder, try_lock
-from channel_tools.system.errors import ChannelError, ChannelToolsError
+from channel_tools.system.errors import ChannelError, ChannelToolsError, error_from_os
 from channel_tools.system.files import write_bytes_atomically
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.workers import signals_held, signals_released
@@ -69,6 +69,11 @@ _NOT_CARRIED_OUT = ErrorResponse(
     kind="ChannelToolsError",
     message="the server failed to run the job",
     hint="ask the server's operator: its log says why",
+)
+_TOOK_TOO_LONG = ErrorResponse(
+    kind="ChannelToolsError",
+    message=f"the job was ended, since it took more than {_TIME_LIMIT_S / 60:.0f} minutes",
+    hint="ask the server's operator what it waited for; a smaller set takes less time",
 )
 _fork = multiprocessing.get_context("fork")
 
@@ -110,11 +115,13 @@ class _QueuedJob:
     lock: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Running:
     queued: _QueuedJob
     process: ForkProcess
     until_s: float
+    killed: bool = False
+    """Whether it was killed because it took too long."""
 
 
 class JobQueue:
@@ -160,16 +167,20 @@ class JobQueue:
         now_s = time.monotonic()
         for running in self._running.values():
             if now_s > running.until_s:
+                running.killed = True
                 running.process.kill()
         self._begin()
 
     def stop(self, wait_s: float) -> None:
-        """Wait for running jobs; one that takes longer continues on its own and finishes normally."""
+        """Wait for running jobs, and kill those that take longer: the same request can be sent again."""
         deadline_s = time.monotonic() + wait_s
         for running in self._running.values():
             running.process.join(max(0.0, deadline_s - time.monotonic()))
-            if running.process.exitcode is not None:
-                self._finish(running)
+            if running.process.exitcode is None:
+                _log.warning("job %s of channel %s: killed", running.queued.job.id, running.queued.job.channel)
+                running.process.kill()
+            self._finish(running)
+        self._running.clear()
         for queued in self._waiting:
             os.close(queued.lock)
         self._receiving.close()
@@ -214,7 +225,9 @@ class JobQueue:
             if process.exitcode:
                 self._metrics.count_event("job_failed")
                 _log.error("job %s of channel %s: exit code %s", queued.job.id, queued.job.channel, process.exitcode)
-            if process.exitcode and process.exitcode > 0:
+            if running.killed:
+                queued.job.set_state(State(state="failed", error=_TOOK_TOO_LONG))
+            elif process.exitcode and process.exitcode > 0:
                 queued.job.set_state(State(state="failed", error=_NOT_CARRIED_OUT))
         except (ChannelToolsError, OSError) as err:  # if its state cannot be written it counts as interrupted
             _log.error(
@@ -256,8 +269,9 @@ def carry_out(root: Path, job: Job) -> None:
     try:
         job.set_state(State(state="done", report=_report(root, job)))
         drop_files(job)
-    except ChannelToolsError as err:
-        error = ErrorResponse(kind=type(err).__name__, message=job.without_paths(str(err), root), hint=err.hint)
+    except (ChannelToolsError, OSError) as err:
+        told = error_from_os(err) if isinstance(err, OSError) else err
+        error = ErrorResponse(kind=type(told).__name__, message=job.without_paths(str(told), root), hint=told.hint)
         job.set_state(State(state="failed", error=error))
 
 

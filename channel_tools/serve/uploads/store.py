@@ -39,8 +39,9 @@ from channel_tools.publish.server.protocol import (
     YankRequest,
     encode,
 )
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import IntegrityError
+from channel_tools.system.errors import ChannelToolsError, IntegrityError
 from channel_tools.system.files import write_bytes_atomically
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 STALE_S = 24 * 3600.0
 _JUST_MADE_S = 60.0
+_RECORD_BYTES = 64 << 20
 ARRIVING_FOLDER = "arriving"
 """In a channel's folder: single packages being received, each locked by the process that receives it."""
 _QUARANTINED = ".damaged-"
@@ -111,9 +113,14 @@ class Job:
         """The request, read each time. Raises IntegrityError if it is damaged."""
         file = self.folder / "request.json"
         try:
-            return decode_json(decode_json(file.read_bytes(), _Recorded).body, REQUESTS[self.kind])
+            content = self._files.read(file.name, limit_bytes=_RECORD_BYTES)
+            return decode_json(decode_json(content, _Recorded).body, REQUESTS[self.kind])
         except (FileNotFoundError, ValueError) as err:
             raise IntegrityError(f"{file}: not a valid request ({err})", hint="open the set again") from None
+
+    @property
+    def _files(self) -> Beneath:
+        return Beneath(root=self.folder)
 
     @property
     def lock(self) -> Path:
@@ -143,10 +150,10 @@ class Job:
         state = State()
         file = self.folder / "state.json"
         try:
-            state = decode_json(file.read_bytes(), State)
+            state = decode_json(self._files.read(file.name, limit_bytes=_RECORD_BYTES), State)
         except FileNotFoundError:
             pass
-        except ValueError as err:  # a job can always be run again
+        except (ValueError, ChannelToolsError) as err:  # a job can always be run again
             _log.error("%s: not a valid state of a job (%s); the job counts as interrupted", file, err)
         if state.state in _RUNNING and not is_locked(self.lock):
             return State()  # the process that ran it was killed
@@ -217,11 +224,12 @@ class JobStore:
             return None
         folder = self.folder / channel / job_id
         try:
-            recorded = decode_json((folder / "request.json").read_bytes(), _Recorded)
+            content = Beneath(root=folder).read("request.json", limit_bytes=_RECORD_BYTES)
+            recorded = decode_json(content, _Recorded)
             label = decode_json(recorded.body, _Labelled).label
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except ValueError as err:
+        except (ValueError, ChannelToolsError) as err:
             self._put_aside(folder, str(err))
             return None
         return Job(id=job_id, kind=recorded.kind, channel=channel, label=label, folder=folder)
@@ -325,7 +333,7 @@ def try_lock(path: Path, *, mode: int = 0o600) -> Iterator[int | None]:
     A missing file is created with ``mode``. A process that gets a copy of the descriptor (a child, or one that it is
     sent to) keeps the lock after the block.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     try:
         yield descriptor if _lock(descriptor) else None
     finally:
@@ -345,7 +353,7 @@ def _lock(descriptor: int) -> bool:
 def is_locked(path: Path) -> bool:
     """Whether any process has locked ``path`` now."""
     with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
         finally:

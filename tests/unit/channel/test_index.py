@@ -19,8 +19,8 @@ from channel_tools.channel import (
     index_channel,
     verify_channel,
 )
-from channel_tools.channel import index as index_module
 from channel_tools.conda.contents import JsonObject
+from channel_tools.system.beneath import Staged
 from tests.unit.channel.toys import make_conda, new_channel
 
 
@@ -89,8 +89,7 @@ def test_indexing_again_writes_and_reads_nothing(tmp_path: Path, monkeypatch: py
     channel = new_channel(tmp_path)
     put(channel, make_conda(tmp_path, "toy"))
     before = snapshot(channel.path / "linux-64")
-    monkeypatch.setattr(index_module, "staged", None)
-    monkeypatch.setattr("channel_tools.channel.state.write_bytes_atomically", None)
+    monkeypatch.setattr(Staged, "add", None)
     monkeypatch.setattr("channel_tools.channel.records.read_package", None)
     assert index(channel).written == ()
     assert snapshot(channel.path / "linux-64") == before

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -17,6 +18,7 @@ from channel_tools.channel import (
 )
 from channel_tools.channel import publish as publish_module
 from channel_tools.channel.records import Origin
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, IntegrityError
 from tests.unit.channel.toys import make_conda, new_channel, own
 
@@ -177,13 +179,15 @@ def test_a_set_that_was_never_completed_is_cleared_by_the_next_writer(
     files = [make_conda(made, "one"), make_conda(made, "two")]
     linked: list[Path] = []
 
-    def link_first(source: Path, destination: Path) -> None:
+    link_one = Beneath.link
+
+    def link_first(folder: Beneath, source: IO[bytes], name: str) -> None:
         if linked:
             raise KeyboardInterrupt
-        linked.append(destination)
-        destination.hardlink_to(source)
+        linked.append(folder.path / name)
+        link_one(folder, source, name)
 
-    monkeypatch.setattr(publish_module, "link_or_copy", link_first)
+    monkeypatch.setattr(Beneath, "link", link_first)
     with pytest.raises(KeyboardInterrupt):
         add(channel, *files)
     assert linked[0].is_file()

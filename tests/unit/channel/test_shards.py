@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import Channel, add_set, channel_writer, index_channel, verify_channel
-from channel_tools.conda.package import sidecar_sha256, write_sidecar
+from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.conda.repodata import encode_repodata, encode_shard
+from channel_tools.system.files import sha256_of_file
 from tests.support import conda_reader
 from tests.unit.channel.toys import make_conda, new_channel
 
@@ -30,7 +31,7 @@ def test_conda_reads_every_record_of_a_folder_and_what_it_downloads_is_right(tmp
     channel = attested_channel(tmp_path)
     rows = conda_reader.records(channel.path.as_uri(), "linux-64")
     assert sorted(rows) == [ATTESTED, "plain-1.0-0.conda"]
-    assert rows[ATTESTED]["attestations_sha256"] == sidecar_sha256(channel.path / "linux-64" / ATTESTED)
+    assert rows[ATTESTED]["attestations_sha256"] == sha256_of_file(sidecar_of(channel.path / "linux-64" / ATTESTED))
     for name, download in conda_reader.downloads(channel.path.as_uri(), "linux-64").items():
         assert hashlib.sha256(download.fetch()).hexdigest() == rows[name]["sha256"]
 

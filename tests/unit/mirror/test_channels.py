@@ -12,7 +12,7 @@ import pytest
 
 from channel_tools.channel import open_channel, verify_channel
 from channel_tools.channel.listing import Patch
-from channel_tools.conda.package import sidecar_sha256, write_sidecar
+from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import IntegrityError, UsageError
@@ -227,12 +227,14 @@ def test_conda_reads_imported_channels_and_the_next_import_mends_those_of_the_ea
 ) -> None:
     package = tmp_path / "conda-forge" / SUBDIR / "numpy-1.0-0.conda"
     write_sidecar(package, b"[{}]")
-    change(tmp_path, package.name, attestations_sha256=sidecar_sha256(package))
+    change(tmp_path, package.name, attestations_sha256=sha256_of_file(sidecar_of(package)))
     with conda_reader.earlier_form():
         far = carry(site, tmp_path, "first") / "conda-forge"
     with pytest.raises(TypeError, match="bytes is not JSON serializable"):
         conda_reader.records(far.as_uri(), SUBDIR)
     carry(site, tmp_path, "second")
-    assert conda_reader.records(far.as_uri(), SUBDIR)[package.name]["attestations_sha256"] == sidecar_sha256(package)
+    assert conda_reader.records(far.as_uri(), SUBDIR)[package.name]["attestations_sha256"] == sha256_of_file(
+        sidecar_of(package)
+    )
     for name, download in conda_reader.downloads(far.as_uri(), SUBDIR).items():
         assert download.fetch() == (far / SUBDIR / name).read_bytes()

@@ -17,11 +17,13 @@ from securesystemslib.exceptions import VerificationError as BadSignatureError
 
 from channel_tools.channel import add_set, channel_writer, index_channel, verify_channel
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import hashed_name, remove_sidecars, sidecar_of, sidecar_sha256, write_sidecar
+from channel_tools.conda.package import hashed_name, remove_sidecars, sidecar_of, write_sidecar
 from channel_tools.provenance.attestations import PAYLOAD_TYPE, Verified, signed_sidecar, verify_sidecar
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement, publish_statement
 from channel_tools.provenance.trust import TrustedKey, create_key, open_signer, read_trusted_keys
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError, UsageError, VerificationError
+from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import AttestRequest, sign_packages
 from channel_tools.workflow.verify import verify_folder
 from tests.unit.channel.toys import make_conda, new_channel
@@ -258,7 +260,7 @@ def test_a_channels_packages_are_signed_afterwards_and_its_index_says_where(tmp_
     assert sign_packages(None, request, channel.path, again=False) == []
     there = channel.path / "linux-64" / package.name
     record = json.loads((there.parent / "repodata.json").read_bytes())["packages.conda"][there.name]
-    assert record["attestations_sha256"] == sidecar_sha256(there)
+    assert record["attestations_sha256"] == sha256_of_file(sidecar_of(there))
     assert (there.parent / hashed_name(there.name, record["attestations_sha256"])).is_file()
     assert verify_channel(channel) == []
     [verdict] = verify_folder(channel.path, read_trusted_keys([keys]))
@@ -279,7 +281,7 @@ def test_an_index_names_what_a_killed_command_signed_and_not_what_is_gone(tmp_pa
             assert not index_channel(writer).written
         assert verify_channel(channel) == []
         assert (b"attestations_sha256" in (there.parent / "repodata.json").read_bytes()) is is_attested
-        remove_sidecars(there)
+        remove_sidecars(Beneath(root=there.parent), there.name)
 
 
 def test_a_channel_is_signed_around_packages_that_its_index_does_not_know(tmp_path: Path, keys: Path) -> None:

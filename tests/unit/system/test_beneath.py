@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -142,13 +142,14 @@ def test_writing_replaces_a_link_and_not_what_it_leads_to(files: Beneath) -> Non
 
 
 def test_files_appear_together_or_not_at_all(files: Beneath) -> None:
-    def fails() -> bytes:
+    def contents() -> Iterator[tuple[str, bytes]]:
+        yield "deep/er/a", b"a"
         raise ChannelToolsError("no content")
 
     with pytest.raises(ChannelToolsError, match="no content"):
-        files.write_all([("deep/er/a", lambda: b"a"), ("deep/er/b", fails)])
+        files.write_all(contents())
     assert files.names("deep/er") == []
-    with files.staged([("deep/er/a", lambda: b"1"), ("deep/er/a", lambda: b"2"), ("c", lambda: b"c")]) as staged:
+    with files.staged([("deep/er/a", b"1"), ("deep/er/a", b"2"), ("c", b"c")]) as staged:
         assert files.stat("deep/er/a") is None
         staged.put_in_place()
     assert files.read("deep/er/a", limit_bytes=_LIMIT) == b"2"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.conda.package import sidecar_of, sidecar_sha256, write_sidecar
+from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.publish.server.protocol import YankRequest, set_request
 from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.uploads import jobs
@@ -23,6 +23,7 @@ from channel_tools.serve.uploads.checks import Limits, check_request
 from channel_tools.serve.uploads.jobs import JobQueue, carry_out
 from channel_tools.serve.uploads.store import Job, JobStore, State, is_locked, jobs_folder, try_lock
 from channel_tools.system.errors import DiskFullError, IntegrityError, UsageError
+from channel_tools.system.files import sha256_of_file
 from tests.unit.channel.toys import CONDA_FORGE, make_conda
 from tests.unit.publish.sets import make_set
 
@@ -130,7 +131,7 @@ def test_a_set_brings_the_attestations_of_its_packages(tmp_path: Path) -> None:
     there = tmp_path / "ours" / "linux-64" / package.name
     assert sidecar_of(there).read_bytes() == b"[{}]"
     record = json.loads((there.parent / "repodata.json").read_bytes())["packages.conda"][there.name]
-    assert record["attestations_sha256"] == sidecar_sha256(package)
+    assert record["attestations_sha256"] == sha256_of_file(sidecar_of(package))
 
 
 @pytest.mark.parametrize(
