@@ -12,6 +12,7 @@ import pytest
 
 from channel_tools.channel import Channel, add_set, channel_writer, verify_channel
 from channel_tools.conda.package import sidecar_sha256, write_sidecar
+from channel_tools.system.beneath import Beneath
 from tests.support.pypi_clients import CLIENTS, run_client
 from tests.support.serving import make_token, running
 from tests.unit.channel.toys import make_conda, new_channel
@@ -59,7 +60,7 @@ def test_earlier_py_rattlers_install_and_read_where_attestations_are(
     assert (tmp_path / "env" / "share" / "toy.txt").read_bytes() == b"toy"
     for name, row in found.items():
         assert row["url"] == f"{place.address(kind)}/linux-64/{name}"
-        expected = sidecar_sha256(place.channel.path / "linux-64" / name)
+        expected = sidecar_sha256(Beneath(root=place.channel.path / "linux-64"), name)
         assert row["attestations_sha256"] in {expected, None}
 
 
