@@ -17,6 +17,7 @@ import yaml
 from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage0Recipe, VariantConfig
 
 from channel_tools.conda.engine_messages import explained
+from channel_tools.conda.package import NOARCH
 from channel_tools.matrix.conditions import (
     IMPOSSIBLE_KEY,
     ConditionError,
@@ -67,12 +68,16 @@ class RecipeEngine:
 
     def __init__(self, platform: str, folder: Path) -> None:
         self._folder = folder
+        self._platforms = (platform, NOARCH)
         self._config = RenderConfig(platform=PlatformConfig(target_platform=platform))
         self._evaluated: dict[_Place, list[EvaluatedRecipe]] = {}
         self._conditions = Conditions(platform, folder)
 
     def evaluate(self, recipe_file: RecipeFile, matrix: VariantMatrix) -> list[EvaluatedRecipe]:
         """Evaluate a recipe for every combination of the keys it uses, in the engine's order, without skipped ones.
+
+        A combination whose ``target_platform`` is another platform, as in a variant file for several or for another
+        one, is not for this one: the engine would build it here under the other's name.
 
         Raises ConfigError (file, and line if known) if the recipe does not parse or render, and for a combination that
         the recipe's ``extra.impossible`` rules out.
@@ -91,7 +96,8 @@ class RecipeEngine:
         for variant in rendered:
             evaluated = _evaluated(recipe_file, variant)
             used.update(evaluated.variant)
-            if evaluated not in results and self._is_built(recipe_file, evaluated):
+            is_here = evaluated.variant.get("target_platform") in {None, *self._platforms}
+            if is_here and evaluated not in results and self._is_built(recipe_file, evaluated):
                 results.append(evaluated)
         if used & values.keys() <= recipe_file.used_keys | ENGINE_KEYS:
             self._evaluated[place] = results

@@ -29,7 +29,7 @@ def main() -> None:
     """Walk the folder and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", help="A kind, such as 'pixi.lock'.")
+    parser.add_argument("--only", action="append", help="A kind, such as 'pixi.lock'; may be repeated.")
     parser.add_argument("--every", type=int, default=1, help="Only every Nth file.")
     parser.add_argument("--pinning", type=Path, help="conda-forge's conda_build_config.yaml, for recipes.")
     given = parser.parse_args()
@@ -50,9 +50,9 @@ def _files(folder: Path) -> Iterable[Path]:
         yield from (path for name in names if (path := Path(place, name)).is_file() and not path.is_symlink())
 
 
-def _try(path: Path, only: str | None) -> list[Attempt]:
+def _try(path: Path, only: Sequence[str] | None) -> list[Attempt]:
     kind = kind_of(path)
-    return [] if kind is None or only not in {None, kind.name} else list(kind.attempts(run_tool, path))
+    return [] if kind is None or (only and kind.name not in only) else list(kind.attempts(run_tool, path))
 
 
 def print_report(found: Sequence[Attempt], folder: Path) -> None:

@@ -158,7 +158,7 @@ def _try_variants(command: Command, path: Path) -> Iterator[Attempt]:
     counts = counting.variant_values(path)
     with tempfile.TemporaryDirectory() as folder:
         run = trees.list_variants(command, path, sorted(counts or {}), Path(folder))
-    entries = None if counts is None else max(1, sum(counts.values()))
+    entries = None if counts is None else sum(counts.values()) if counts else 1
     yield judge("variant file", path, run, entries=entries, taken=trees.count_variants)
 
 

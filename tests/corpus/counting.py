@@ -20,7 +20,8 @@ from conda_package_streaming.package_streaming import stream_conda_component
 PLATFORM = "linux-64"
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _SELECTOR = re.compile(r"#\s*\[([^\[\]]+)\]\s*$")
-_OF_EVERY_RECIPE = ("channel_sources", "channel_targets", "target_platform")
+_TARGET = "target_platform"
+_OF_EVERY_RECIPE = ("channel_sources", "channel_targets")
 """Keys that multiply the variants of every recipe."""
 _SPEC = re.compile(r"(?:.*::)?([\w.-]+)(.*)")
 _SELECTOR_NAMES = {
@@ -107,11 +108,12 @@ def variant_values(path: Path) -> dict[str, int] | None:
         return None
     if any(len(content.get(key) or ()) > 1 for key in _OF_EVERY_RECIPE) or "if:" in "".join(kept):
         return None
-    return {
-        key: len(set(map(str, value)))
-        for key, value in content.items()
-        if isinstance(value, list) and key != "zip_keys"
+    counts = {
+        key: len(set(map(str, one))) for key, one in content.items() if isinstance(one, list) and key != "zip_keys"
     }
+    platforms = content.get(_TARGET, [PLATFORM])
+    here = min(1, platforms.count(PLATFORM)) if isinstance(platforms, list) else 0
+    return {key: here if key == _TARGET else count * here for key, count in counts.items()}
 
 
 def recipe_outputs(path: Path) -> int | None:

@@ -149,6 +149,8 @@ def test_second_reader_counts_what_holds_on_linux(tmp_path: Path) -> None:
     path = tmp_path / "conda_build_config.yaml"
     path.write_text("a:\n - 1  # [linux]\n - 2  # [osx]\nb: [1, 1]\nzip_keys: []\n")
     assert counting.variant_values(path) == {"a": 1, "b": 1}
+    path.write_text("a: [1, 2]\ntarget_platform: [osx-64]\n")
+    assert counting.variant_values(path) == {"a": 0, "target_platform": 0}
     path.write_text("a:\n - 1  # [cuda]\n")
     assert counting.variant_values(path) is None
 

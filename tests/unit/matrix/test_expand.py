@@ -117,6 +117,19 @@ def test_noarch_goes_to_its_own_subdir(tmp_path: Path) -> None:
     assert {package.name: package.subdir for package in _expand(tmp_path)}["toy-meta"] == "noarch"
 
 
+@pytest.mark.parametrize(
+    ("named", "left"),
+    [("[linux-64, linux-aarch64]", {"linux-64"}), ("[linux-64]", {"linux-64"}), ("[osx-arm64]", set())],
+    ids=["several", "this one", "another"],
+)
+def test_variants_for_other_platforms_are_left_out(tmp_path: Path, named: str, left: set[str]) -> None:
+    text = FILES["variants/udp.yaml"] + f"target_platform: {named}\n"
+    packages = _expand(tmp_path, {"variants/udp.yaml": text})
+    here = [package for package in packages if package.subdir != "noarch"]
+    assert {package.variant["target_platform"] for package in here} == left
+    assert len(packages) == len({package.engine_build_string + package.name for package in packages})
+
+
 @pytest.mark.parametrize("condition", ["match(python, '<3.12')", "python == '3.11.*'"])
 def test_skipped_variants_are_left_out(tmp_path: Path, condition: str) -> None:
     recipe = FILES["recipes/toy-plugin/recipe.yaml"].replace("  number: 2\n", f'  number: 2\n  skip: ["{condition}"]\n')
