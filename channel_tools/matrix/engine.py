@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _RENDER_MESSAGE = re.compile(r'(?:message|reason): "((?:[^"\\]|\\.)*)"')
 _RENDER_LINE = re.compile(r"start: Some\(Marker \{[^}]*\bline: (\d+)")
+_BAD_REQUIREMENT = "invalid value for 'item'"
+"""What the engine says of a requirement that is no MatchSpec."""
 _QUOTED = re.compile(r"'([^']+)'|`([^`]+)`|: (\S+)$|template: ([^)]+)\)")
 _MAX_MESSAGE = 300
 _WORTH_A_COPY = 32
@@ -230,8 +232,8 @@ def _impossible_error(
 def _recipe_error(recipe_file: RecipeFile, message: str, folder: Path) -> ConfigError:
     found = _RENDER_LINE.search(message)
     line = int(found.group(1)) if found else _line_holding_quoted(recipe_file.path, message)
-    if line is None and "template" in message:
-        line = _line_of_bad_template(recipe_file, folder)
+    if line is None and ("template" in message or _BAD_REQUIREMENT in message):
+        line = _line_of_bad_text(recipe_file, folder)
     said = explained(_condense(message))
     hint = said.hint or f"correct {recipe_file.path.name}; CEP 13 and CEP 14 describe what a recipe may contain"
     return ConfigError(f"the recipe does not render: {said.message}", path=recipe_file.path, line=line, hint=hint)
@@ -244,12 +246,15 @@ def _condense(message: str) -> str:
     return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."
 
 
-def _line_of_bad_template(recipe_file: RecipeFile, folder: Path) -> int | None:
-    """The line of the first template or condition that does not parse; the engine says only that there is one."""
+def _line_of_bad_text(recipe_file: RecipeFile, folder: Path) -> int | None:
+    """The line of the first template, condition or requirement that does not parse; the engine only says that there is
+    one."""
     for key_path, text in _texts_with_paths(recipe_file.document.value, ()):
         probe: dict[str, object] = {"package": {"name": "probe", "version": "0"}}
         if key_path[-1] == "if":
             probe["requirements"] = {"run": [{"if": text, "then": "probe"}]}
+        elif "requirements" in key_path:
+            probe["requirements"] = {"run": [text]}
         elif "${{" in text:
             probe["about"] = {"summary": text}
         else:

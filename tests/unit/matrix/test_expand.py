@@ -201,6 +201,18 @@ def test_a_recipe_skipped_outright_gives_nothing(tmp_path: Path) -> None:
             "package: {name: a, version: '1'}\nbuild:\n  number: ${{ 1 + }}\n", 3, "syntax error", id="syntax"
         ),
         pytest.param(
+            "package: {name: a, version: '0.3'}\nrequirements:\n  host: [b]\n  run:\n    - c\n    - d 0.3 x\n",
+            6,
+            "missing range specifier for '0.3'",
+            id="requirement",
+        ),
+        pytest.param(
+            "package: {name: a, version: '1'}\nrequirements:\n  run:\n    - if: linux\n      then: d[flags=[b]]\n",
+            5,
+            "flags",
+            id="requirement in a condition",
+        ),
+        pytest.param(
             "package: {name: a, version: '1'}\nbuild: {skip: ['python >']}\n", 2, "skip", id="skip that is no condition"
         ),
         pytest.param(
