@@ -58,7 +58,7 @@ def test_anything_else_is_an_error(
 def test_a_package_names_the_foundation_and_not_the_view_it_was_built_with(tmp_path: Path) -> None:
     (tmp_path / "recipe").mkdir()
     (tmp_path / "recipe" / "recipe.yaml").write_text(dump_yaml({"build": {"number": 0}}))
-    view, address = "file:///work/recipes-foundation/toy", "https://mirror.example/conda-forge"
+    view, address = "file:///tree/recipes-foundation/toy", "https://mirror.example/conda-forge"
     package = make_conda(tmp_path, "toy", about={"channels": ["file:///own/", f"{view}/"]})
     settle_built(package, tmp_path / "recipe", threads=1, renamed={"file:///own": "file:///own", view: address})
     about = json.loads(read_info_files(package, frozenset({"about.json"}))["about.json"])
