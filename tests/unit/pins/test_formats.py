@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given
 
 from channel_tools.pins import Lock, LockedPackage
-from channel_tools.pins.conda_lock import CondaLockFile, PackageEntry, parse_conda_lock, render_conda_lock
+from channel_tools.pins.conda_lock import parse_conda_lock, render_conda_lock
+from channel_tools.pins.conda_lock_model import CondaLockFile, PackageEntry
 from channel_tools.pins.explicit import parse_explicit, render_environment, render_explicit
 from channel_tools.pins.lock import repodata_record
 from channel_tools.pins.pixi import read_pixi_lock, render_pixi_lock, render_pixi_manifest
