@@ -25,6 +25,7 @@ from channel_tools.matrix.conditions import (
     impossible_conditions,
     skip_conditions,
 )
+from channel_tools.matrix.missing_keys import missing_key_error
 from channel_tools.matrix.variants import ENGINE_KEYS
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.workers import forked
@@ -92,14 +93,14 @@ class RecipeEngine:
         try:
             rendered = Stage0Recipe.from_file(recipe_file.path).render(config, self._config)
         except RattlerBuildError as err:
-            raise _recipe_error(recipe_file, str(err), self._folder) from None
+            raise _recipe_error(recipe_file, str(err), matrix, self._folder) from None
         results: list[EvaluatedRecipe] = []
         used: set[str] = set()
         for variant in rendered:
             evaluated = _evaluated(recipe_file, variant)
             used.update(evaluated.variant)
             is_here = evaluated.variant.get("target_platform") in {None, *self._platforms}
-            if is_here and evaluated not in results and self._is_built(recipe_file, evaluated):
+            if is_here and evaluated not in results and self._is_built(recipe_file, evaluated, matrix):
                 results.append(evaluated)
         if used & values.keys() <= recipe_file.used_keys | ENGINE_KEYS:
             self._evaluated[place] = results
@@ -126,7 +127,7 @@ class RecipeEngine:
                 self.evaluate(*item)
         return self._evaluated
 
-    def _is_built(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> bool:
+    def _is_built(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe, matrix: VariantMatrix) -> bool:
         """Whether a combination is not skipped by ``build.skip``.
 
         Raises ConfigError for one that the recipe's ``extra.impossible`` says cannot exist (conditions may use the
@@ -137,7 +138,7 @@ class RecipeEngine:
         try:
             true = self._conditions.first_true(conditions, evaluated.recipe.get("context"), evaluated.variant)
         except ConditionError as err:
-            raise _condition_error(recipe_file, err) from None
+            raise _condition_error(recipe_file, err, matrix, self._folder) from None
         if true is not None and true in impossible:
             raise _impossible_error(recipe_file, evaluated.variant, true)
         return true is None
@@ -213,8 +214,13 @@ def _evaluated(recipe_file: RecipeFile, variant: RenderedVariant) -> EvaluatedRe
     )
 
 
-def _condition_error(recipe_file: RecipeFile, err: ConditionError) -> ConfigError:
+def _condition_error(recipe_file: RecipeFile, err: ConditionError, matrix: VariantMatrix, folder: Path) -> ConfigError:
     key_path = err.condition.key_path
+    line = recipe_file.document.line_of(*key_path)
+    if (
+        lacking := missing_key_error(_text_of_message(str(err)), recipe_file, matrix, line=line, folder=folder)
+    ) is not None:
+        return lacking
     section = "build.skip" if "skip" in key_path else f"extra.{IMPOSSIBLE_KEY}"
     message = f"{section} cannot be evaluated: {_condense(str(err))}"
     return recipe_file.document.error(message, *key_path, hint="correct the condition")
@@ -229,21 +235,29 @@ def _impossible_error(
     return recipe_file.document.error(message, *condition.key_path, hint=hint)
 
 
-def _recipe_error(recipe_file: RecipeFile, message: str, folder: Path) -> ConfigError:
+def _recipe_error(recipe_file: RecipeFile, message: str, matrix: VariantMatrix, folder: Path) -> ConfigError:
     found = _RENDER_LINE.search(message)
     line = int(found.group(1)) if found else _line_holding_quoted(recipe_file.path, message)
     if line is None and ("template" in message or _BAD_REQUIREMENT in message):
         line = _line_of_bad_text(recipe_file, folder)
+    if (
+        lacking := missing_key_error(_text_of_message(message), recipe_file, matrix, line=line, folder=folder)
+    ) is not None:
+        return lacking
     said = explained(_condense(message))
     hint = said.hint or f"correct {recipe_file.path.name}; CEP 13 and CEP 14 describe what a recipe may contain"
     return ConfigError(f"the recipe does not render: {said.message}", path=recipe_file.path, line=line, hint=hint)
 
 
 def _condense(message: str) -> str:
-    inner = _RENDER_MESSAGE.search(message)
-    text = inner.group(1).replace('\\"', '"') if inner else message
-    text = " ".join(text.split())
+    text = " ".join(_text_of_message(message).split())
     return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."
+
+
+def _text_of_message(message: str) -> str:
+    """The text within the engine's description of an error, which has the quotes of a Rust string escaped."""
+    inner = _RENDER_MESSAGE.search(message)
+    return inner.group(1).replace('\\"', '"') if inner else message
 
 
 def _line_of_bad_text(recipe_file: RecipeFile, folder: Path) -> int | None:

@@ -196,7 +196,7 @@ def test_a_recipe_skipped_outright_gives_nothing(tmp_path: Path) -> None:
             "package: {name: a, version: '1'}\nbild: {}\n", 2, "unknown top-level field 'bild'", id="unknown field"
         ),
         pytest.param("package:\n  name: a\n  version: 2024-01-02\n", 3, "version 2024-01-02 has a '-'", id="dash"),
-        pytest.param("package:\n  name: a\n  version: ${{ vers }}\n", 3, "undefined value", id="undefined"),
+        pytest.param("package:\n  name: a\n  version: ${{ vers }}\n", 3, "uses 'vers', which neither", id="undefined"),
         pytest.param(
             "package: {name: a, version: '1'}\nbuild:\n  number: ${{ 1 + }}\n", 3, "syntax error", id="syntax"
         ),
@@ -342,3 +342,39 @@ def test_two_processes_evaluate_what_one_does_and_leave_errors_to_it(tmp_path: P
     assert 0 < len(here) < len(known)
     assert "toy-meta/recipe.yaml" in result.stderr
     assert "does not render" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ("requirements: {host: ['${{ fabrc }}']}", "'fabrc'"),
+        ("requirements: {host: ['${{ fabrc }} ${{ fabric_version }}']}", "'fabrc', 'fabric_version'"),
+        ("requirements: {host: ['${{ fabrc | lower }} ${{ linux }} ${{ env.get(\"HOME\") }}']}", "'fabrc'"),
+        ("requirements: {run: [{if: \"fabrc == 'x'\", then: a}]}", "'fabrc'"),
+        ("requirements: {build: [\"${{ stdlib('c') }}\"]}", "'c_stdlib'"),
+        ("build: {skip: fabrc == 'x'}", "'fabrc'"),
+        ('build: {skip: ["${{ fabrc }}"]}', "'fabrc'"),
+        ("context: {text: '${{ fabrc }}'}", "'fabrc'"),
+    ],
+)
+def test_a_key_without_a_value_is_named_with_the_file_to_put_it_in(tmp_path: Path, section: str, names: str) -> None:
+    recipe = f'package: {{name: toy-meta, version: "1"}}\n{section}\n'
+    with pytest.raises(ConfigError) as caught:
+        _expand(tmp_path, {META: recipe, "variants/udp.yaml": "transport: [udp]\nfabric: [x]\n"})
+    assert f"the recipe uses {names}, which neither its context nor a variant file defines" in str(caught.value)
+    assert (caught.value.path, caught.value.line) == (tmp_path / META, 2)
+    hint = caught.value.hint or ""
+    first = names.split(",", maxsplit=1)[0].strip("'")
+    assert f'add {first}: ["VALUE"]' in hint
+    assert f"{tmp_path / 'variants' / 'pins.yaml'}, for all stacks, or to {tmp_path / 'variants' / 'udp.yaml'}" in hint
+    assert hint.startswith("did you mean fabric? otherwise add fabrc") == (names == "'fabrc'")
+
+
+def test_a_name_that_the_recipe_or_the_engine_defines_is_not_a_missing_key(tmp_path: Path) -> None:
+    recipe = """\
+context: {flavour: x}
+package: {name: toy-meta, version: "1"}
+about: {summary: "${{ flavour.nothing.more }} ${{ linux }}"}
+"""
+    with pytest.raises(ConfigError, match=r"the recipe does not render: .*undefined value"):
+        _expand(tmp_path, {META: recipe})
