@@ -52,6 +52,11 @@ def is_zip(name: str) -> bool:
     return name.lower().endswith(_ZIP)
 
 
+def is_archive(name: str) -> bool:
+    """Whether engines unpack a file of this name, which no ``file_name`` of the recipe gives another one."""
+    return name.lower().endswith((*_ZIP, *_UNCHECKED, *_TAR_SUFFIXES))
+
+
 class _Members:
     """Checks members in the order in which they are unpacked."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that a recipe's patches apply to the source in the store, before anything is built from it.
+"""Checks that a recipe's patches apply to its sources, before anything is built from it.
 
 ``git apply`` tries them on copies of the files that they name; nothing else of the archive is unpacked. A hunk may be
 at another line, but its text must match exactly. Engines tolerate context lines that do not match; a patch that applies
@@ -26,7 +26,7 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _STRIP_LEVELS = (1, 0, 2)
 """How many leading folders names in patches may have; git's ``a/`` and ``b/`` are one."""
@@ -67,22 +67,58 @@ class PatchedFile:
     hunks: list[Hunk] = field(default_factory=list)
 
 
-def check_patches(archive: Path, patches: Sequence[Path], *, what: str) -> None:
-    """Apply ``patches``, one after the other, to copies of ``archive``'s files; ``what`` names the source in errors.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatchedSource:
+    """A source of a recipe with its patches, for check_patches."""
 
-    Raises ConfigError naming the patch, its line, the hunk and the file if one does not match exactly.
+    what: str
+    """Its name in errors."""
+    content: Path | Mapping[str, Path]
+    """An archive, or files by their path in the source."""
+    patches: tuple[Path, ...] = ()
+    folder: str = ""
+    """The folder of the build's work folder that it is unpacked into (``target_directory``)."""
+
+
+def check_patches(sources: Sequence[PatchedSource]) -> None:
+    """Apply the patches of a recipe's sources to copies of their files, in the recipe's order as engines do.
+
+    A patch may change files of earlier sources in the same folder. Raises ConfigError naming the patch, its line, the
+    hunk and the file if one does not match exactly.
     """
-    wanted = {name for path in patches for level in _STRIP_LEVELS for name in names_in(path, level)}
     with temporary_folder() as holder:
-        folder = holder / "source"
-        folder.mkdir()
-        for name, content in read_files(archive, wanted).items():
-            if content is not None:
-                check_member_path(name)
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(content)
-        for path in patches:
-            apply_patch(path, folder, what=what)
+        work = holder / "source"
+        for index, source in enumerate(sources):
+            folder = work / source.folder
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, content in _content(source, _wanted(sources[index:], source.folder)).items():
+                if content is not None:
+                    check_member_path(name)
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / name).write_bytes(content)
+            for path in source.patches:
+                apply_patch(path, folder, what=source.what)
+
+
+def _wanted(sources: Sequence[PatchedSource], folder: str) -> set[str]:
+    """The files below ``folder``, by their path from there, that the patches of ``sources`` may name."""
+    start = PurePosixPath(folder)
+    named = {
+        PurePosixPath(source.folder, name)
+        for source in sources
+        for path in source.patches
+        for level in _STRIP_LEVELS
+        for name in names_in(path, level)
+    }
+    return {name.relative_to(start).as_posix() for name in named if name.is_relative_to(start)}
+
+
+def _content(source: PatchedSource, wanted: Collection[str]) -> Mapping[str, bytes | None]:
+    if not wanted:
+        return {}
+    if isinstance(source.content, Path):
+        return read_files(source.content, wanted)
+    return {name: source.content[name].read_bytes() for name in wanted if name in source.content}
 
 
 def apply_patch(patch: Path, folder: Path, *, what: str) -> None:

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, get_args
 
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.model import FoundationKind, Stack
 from channel_tools.plan import current_platform
 from channel_tools.plan.inputs import located
+from channel_tools.sources.archives import is_archive
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
 from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, needed_sources, source_excludes
-from channel_tools.sources.patches import check_patches
+from channel_tools.sources.patches import PatchedSource, check_patches
 from channel_tools.sources.store import SourceStore, stored_entries
 from channel_tools.sources.transfer import DEFAULT_NAME, export_entries
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError, UsageError
@@ -21,7 +23,6 @@ from channel_tools.workflow.plan import PlanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from channel_tools.matrix import LoadedTree, RenderedPackage
     from channel_tools.matrix.model import Source
@@ -253,20 +254,44 @@ def provide_sources(settings: Settings, plan: Plan, *, offline: bool, progress: 
 
 
 def _check_patches(store: SourceStore, plan: Plan) -> None:
-    """Try the patches of every source that comes from the store; variants of a recipe share most of them."""
-    seen: set[tuple[Path, ...]] = set()
+    """Try the patches of every source; variants of a recipe share most of them."""
+    seen: set[str] = set()
     for package in plan.to_build:
-        folder = package.rendered.recipe_file.folder
-        excludes = source_excludes(package.rendered.recipe)
-        for source in package.rendered.sources:
-            need = need_of(source, excludes)
-            if need is None or not source.patches:
-                continue
-            archive = store.known(need).path
-            patches = tuple(located(folder, name) for name in source.patches)
-            if (archive, *patches) not in seen:
-                seen.add((archive, *patches))
-                check_patches(archive, patches, what=f"{source.location} of {package.name} {package.version}")
+        if any(source.patches for source in package.rendered.sources):
+            sources = [_patched_source(store, package, source) for source in package.rendered.sources]
+            if (place := repr(sources)) not in seen:
+                seen.add(place)
+                check_patches(sources)
+
+
+def _patched_source(store: SourceStore, package: PlannedPackage, source: Source) -> PatchedSource:
+    folder = package.rendered.recipe_file.folder
+    need = need_of(source, source_excludes(package.rendered.recipe))
+    place = located(folder, source.location) if need is None else store.known(need).path
+    given = source.entry.get("file_name")
+    name = str(given or (place.name if need is None else file_name_of(source.location)))
+    content: Path | dict[str, Path] = {name: place}
+    if need is None and place.is_dir():
+        inside = [file.path for file in package.files if file.path.is_relative_to(place)]
+        content = {path.relative_to(place).as_posix(): path for path in inside}
+    elif source.kind == "git" or (given is None and is_archive(name)):
+        content = place
+    return PatchedSource(
+        what=f"{source.location} of {package.name} {package.version}",
+        content=content,
+        patches=tuple(located(folder, name) for name in source.patches),
+        folder=_target_folder(package, source),
+    )
+
+
+def _target_folder(package: PlannedPackage, source: Source) -> str:
+    """The source's ``target_directory``. Raises ConfigError (file, line) for one outside the work folder."""
+    folder = PurePosixPath(source.target_directory or "")
+    if folder.is_absolute() or ".." in folder.parts:
+        message = f"target_directory {folder} is outside the build's work folder"
+        document = package.rendered.recipe_file.document
+        raise document.error(message, "source", hint="name a folder relative to it, without ..")
+    return folder.as_posix()
 
 
 def _is_sound(store: SourceStore, need: NeededSource, progress: Progress) -> bool:

@@ -346,6 +346,33 @@ def test_a_patch_that_no_longer_applies_is_named_before_anything_is_built(toys: 
     assert not (toys.tree / "output" / "logs").exists()
 
 
+@pytest.mark.parametrize("kind", ["folder", "file", "archive"])
+def test_patches_of_the_trees_own_sources_are_as_exact(toys: Toys, kind: str) -> None:
+    recipe = toys.tree / "recipes" / "tarball" / "recipe.yaml"
+    place = {"folder": "src", "file": "src/hello", "archive": "tarball-1.0.tar.gz"}[kind]
+    text = TARBALL.format(url="x", sha256="y").replace("- url: x\n    sha256: y\n", f"- path: {place}\n")
+    recipe.write_text(text)
+    (recipe.parent / "src").mkdir()
+    for content, code in (("hello\nother\n", 3), ("hello\nthere\n", 0)):
+        (recipe.parent / "src" / "hello").write_text(content)
+        (recipe.parent / "tarball-1.0.tar.gz").write_bytes(tar_gz({"tarball-1.0/hello": content.encode()}))
+        result = toys.build("--package", "tarball")
+        assert result.returncode == code, result.stderr
+        if code:
+            assert f"0001-say-more.patch:6: the patch does not apply to {place} of tarball 1.0" in result.stderr
+            assert "hunk 1 of hello: line 2 is 'other'; expected 'there'" in result.stderr
+            assert not list((toys.tree / "output" / "channel").glob("noarch/*.conda"))
+
+
+@pytest.mark.parametrize("folder", ["/etc", "a/../../b"])
+def test_a_patched_source_stays_in_the_work_folder(toys: Toys, folder: str) -> None:
+    recipe = toys.tree / "recipes" / "tarball" / "recipe.yaml"
+    text = TARBALL.format(url=toys.tarball.as_uri(), sha256=hashlib.sha256(HELLO).hexdigest())
+    recipe.write_text(text.replace("    patches", f"    target_directory: {folder}\n    patches"))
+    result = toys.build("--package", "tarball")
+    assert (result.returncode, "recipe.yaml:3: target_directory" in result.stderr) == (3, True), result.stderr
+
+
 def test_a_damaged_source_is_moved_aside_and_named_before_a_build(toys: Toys) -> None:
     assert toys.tool("sources", "add", toys.tarball, *toys.repositories).returncode == 0
     (stored,) = (toys.folder / "cache" / "sources" / "sha256").glob("*/*.tar.gz")

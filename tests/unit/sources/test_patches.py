@@ -4,13 +4,14 @@ from __future__ import annotations
 import difflib
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channel_tools.sources.patches import apply_patch, check_patches, read_files
+from channel_tools.sources.patches import PatchedSource, apply_patch, check_patches, read_files
 from channel_tools.system.errors import ConfigError
 from tests.unit.sources.toys import tar_gz
 
@@ -158,9 +159,31 @@ def test_patches_apply_one_upon_the_other_to_the_files_of_an_archive(tmp_path: P
     first, second = tmp_path / "1.patch", tmp_path / "2.patch"
     first.write_bytes(b"From: somebody\nSubject: why\n---\n\n" + diff(BEFORE, changed(5)))
     second.write_bytes(diff(changed(5), changed(5, 6)))
-    check_patches(archive, [first, second], what="toy")
+    check_patches(
+        [
+            PatchedSource(
+                what="toy",
+                content=archive,
+                patches=(
+                    first,
+                    second,
+                ),
+            )
+        ]
+    )
     with pytest.raises(ConfigError, match=r"2\.patch:3: the patch does not apply to toy: hunk 1 of src/a\.c: line 5"):
-        check_patches(archive, [second, first], what="toy")
+        check_patches(
+            [
+                PatchedSource(
+                    what="toy",
+                    content=archive,
+                    patches=(
+                        second,
+                        first,
+                    ),
+                )
+            ]
+        )
 
 
 def test_names_without_leading_folders_are_found(tmp_path: Path) -> None:
@@ -168,7 +191,7 @@ def test_names_without_leading_folders_are_found(tmp_path: Path) -> None:
     archive.write_bytes(tar_gz({"toy-1/src/a.c": BEFORE.encode()}))
     plain = tmp_path / "p0.patch"
     plain.write_bytes(diff(BEFORE, changed(5)).replace(b"a/src", b"src").replace(b"b/src", b"src"))
-    check_patches(archive, [plain], what="toy")
+    check_patches([PatchedSource(what="toy", content=archive, patches=(plain,))])
 
 
 def test_an_archive_without_a_top_folder_is_read_as_it_is(tmp_path: Path) -> None:
@@ -182,7 +205,7 @@ def test_a_patch_file_that_is_none_is_named(tmp_path: Path) -> None:
     archive.write_bytes(tar_gz({"toy/a": b"1"}))
     patch.write_text("not a patch\n")
     with pytest.raises(ConfigError, match=r"x\.patch:1: the patch is not a unified diff"):
-        check_patches(archive, [patch], what="toy")
+        check_patches([PatchedSource(what="toy", content=archive, patches=(patch,))])
 
 
 def test_git_agrees_on_what_applies(tmp_path: Path) -> None:
@@ -196,3 +219,20 @@ def test_git_agrees_on_what_applies(tmp_path: Path) -> None:
         pytest.skip("git is not installed")
     ours = applied(patch, {"src/a.c": ("extra\n" + BEFORE).encode()})
     assert (tmp_path / "src" / "a.c").read_bytes() == ours["src/a.c"]
+
+
+def test_patches_change_the_files_of_a_folder_and_of_the_sources_before_it_exactly(tmp_path: Path) -> None:
+    archive, file = tmp_path / "toy.tar.gz", tmp_path / "b.c"
+    archive.write_bytes(tar_gz({"toy-1/src/a.c": BEFORE.encode()}))
+    file.write_text(BEFORE)
+    both, wrong = tmp_path / "both.patch", tmp_path / "wrong.patch"
+    both.write_bytes(diff(BEFORE, changed(5)) + diff(BEFORE, changed(7), name="sub/b.c"))
+    wrong.write_bytes(diff(BEFORE, changed(8), name="b.c").replace(b" line 9", b" line x"))
+    first = PatchedSource(what="toy", content=archive)
+    below = PatchedSource(what="folder", content={"b.c": file}, folder="sub")
+    last = PatchedSource(what="last", content={"c": file}, patches=(both,))
+    check_patches([first, below, last])
+    with pytest.raises(ConfigError, match=r"both\.patch:\d+: the patch does not apply to last: it changes sub/b\.c"):
+        check_patches([first, last])
+    with pytest.raises(ConfigError, match=r"wrong\.patch:3: .* to folder: hunk 1 of b\.c: line 9 is 'line 9'"):
+        check_patches([first, replace(below, patches=(wrong,)), last])
