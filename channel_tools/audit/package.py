@@ -17,6 +17,7 @@ from channel_tools.audit.model import FileFacts, PackageFacts, Place, Placeholde
 from channel_tools.audit.policy import declared_by
 from channel_tools.conda.compiled_in import RENDERED_RECIPE, host_packages, packages_with_texts
 from channel_tools.conda.contents import damaged_package, info_object, read_path_rows
+from channel_tools.conda.metadata import check_link
 from channel_tools.system.document import decode_json
 from channel_tools.system.yamlfile import load_plain_yaml
 
@@ -89,11 +90,7 @@ class PackageReader:
 
     def _entry_points(self, files: Mapping[str, bytes]) -> tuple[str, ...]:
         """The ``command = module:function`` lines of a noarch python package."""
-        noarch = self._object(files, "link.json").get("noarch") or {}
-        lines = (noarch.get("entry_points") or []) if isinstance(noarch, dict) else None
-        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-            raise damaged_package(self._path, "noarch.entry_points in info/link.json is not a list of strings")
-        return tuple(lines)
+        return check_link(self._object(files, "link.json"), self._path)
 
     def _object(self, files: Mapping[str, bytes], name: str) -> dict[str, Any]:
         return info_object(files, name, self._path) if name in files else {}

@@ -25,25 +25,20 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
 import msgspec
 import zstandard
 
+from channel_tools.conda.checking import Member, check_metadata, path_rows, read_info, read_payload
 from channel_tools.conda.contents import (
     METADATA_BYTES,
     OTHER_METADATA_BYTES,
-    HashedStream,
     InfoFiles,
     JsonObject,
     PackageProblem,
-    PathRow,
     PathsJson,
-    SafePaths,
-    content_of,
     damaged_package,
     info_object,
     optional_object,
     parsed_json,
-    read_path_rows,
-    rows_of_files,
 )
-from channel_tools.conda.metadata import check_about, check_index, check_run_exports
+from channel_tools.conda.metadata import check_index
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, stem_of
 from channel_tools.conda.parts import open_zip
 from channel_tools.conda.tarstream import SMALL_BYTES, stream_bz2_tar, stream_tar
@@ -57,8 +52,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from channel_tools.system.beneath import Beneath
-
-    Member = tuple[tarfile.TarInfo, IO[bytes] | None]
 
 Component = Literal["pkg", "info"]
 
@@ -134,8 +127,8 @@ def read_package(
         source, sha256, md5, size_bytes = _hashed(stream)
         parts = _parts_in(source, path)
         parts.check_names()
-        _read_info(parts.members("info"), path, info, note)
-        _check_metadata(info, path)
+        read_info(parts.members("info"), path, info, note)
+        check_metadata(info, path)
         if visitor is not None:
             visitor.visit_info(info)
         package = PackageInfo(
@@ -153,8 +146,8 @@ def read_package(
             suffix = path.name.removeprefix(stem_of(path.name))
             note(PackageProblem(kind="mismatch", file="info/index.json", text=f"names {said}{suffix}"))
         if contents:
-            listed = PathsJson(_path_rows(info, path), note)
-            _read_payload(parts.members("pkg"), listed, visitor, note)
+            listed = PathsJson(path_rows(info, path), note)
+            read_payload(parts.members("pkg"), listed, visitor, note)
     if problems:
         raise damaged_package(path, str(problems[0]))
     return package
@@ -172,11 +165,11 @@ def visit_package(
     note, compared = on_problem or unsafe.append, on_problem is not None
     with _opened(path) as stream, InfoFiles(all_files=True) as info:
         parts = _parts_in(stream, path)
-        _read_info(parts.members("info"), path, info, note)
-        _check_metadata(info, path)
+        read_info(parts.members("info"), path, info, note)
+        check_metadata(info, path)
         visitor.visit_info(info)
-        listed = PathsJson(_path_rows(info, path), note, complete=True) if compared else None
-        _read_payload(parts.members("pkg"), listed, visitor, note)
+        listed = PathsJson(path_rows(info, path), note, complete=True) if compared else None
+        read_payload(parts.members("pkg"), listed, visitor, note)
     if unsafe:
         raise damaged_package(path, str(unsafe[0]))
 
@@ -371,49 +364,3 @@ class _MemberStream:
     def read(self, size: int = -1) -> bytes:
         with _DamageReported(self._path):
             return self._source.read(size)
-
-
-def _read_info(
-    members: Iterator[Member], path: Path, info: InfoFiles, on_problem: Callable[[PackageProblem], None]
-) -> None:
-    paths = SafePaths(on_problem)
-    for member, stream in members:
-        paths.add(member)
-        folder, _slash, name = member.name.partition("/")
-        if folder != "info" or not info.add(name, member.size, stream):
-            message = f"{member.name[:200]!r} in its metadata is not a plain file below info/, too large or a duplicate"
-            raise damaged_package(path, message)
-    paths.check_all()
-
-
-def _read_payload(
-    members: Iterator[Member],
-    listed: PathsJson | None,
-    visitor: PackageVisitor | None,
-    on_problem: Callable[[PackageProblem], None],
-) -> None:
-    """Read the payload and compare it with ``listed`` (paths.json), if given, by hashing all of it."""
-    paths = SafePaths(on_problem, payload=True)
-    for member, stream in members:
-        hashed = None if stream is None or listed is None else HashedStream(stream)
-        paths.add(member)
-        if visitor is not None and not member.isdir():
-            visitor.visit_member(member, cast("IO[bytes] | None", hashed) or stream)
-        if listed is not None:
-            listed.add(member, hashed)
-    if listed is not None:
-        listed.check_all()
-    paths.check_all()
-
-
-def _path_rows(info: Mapping[str, bytes], path: Path) -> Mapping[str, PathRow]:
-    if path.name.endswith(OLD_SUFFIX) and "paths.json" not in info and "files" in info:
-        return rows_of_files(info["files"], path)
-    return read_path_rows(content_of(info, "paths.json", path), path)
-
-
-def _check_metadata(info: Mapping[str, bytes], path: Path) -> None:
-    """Raise IntegrityError for metadata that a channel's index cannot contain, with the reason."""
-    check_index(info_object(info, "index.json", path), path)
-    check_about(optional_object(info, "about.json", path) or {}, path)
-    check_run_exports(optional_object(info, "run_exports.json", path) or {}, path)

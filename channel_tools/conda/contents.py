@@ -198,6 +198,8 @@ def read_path_rows(content: bytes, package: Path) -> dict[str, PathRow]:
     for row in rows:
         if row.path in found:
             raise damaged_package(package, f"info/paths.json lists {row.path} twice")
+        if row.prefix_placeholder == "":
+            raise damaged_package(package, f"info/paths.json has an empty prefix_placeholder for {row.path}")
         found[row.path] = row
     return found
 
@@ -218,7 +220,7 @@ METADATA_BYTES: Mapping[str, int] = {
     "paths.json": 64 << 20,  # 300 bytes a row: 200,000 files, twice what the largest packages of conda-forge have
     "index.json": 1 << 20,
     "files": 64 << 20,  # read from packages that have no paths.json
-    **dict.fromkeys(("about.json", "hash_input.json", "run_exports.json"), 4 << 20),
+    **dict.fromkeys(("about.json", "hash_input.json", "link.json", "run_exports.json"), 4 << 20),
 }
 """The files of info/ that are read from every package, and how large they may be: JSON needs 20 times its size in
 memory, and a job of the server has to stay below its limit."""

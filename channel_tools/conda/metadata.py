@@ -7,6 +7,7 @@ are passed to rattler, which is slow to import.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,6 +16,7 @@ import msgspec
 
 from channel_tools.conda.contents import damaged_package
 from channel_tools.conda.package import NOARCH
+from channel_tools.system.archives import UnsafeMemberError, check_member_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,6 +53,8 @@ _PLAIN = re.compile(r"[^\s/-]+")
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 """Clients store the numbers in versions in 64 bits; rattler decides on longer ones."""
 _VERSION = re.compile(r"(?:[0-9]+!)?[0-9]+[0-9a-z]*(?:[._][0-9a-z]+)*(?:\+[0-9a-z]+(?:[._][0-9a-z]+)*)?")
+_ENTRY_POINT = re.compile(r"\s*(?!\.\.?\s*=)[^\s/=\\]+\s*=[^:]+:.+")
+"""``NAME = MODULE:FUNCTION``; NAME is a file's."""
 _LITERAL = r"[0-9]+[0-9a-z]*(?:\.[0-9a-z]+)*"
 _CONDITION = rf"(?:(?:>=|<=|==|!=|<|>|=){_LITERAL}|=?{_LITERAL}(?:\.\*|\*)?|\*)"
 _SPEC = re.compile(rf"[a-z0-9_][a-z0-9_.-]*(?: {_CONDITION}(?:[,|]{_CONDITION})*(?: (?:\*?[A-Za-z0-9_.]+\*?|\*))?)?")
@@ -160,6 +164,31 @@ def check_run_exports(exports: Mapping[str, object], path: Path) -> None:
             _check_spec(spec, f"run_exports, {kind}", path)
 
 
+def check_link(link: Mapping[str, object], path: Path) -> tuple[str, ...]:
+    """The entry points in link.json: ``NAME = MODULE:FUNCTION``. Raises IntegrityError for what is not one.
+
+    A client makes a program ``bin/NAME`` for each (conda's ``parse_entry_point_def``), so NAME must be a file's name.
+    """
+    noarch = link.get("noarch") or {}
+    lines = (noarch.get("entry_points") or []) if isinstance(noarch, dict) else None
+    if not _is_lines(lines):
+        raise damaged_package(path, "noarch.entry_points in info/link.json is not a list of strings")
+    for line in _texts(lines):
+        if _ENTRY_POINT.fullmatch(line) is None:
+            message = f"its link.json has the entry point {_shown(line)}; expected NAME = MODULE:FUNCTION"
+            raise damaged_package(path, message)
+    return tuple(_texts(lines))
+
+
+def is_inner_path(value: object) -> bool:
+    """Whether it is the path of something below a prefix, in one line."""
+    try:
+        check_member_path(value if isinstance(value, str) else "")
+    except UnsafeMemberError:
+        return False
+    return _is_line(value) and posixpath.normpath(str(value)) != "."
+
+
 def _shown(value: object) -> str:
     try:
         return repr(value)[:80]
@@ -262,7 +291,6 @@ _FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "noarch": (lambda value: _is_line(value) and value in ("generic", "python"), "generic or python"),
     "track_features": (lambda value: _is_line(value) or _is_lines(value), "a string or a list of them"),
     "purls": (is_purls, "a list of package URLs"),
-    **dict.fromkeys(
-        ("arch", "features", "license", "license_family", "platform", "python_site_packages_path"), (_is_line, _LINE)
-    ),
+    **dict.fromkeys(("arch", "features", "license", "license_family", "platform"), (_is_line, _LINE)),
+    "python_site_packages_path": (is_inner_path, "the path of a folder below the prefix"),
 }

@@ -2,14 +2,12 @@
 """Makes a prefix have the solution of a set of specs, or exactly the packages of a lock.
 
 For a lock, no index is read and nothing is solved; every package is identified by its sha256. Some formats have only
-addresses and hashes: then a package's requirements are read from the package itself, which is first installed into a
-temporary folder in the package cache, since rattler has no other way to fill its cache.
+addresses and hashes: then a package's requirements are read from the package itself, once it is in the package cache.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import tempfile
 import time
@@ -24,19 +22,13 @@ from channel_tools.conda.addresses import channel_address
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.solving import make_gateway, parse_spec, solve_specs
 from channel_tools.conda.specs import as_record, is_virtual, read_spec, spec_names
-from channel_tools.environments.transaction import (
-    Target,
-    apply_solution,
-    check_local_archives,
-    damaged_package_error,
-    install_records,
-    uncached,
-    usable_target,
-)
+from channel_tools.environments.install_errors import damaged_package_error
+from channel_tools.environments.linked_files import cached_name
+from channel_tools.environments.package_cache import fetch_packages
+from channel_tools.environments.transaction import Target, apply_solution, usable_target
 from channel_tools.pins.lock import in_installation_order, repodata_record
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import SolveError
-from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -141,28 +133,17 @@ def _completed(
     records: list[rattler.RepoDataRecord], target: Target, progress: Progress
 ) -> list[rattler.RepoDataRecord]:
     """The records with the data of the packages' own index.json; downloads packages not in the package cache."""
-    if missing := asyncio.run(uncached(records, target.package_cache)):
-        check_local_archives(missing, locked=target.locked)
-        with temporary_folder(target.package_cache) as folder:
-            staging = dataclasses.replace(target, prefix=folder / target.prefix.name)
-            # all of them: packages of Python modules cannot be installed without their Python
-            asyncio.run(
-                install_records(records, staging, installed=[], relinked=set(), progress=progress, verb="fetch for")
-            )
+    fetch_packages(records, target.store, name=target.prefix.name, progress=progress)
     return [record if record.size is not None else _from_index(record, target.package_cache) for record in records]
 
 
 def _from_index(record: rattler.RepoDataRecord, package_cache: Path) -> rattler.RepoDataRecord:
-    name, version, build = record.name.normalized, str(record.version), str(record.build)
-    index = package_cache / f"{name}-{version}-{build}" / "info" / "index.json"
+    index = package_cache / cached_name(record) / "info" / "index.json"
     try:
         found = _record_in(index, subdir=record.subdir)
     except (OSError, ValueError, IoError, ConvertSubdirError) as err:
         reason = f"its index.json cannot be read: {' '.join(str(err).split())}"
         raise damaged_package_error(record.file_name, reason) from None
-    if (found.name.normalized, str(found.version), str(found.build)) != (name, version, build):
-        reason = f"it says it is {found.name.normalized} {found.version} {found.build}"
-        raise damaged_package_error(record.file_name, reason)
     found.sha256, found.md5 = record.sha256, record.md5
     return rattler.RepoDataRecord(found, record.file_name, record.url, record.channel)
 

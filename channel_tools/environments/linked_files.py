@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Handles what py-rattler 0.28 does not report about files that it links.
 
-Truncated cached files, clashes, scripts that are not run, and files of a package that was being linked when a run was
-interrupted.
+Clashes, scripts that are not run, links of several packages that together lead outside, records that name files
+outside, and files of a package that was being linked when a run was interrupted.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 
 from channel_tools.conda.contents import read_path_rows
 from channel_tools.conda.link_scripts import link_script_paths
+from channel_tools.conda.metadata import is_inner_path
+from channel_tools.system.archives import UnsafeMemberError, check_links
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from rattler import RepoDataRecord
+    from rattler import PrefixRecord, RepoDataRecord
+
+    from channel_tools.environments.package_cache import Unpacked
 
 _CLOBBERS = "__clobbers__"
 """The folder to which rattler moves files of a package that clash with another's, by the package's name."""
@@ -33,21 +37,74 @@ def cached_name(record: RepoDataRecord) -> str:
     return f"{record.name.normalized}-{record.version}-{record.build}"
 
 
-def has_cached_file_of_other_size(records: Iterable[RepoDataRecord], package_cache: Path) -> bool:
-    """Whether a file of the unpacked packages in the cache does not have the size in its package's paths.json.
+def check_recorded_paths(prefix: Path, installed: Iterable[PrefixRecord]) -> None:
+    """Raise IntegrityError if a record in conda-meta names a file that is not in the environment.
 
-    A full disk or a program that wrote into an environment leaves such files; rattler only checks that they exist.
+    rattler removes the files of a package that leaves, whatever their paths; earlier versions of this program, and
+    other clients, installed such packages.
     """
-    return any(_has_file_of_other_size(package_cache / cached_name(record)) for record in records)
+    home = prefix.resolve()
+    is_inside = functools.cache(lambda folder: (prefix / folder).resolve().is_relative_to(home))
+    for record in installed:
+        for name in {*record.files, *(str(row.relative_path) for row in record.paths_data.paths)}:
+            folder = str(name).rpartition("/")[0]
+            if not is_inner_path(str(name)) or not is_inside(folder):
+                message = f"{prefix}: the record of {cached_name(record)} names {str(name)!r}, which is outside"
+                hint = (
+                    f"remove that line from {prefix}/conda-meta/{cached_name(record)}.json, or make another environment"
+                )
+                raise IntegrityError(message, hint=hint)
 
 
-def _has_file_of_other_size(folder: Path) -> bool:
+def check_links_together(
+    prefix: Path,
+    staying: Iterable[PrefixRecord],
+    fresh: Sequence[RepoDataRecord],
+    unpacked: Mapping[str, Unpacked],
+) -> None:
+    """Raise IntegrityError if links of several packages, each harmless, together lead out of the environment.
+
+    ``staying`` are installed and stay, ``fresh`` are to be linked from what is ``unpacked``, by cached_name.
+    """
+    links = {
+        str(row.relative_path): str((prefix / row.relative_path).readlink())
+        for record in staying
+        for row in record.paths_data.paths
+        if row.path_type.softlink and (prefix / row.relative_path).is_symlink()
+    }
+    folders: set[str] = set()
+    modules = _modules_folder([*fresh, *staying])
+    for record in fresh:
+        package = unpacked[cached_name(record)]
+        place = functools.partial(_place_of, modules=modules if _is_of_modules(record) else None)
+        links |= {place(name): target for name, target in package.links.items() if not name.startswith("info/")}
+        folders |= {place(name) for name in package.folders if name.partition("/")[0] != "info"}
     try:
-        rows = read_path_rows((folder / "info/paths.json").read_bytes(), folder)
-        sizes = {row.path: row.size_in_bytes for row in rows.values() if row.path_type == "hardlink"}
-        return any(size is not None and (folder / path).stat().st_size != size for path, size in sizes.items())
-    except (OSError, IntegrityError):  # missing or not readable: rattler unpacks it again
-        return False
+        check_links(links, folders)
+    except UnsafeMemberError as err:
+        names = ", ".join(sorted(cached_name(record) for record in fresh if unpacked[cached_name(record)].links))
+        message = f"{prefix}: these packages cannot be installed together: {err} (packages with links: {names})"
+        raise IntegrityError(message, hint="choose other builds of them, or another channel") from None
+
+
+def _is_of_modules(record: RepoDataRecord) -> bool:
+    return record.noarch.python
+
+
+def _modules_folder(records: Iterable[RepoDataRecord]) -> str:
+    """Where the records' Python has its modules; a place as deep if there is none."""
+    for record in records:
+        if record.name.normalized == "python":
+            minor = ".".join(str(record.version).split(".")[:2])
+            return record.python_site_packages_path or f"lib/python{minor}/site-packages"
+    return "lib/python/site-packages"
+
+
+def _place_of(path: str, *, modules: str | None) -> str:
+    """Where a package's path is in an environment; ``modules`` is the folder for those of a package of modules."""
+    first, _, rest = path.partition("/")
+    folder = {"site-packages": modules, "python-scripts": "bin"}.get(first) if modules else None
+    return path if folder is None else f"{folder}/{rest}".rstrip("/")
 
 
 def clashing_files(prefix: Path) -> str:

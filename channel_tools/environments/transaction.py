@@ -5,20 +5,15 @@ There is a marker file in ``conda-meta`` while packages are linked, with their n
 an earlier run was interrupted: all packages are linked again, since py-rattler takes a package's record as proof of its
 files, and the files of packages that have no record yet are removed. Other files are the user's, and stay.
 
-py-rattler has one error class per stage, with the cause only in the text, so the text is parsed: the phrases below are
-those of py-rattler 0.28 (tests cause each with real channels). An unknown text is kept in a general error.
-
-py-rattler 0.28 compares an archive's sha256 only when it downloads it; from a folder, it unpacks whatever file has the
-name. Our channels are mostly read from folders, so the comparison is made here.
+py-rattler 0.28 links and removes whatever path a package or a record names, so both are checked before it is called:
+packages by ``package_cache``, before they are in the cache, the records of the environment here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -26,121 +21,33 @@ import rattler
 from rattler.exceptions import InstallerError, IoError
 from rattler.package_cache import PackageCache, ValidationMode
 
-from channel_tools.conda.addresses import local_path
 from channel_tools.conda.link_scripts import ACTIONS, REMOVAL
 from channel_tools.conda.package import PACKAGE_SUFFIX, split_file_name
-from channel_tools.conda.solving import UNREACHABLE, one_line
 from channel_tools.environments.activation import check_prefix_path
+from channel_tools.environments.install_errors import install_error, panics_reported
 from channel_tools.environments.linked_files import (
     cached_name,
+    check_links_together,
+    check_recorded_paths,
     clashing_files,
-    has_cached_file_of_other_size,
     remove_unrecorded,
     scripts_not_run,
 )
+from channel_tools.environments.package_cache import PackageStore, fetch_packages
 from channel_tools.system.errors import (
-    ChannelError,
-    ChannelToolsError,
-    DiskFullError,
     IntegrityError,
-    NetworkError,
     UsageError,
 )
-from channel_tools.system.files import atomic_path, disk_full_reported, exclusive_lock, sha256_of_file, walk_entries
+from channel_tools.system.files import atomic_path, disk_full_reported, exclusive_lock, walk_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from rattler import RepoDataRecord
     from rattler.install import InstallerReporter
     from rattler.networking import Client
 
     from channel_tools.system.progress import Progress, Task
-
-_DISK_FULL = re.compile(r"os error (28|122)\b")
-_DENIED = re.compile(r"os error (1|13|30)\b")
-_DAMAGED = re.compile(
-    r"checksum|hash mismatch|unexpected (eof|end of file)|failed to unpack|invalid (zip|gzip)|archive|"
-    r"could not find (the )?(end of central directory|central directory)|zstd|paths\.json|index\.json",
-    re.IGNORECASE,
-)
-_OTHER_BYTES = re.compile(r"hash mismatch when extracting (\S+) to .*: expected ([0-9a-f]{64}), got ([0-9a-f]{64})")
-_PACKAGE = re.compile(r"failed to (?:fetch|link|unlink) ([^\s:]+)")
-
-
-def install_error(err: Exception, *, prefix: Path, package_cache: Path, locked: bool = False) -> ChannelToolsError:
-    """The error for a package that could not be downloaded, unpacked or linked; ``locked``: it is from a lock."""
-    reason = one_line(err)
-    found = _PACKAGE.search(reason)
-    package = found.group(1) if found else "a package"
-    again = "run the same command again: complete packages are kept"
-    if _DISK_FULL.search(reason):
-        message = f"{package}: no space left on the device of {package_cache} or {prefix}: {reason}"
-        return DiskFullError(message, hint=f"free space there, then {again}")
-    if _DENIED.search(reason):
-        message = f"{prefix}: {package} cannot be installed there: {reason}"
-        return UsageError(message, hint="choose a prefix and a cache that you can write to")
-    if UNREACHABLE.search(reason):
-        message = f"{package}: cannot be downloaded: {reason}"
-        return NetworkError(message, hint=f"check the network and the channel's address, then {again}")
-    if locked and (other := _OTHER_BYTES.search(reason)):
-        address, expected, got = other.groups()
-        return other_package_error(package, f"{address} has sha256 {got}, the lock says {expected}")
-    if _DAMAGED.search(reason):
-        return damaged_package_error(package, reason)
-    return ChannelError(f"{package}: cannot be installed into {prefix}: {reason}", hint=again)
-
-
-def damaged_package_error(package: str, reason: str) -> IntegrityError:
-    """The error for a package whose bytes do not match the channel's index, or whose metadata cannot be read."""
-    message = f"{package}: cannot be used: {reason}"
-    hint = (
-        "if the channel's file is the intended one, index the channel again (channel_tools channel index for one of "
-        "ours); else build or mirror it again"
-    )
-    return IntegrityError(message, hint=hint)
-
-
-def other_package_error(package: str, reason: str) -> IntegrityError:
-    """The error for a locked package that does not exist at its address, or has other bytes there."""
-    message = f"{package}: cannot be installed as locked: {reason}"
-    hint = (
-        "give --channel with a channel that has the locked file, or restore the file at the lock's address; "
-        "to install the current package, lock again: channel_tools pins"
-    )
-    return IntegrityError(message, hint=hint)
-
-
-_THREADS = 4
-
-
-def check_local_archives(records: Iterable[RepoDataRecord], *, locked: bool) -> None:
-    """Raise IntegrityError for the first record (by file name) whose local archive is missing or has other bytes.
-
-    ``locked``: the records are from a lock, else from a channel's index.
-    """
-    local = sorted((record for record in records if local_path(record.url)), key=lambda record: record.file_name)
-    says, error = ("the lock", other_package_error) if locked else ("the channel's index", damaged_package_error)
-    with ThreadPoolExecutor(_THREADS) as threads:
-        for record, fault in zip(local, threads.map(lambda record: _fault(record, says), local), strict=True):
-            if fault is not None:
-                raise error(record.file_name, fault)
-
-
-def _fault(record: RepoDataRecord, says: str) -> str | None:
-    """What is wrong with the local archive of a record, None if nothing; ``says`` is where the record is from."""
-    path = local_path(record.url)
-    if path is None:
-        return None
-    if not path.is_file():
-        return f"{says} names it, but {path} does not exist"
-    size = path.stat().st_size
-    if record.sha256 is None:
-        return None if record.size in {None, size} else f"{path} has {size} bytes, {says} says {record.size}"
-    found = sha256_of_file(path)
-    return None if found == record.sha256.hex() else f"{path} has sha256 {found}, {says} says {record.sha256.hex()}"
-
 
 _SHOWN = 5
 _META = "conda-meta"
@@ -187,9 +94,16 @@ class Target:
     subdir: str
     client: Client
     hash_cached: bool = False
-    """Whether files of the package cache are hashed before they are linked; otherwise only their sizes are checked."""
+    """Whether all files from the package cache are hashed, not only those of packages that may have changed."""
     locked: bool = False
     """Whether the packages are from a lock, not from channels' indexes."""
+
+    @property
+    def store(self) -> PackageStore:
+        """The package cache, and how it is filled."""
+        return PackageStore(
+            folder=self.package_cache, client=self.client, locked=self.locked, hash_all=self.hash_cached
+        )
 
     @property
     def is_windows(self) -> bool:
@@ -242,13 +156,6 @@ def apply_solution(
     )
 
 
-async def uncached(records: Sequence[rattler.RepoDataRecord], package_cache: Path) -> list[rattler.RepoDataRecord]:
-    """Those of ``records`` whose bytes are not in the package cache."""
-    package_cache.mkdir(parents=True, exist_ok=True)
-    index = await PackageCache(package_cache).index()
-    return [record for record in records if not index.contains_record(record)]
-
-
 def _check_prefix(prefix: Path) -> None:
     if not prefix.exists() and not prefix.is_symlink():
         return
@@ -283,15 +190,18 @@ def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: 
         return 0
     relinked = set() if unfinished is None else {record.name.normalized for record in solution}
     fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
-    unchecked = fresh if target.hash_cached else asyncio.run(uncached(fresh, target.package_cache))
-    check_local_archives(unchecked, locked=target.locked)
+    check_recorded_paths(target.prefix, installed)
+    unpacked = fetch_packages(fresh, target.store, name=target.prefix.name, progress=progress)
+    check_links_together(
+        target.prefix, [record for record in installed if _identity(record) in wanted], fresh, unpacked
+    )
     if unfinished:
         recorded = {cached_name(record) for record in installed}
         remove_unrecorded(target.prefix, [name for name in unfinished if name not in recorded], target.package_cache)
     leaving = {record.name.normalized for record in installed if _identity(record) not in wanted}
     _note(scripts_not_run(target.prefix, leaving, REMOVAL, windows=target.is_windows), progress)
     marker.write_text("".join(f"{cached_name(record)}\n" for record in fresh), encoding="utf-8")
-    asyncio.run(install_records(solution, target, installed=installed, relinked=relinked, progress=progress))
+    asyncio.run(_install(solution, target, installed=installed, relinked=relinked, progress=progress))
     _record_requested_specs(target)
     marker.unlink()
     _note(clashing_files(target.prefix), progress)
@@ -305,27 +215,26 @@ def _note(words: str, progress: Progress) -> None:
         progress.note(words)
 
 
-async def install_records(
+async def _install(
     solution: list[rattler.RepoDataRecord],
     target: Target,
     *,
     installed: list[rattler.PrefixRecord],
     relinked: set[str],
     progress: Progress,
-    verb: str = "install",
 ) -> None:
     """Link ``solution`` into the prefix, whose packages are ``installed``. Raises as install_error says."""
-    target.package_cache.mkdir(parents=True, exist_ok=True)
-    # packages that fail are downloaded again: scratch folders are purged file by file, and files of the cache are
-    # shared with all environments on its file system, in which someone may have edited one
-    hashed = target.hash_cached or has_cached_file_of_other_size(solution, target.package_cache)
-    validation = ValidationMode.full() if hashed else ValidationMode.fast()
-    with progress.task(f"{verb} {target.prefix.name}", total=len(solution)) as task:
+    # the cache's content was checked by fetch_packages
+    cache = PackageCache.new_layered([target.package_cache], validation_mode=ValidationMode.skip())
+    with (
+        panics_reported(str(target.prefix)),
+        progress.task(f"install {target.prefix.name}", total=len(solution)) as task,
+    ):
         try:
             await rattler.install(
                 records=solution,
                 target_prefix=target.prefix,
-                package_cache=PackageCache.new_layered([target.package_cache], validation_mode=validation),
+                package_cache=cache,
                 installed_packages=installed,
                 reinstall_packages=relinked,
                 platform=rattler.Subdir(target.subdir),
@@ -337,12 +246,6 @@ async def install_records(
         except InstallerError as err:
             prefix, package_cache = target.prefix, target.package_cache
             raise install_error(err, prefix=prefix, package_cache=package_cache, locked=target.locked) from err
-        except Exception as err:
-            if type(err).__name__ != "RustPanic":  # its module cannot be imported
-                raise
-            message = f"{target.prefix}: rattler failed on these packages: {err}"
-            hint = "one of them is not the package that its file name says; rattler's own message is above"
-            raise IntegrityError(message, hint=hint) from err
 
 
 def _installed_records(prefix: Path, *, drop_unreadable: bool) -> list[rattler.PrefixRecord]:

@@ -25,7 +25,7 @@ import zstandard
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 TAR_FAULTS = (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstandard.ZstdError)
@@ -93,12 +93,7 @@ class MemberPaths:
         """Raise UnsafeMemberError if a path is both a file and a folder, or links together lead out of the folder."""
         if clashing := sorted(self._folders & self._files):
             raise UnsafeMemberError(f"{clashing[0]} in it is both a file and a folder")
-        if not self._links:
-            return
-        targets = (posixpath.join(posixpath.dirname(name), target) for name, target in self._links.items())
-        for path in sorted({*self._folders, *targets}):
-            if not self._leads_inside(path):
-                raise UnsafeMemberError(f"links in it lead outside the folder, by way of {path!r}")
+        check_links(self._links, self._folders)
 
     def _check_hard_link(self, member: tarfile.TarInfo) -> None:
         shown = f"hard link {member.name!r} points"
@@ -107,29 +102,45 @@ class MemberPaths:
         if posixpath.normpath(member.linkname) not in self._files:
             raise UnsafeMemberError(f"{shown} to {member.linkname!r}, which is not a file that comes before it")
 
-    def _leads_inside(self, path: str) -> bool:
-        """Whether ``path`` with all links followed is inside; False for circular links."""
-        todo = path.split("/")[::-1]
-        place: list[str] = []
-        followed = 0
-        while todo:
-            part = todo.pop()
-            if part in {"", "."}:
-                continue
-            if part == "..":
-                if not place:
-                    return False
-                place.pop()
-                continue
-            place.append(part)
-            target = self._links.get("/".join(place))
-            if target is not None:
-                followed += 1
-                if followed > _LINKS_DEEP:
-                    return True
-                place.pop()
-                todo += target.split("/")[::-1]
-        return True
+
+def check_links(links: Mapping[str, str], folders: Iterable[str]) -> None:
+    """Raise UnsafeMemberError if following ``links`` (path and target) leads out of the folder in which all are.
+
+    ``folders`` are the paths in which something would be written.
+    """
+    if not links:
+        return
+    targets = (posixpath.join(posixpath.dirname(name), target) for name, target in links.items())
+    for path in sorted({*folders, *targets}):
+        if not _leads_inside(path, links):
+            raise UnsafeMemberError(f"links in it lead outside the folder, by way of {path!r}")
+
+
+def _leads_inside(path: str, links: Mapping[str, str]) -> bool:
+    """Whether ``path`` with all links followed is inside; circular links are, since nothing can be written there."""
+    todo = path.split("/")[::-1]
+    place: list[str] = []
+    followed = 0
+    while todo:
+        part = todo.pop()
+        if part in {"", "."}:
+            continue
+        if part == "..":
+            if not place:
+                return False
+            place.pop()
+            continue
+        place.append(part)
+        target = links.get("/".join(place))
+        if target is not None:
+            if target.startswith("/"):
+                return False
+            followed += 1
+            if followed > _LINKS_DEEP:
+                return True
+            place.pop()
+            todo += target.split("/")[::-1]
+    return True
 
 
 def _stays_inside(name: str) -> bool:

@@ -297,10 +297,30 @@ KINDS: Mapping[str, Malformed] = {
         said="rendered_recipe",
         audit_only=True,
     ),
-    "link.json a list": Malformed(make=document_is("link.json", b"[]"), said="link.json", audit_only=True),
-    "link.json noarch a number": Malformed(
-        make=document_is("link.json", b'{"noarch": 5}'), said="link.json", audit_only=True
-    ),
+    "link.json a list": Malformed(make=document_is("link.json", b"[]"), said="link.json"),
+    "link.json noarch a number": Malformed(make=document_is("link.json", b'{"noarch": 5}'), said="link.json"),
+    **{
+        f"the entry point {line}": Malformed(
+            make=document_is("link.json", json.dumps({"noarch": {"type": "python", "entry_points": [line]}}).encode()),
+            said="entry.?point",
+        )
+        for line in (
+            "../../evil = a:b",
+            "/evil = a:b",
+            ".. = a:b",
+            "a/b = c:d",
+            "evil",
+            "a = b",
+            "e\x1b[2J = a:b",
+            5,
+        )
+    },
+    **{
+        f"site-packages at {path}": Malformed(
+            make=index_is(python_site_packages_path=path), said="python_site_packages_path"
+        )
+        for path in ("../../evil", "/evil", "lib/../../evil", "", ".", 5)
+    },
     "index.json no text": Malformed(make=document_is("index.json", b'{"name": "\xff"}'), said="index.json"),
     "index.json a list": Malformed(make=document_is("index.json", b"[]"), said="index.json"),
     "index.json a surrogate": Malformed(
@@ -348,6 +368,10 @@ KINDS: Mapping[str, Malformed] = {
     "a placeholder that is a list": Malformed(
         make=lambda: packed(info=info_part(paths=[{"_path": "share/toy.txt", "prefix_placeholder": ["x"]}])),
         said="paths.json",
+    ),
+    "an empty placeholder": Malformed(
+        make=lambda: packed(info=info_part(paths=[{"_path": "share/toy.txt", "prefix_placeholder": ""}])),
+        said="placeholder",
     ),
     "a record of what is installed": Malformed(make=payload_is("conda-meta/history"), said="conda-meta"),
     "metadata in the payload": Malformed(make=payload_is("info/index.json"), said="info/index.json"),

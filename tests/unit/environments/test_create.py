@@ -130,8 +130,8 @@ class TestNewEnvironment:
     def test_reports_every_package(self, install: Installer) -> None:
         progress = RecordingProgress()
         install("tool", progress=progress)
-        assert progress.totals == [2]
-        assert progress.advanced == 2
+        assert progress.totals == [2, 2]  # fetched, installed
+        assert progress.advanced == 4
 
 
 class TestExistingEnvironment:

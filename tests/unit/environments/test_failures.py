@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.solving import solve_error
-from channel_tools.environments.transaction import install_error
+from channel_tools.environments.install_errors import install_error
 from channel_tools.system.errors import ChannelError, ChannelToolsError, DiskFullError, UsageError
 
 FETCH = "failed to fetch a-1.0-0.conda\nCaused by: failed to interact with the package cache layer.\nCaused by: "

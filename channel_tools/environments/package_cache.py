@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fills the package cache with packages that were checked, and knows later which of them are still the same.
+
+rattler links what is unpacked in its cache, at the paths that paths.json names, whatever these are. So packages are
+unpacked here, by rattler, into a temporary folder of the cache, checked by the rules of our own channel, and only then
+moved to where rattler looks for them. Each gets a file that says which archive it is and what its files looked like
+(name, size, time, inode). If they still do, and only this user (or root) can write to them, they are not hashed again.
+A program that changes a file and sets its time back is not noticed; it runs as this user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rattler.package_streaming import download_and_extract
+
+from channel_tools.conda.contents import read_path_rows
+from channel_tools.conda.solving import one_line
+from channel_tools.conda.unpacked import check_unpacked
+from channel_tools.environments.install_errors import (
+    damaged_package_error,
+    difference_error,
+    install_error,
+    local_archive_error,
+    panics_reported,
+    unsafe_package_error,
+)
+from channel_tools.environments.linked_files import cached_name
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ChannelError, IntegrityError
+from channel_tools.system.files import walk_entries, write_bytes_atomically
+from channel_tools.system.work_folder import temporary_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rattler import RepoDataRecord
+    from rattler.networking import Client
+
+    from channel_tools.system.progress import Progress
+
+_RECORD = ".channel_tools-checked.json"
+_RECORD_BYTES = 4096
+_AT_ONCE = 8
+"""So many packages are downloaded and unpacked at once."""
+_ATTEMPTS = 3
+"""A download that breaks off is tried so often; rattler tries again by itself only before the first byte."""
+_BROKEN_OFF = "error decoding response body"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class _Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file beside a package's files says: its archive, and what its files looked like.
+
+    ``unlisted`` is a hash of all that paths.json gives no hash of.
+    """
+
+    address: str
+    sha256: str
+    md5: str
+    unlisted: str
+    look: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageStore:
+    """A package cache and how it is filled: ``locked`` if the packages are from a lock, not from a channel's index.
+
+    With ``hash_all``, files are hashed even if they look unchanged.
+    """
+
+    folder: Path
+    client: Client
+    locked: bool
+    hash_all: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unpacked:
+    """A package's unpacked files: how they look, and whether only this user and root can write to them."""
+
+    look: str
+    private: bool
+    links: dict[str, str] = field(repr=False)
+    folders: frozenset[str] = field(repr=False)
+
+
+def fetch_packages(
+    records: Sequence[RepoDataRecord], store: PackageStore, *, name: str, progress: Progress
+) -> dict[str, Unpacked]:
+    """Have the cache contain exactly these packages, each checked; returns them by the names of their folders.
+
+    ``name`` is the environment's, for the progress. What is there and unchanged is not downloaded. Raises
+    IntegrityError (a damaged, unsafe or other package, by its file name), NetworkError, UsageError (access denied),
+    ChannelError and DiskFullError.
+    """
+    store.folder.mkdir(parents=True, exist_ok=True)
+    folders = {_folder_name(record): record for record in records}
+    found = {folder: _usable(store.folder / folder, record, store) for folder, record in folders.items()}
+    if missing := {folder: record for folder, record in folders.items() if found[folder] is None}:
+        with (
+            temporary_folder(store.folder) as staging,
+            progress.task(f"fetch for {name}", total=len(missing)) as task,
+        ):
+            fetched = _fetch_all(missing, store, staging, lambda folder: task.advance(detail=folder))
+            found |= asyncio.run(fetched)
+    return {folder: unpacked for folder, unpacked in found.items() if unpacked is not None}
+
+
+def _folder_name(record: RepoDataRecord) -> str:
+    """The name of the folder where rattler looks for an unpacked package. Raises IntegrityError if it is not one."""
+    name = cached_name(record)
+    if "/" in name or "\0" in name or name.startswith("."):
+        raise unsafe_package_error(record.file_name, f"{name!r} cannot be the name of a package")
+    return name
+
+
+async def _fetch_all(
+    missing: dict[str, RepoDataRecord], store: PackageStore, staging: Path, done: Callable[[str], None]
+) -> dict[str, Unpacked]:
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def fetch(folder: str, record: RepoDataRecord) -> Unpacked:
+        async with turns:
+            hashes = await _unpack(record, staging / folder, store)
+            unpacked = await asyncio.to_thread(_admit, record, hashes, staging / folder, store)
+            done(folder)
+            return unpacked
+
+    unpacked = await asyncio.gather(*(fetch(folder, record) for folder, record in missing.items()))
+    return dict(zip(missing, unpacked, strict=True))
+
+
+async def _unpack(record: RepoDataRecord, folder: Path, store: PackageStore) -> tuple[str, str]:
+    """Unpack an archive from its address; returns its sha256 and md5. Raises as install_error says."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with panics_reported(record.file_name):
+                sha256, md5 = await download_and_extract(store.client, record.url, folder)
+        except OSError as err:
+            shutil.rmtree(folder, ignore_errors=True)
+            if _BROKEN_OFF in str(err) and attempt < _ATTEMPTS:
+                continue
+            if (error := local_archive_error(record, locked=store.locked)) is not None:
+                raise error from None
+            failed = RuntimeError(f"failed to fetch {record.file_name}\nCaused by: {err}")
+            other = install_error(failed, prefix=folder, package_cache=store.folder, locked=store.locked)
+            if isinstance(other, ChannelError):  # an unknown text: it was read and could not be unpacked
+                raise damaged_package_error(record.file_name, one_line(err)) from None
+            raise other from err
+        else:
+            return sha256.hex(), md5.hex()
+    raise AssertionError  # the last attempt returns or raises
+
+
+def _admit(record: RepoDataRecord, hashes: tuple[str, str], unpacked: Path, store: PackageStore) -> Unpacked:
+    """Check a package that was unpacked, and move it to where rattler looks for it. Raises IntegrityError."""
+    if (error := difference_error(record, hashes, locked=store.locked)) is not None:
+        raise error
+    try:
+        _check(unpacked, record)
+    except IntegrityError as err:
+        reason = err.message.removeprefix(f"{unpacked}: ")
+        raise unsafe_package_error(record.file_name, reason) from None
+    _keep_others_from_writing(unpacked)
+    sha256, md5 = hashes
+    checked = _Checked(address=record.url, sha256=sha256, md5=md5, unlisted=_unlisted_of(unpacked), look="")
+    place = store.folder / unpacked.name
+    found = _look_at(unpacked)
+    _write_checked(unpacked, msgspec.structs.replace(checked, look=found.look))
+    return _usable(place, record, store) or _move(unpacked, place, record, store) or found
+
+
+def _move(unpacked: Path, place: Path, record: RepoDataRecord, store: PackageStore) -> Unpacked | None:
+    """Move a package to its place; returns what another process has put there meanwhile, if that is as good."""
+    while True:
+        try:
+            unpacked.rename(place)
+        except OSError:  # there is something
+            if (found := _usable(place, record, store)) is not None:
+                return found
+            with contextlib.suppress(FileNotFoundError):
+                place.rename(unpacked.with_name(f"replaced {unpacked.name}"))
+            continue
+        # rattler's own note on which archive is there
+        place.with_name(f"{place.name}.lock").unlink(missing_ok=True)
+        return None
+
+
+def _check(folder: Path, record: RepoDataRecord) -> None:
+    check_unpacked(folder, folder, stem=cached_name(record), subdir=record.subdir, ours={_RECORD})
+
+
+def _usable(folder: Path, record: RepoDataRecord, store: PackageStore) -> Unpacked | None:
+    """What is unpacked in the folder if it is the record's package, as it was when it was checked."""
+    try:
+        checked = _read_checked(folder)
+        if checked is None or not _is_of(checked, record):
+            return None
+        found = _look_at(folder)
+        if found.private and found.look == checked.look and not store.hash_all:
+            return found
+        _check(folder, record)
+        if _unlisted_of(folder) != checked.unlisted:
+            return None
+        if found.private:
+            _write_checked(folder, msgspec.structs.replace(checked, look=found.look))
+    except (OSError, IntegrityError):  # it is fetched again
+        return None
+    return found
+
+
+def _is_of(checked: _Checked, record: RepoDataRecord) -> bool:
+    """Whether it is the record's archive: by each hash that the record has, by its address if it has none."""
+    pairs = [(record.sha256, checked.sha256), (record.md5, checked.md5)]
+    known = [(given.hex(), found) for given, found in pairs if given is not None]
+    return all(given == found for given, found in known) if known else record.url == checked.address
+
+
+def _read_checked(folder: Path) -> _Checked | None:
+    """What we wrote beside a package's files; None if there is nothing that only this user or root can have written."""
+    descriptor = os.open(folder / _RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or not _is_private(status):
+            return None
+        content = stream.read(_RECORD_BYTES)
+    with contextlib.suppress(ValueError):
+        return decode_json(content, _Checked)
+    return None
+
+
+def _write_checked(folder: Path, checked: _Checked) -> None:
+    write_bytes_atomically(folder / _RECORD, msgspec.json.encode(checked), durable=False)
+    (folder / _RECORD).chmod(0o644)
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Whether only this user and root can write to a file; links cannot be written to."""
+    others_write = status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode)
+    return status.st_uid in {0, os.geteuid()} and not others_write
+
+
+def _keep_others_from_writing(folder: Path) -> None:
+    """Take the permission to write from group and others, which archives give as they were made."""
+    for _here, _folders, files, descriptor in os.fwalk(folder):
+        for name in (".", *files):
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode):
+                os.chmod(name, stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE, dir_fd=descriptor)
+
+
+def _look_at(folder: Path) -> Unpacked:
+    """How the files of an unpacked package look, without reading them."""
+    lines, links, folders, private = [], {}, set(), _is_private(folder.lstat())
+    below = [""]
+    while below:
+        here = below.pop()
+        with os.scandir(f"{folder}/{here}") as entries:
+            for entry in entries:
+                name, status = here + entry.name, entry.stat(follow_symlinks=False)
+                private = private and _is_private(status)
+                if stat.S_ISDIR(status.st_mode):
+                    folders.add(name)
+                    below.append(f"{name}/")
+                    continue
+                if stat.S_ISLNK(status.st_mode):
+                    links[name] = os.readlink(entry.path)  # noqa: PTH115 - as text
+                if name != _RECORD:
+                    times = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+                    lines.append(f"{name}\0{status.st_mode:o} {times}")
+    text = "\n".join(sorted(lines)).encode(errors="surrogateescape")
+    look = hashlib.sha256(text).hexdigest()
+    return Unpacked(look=look, private=private, links=links, folders=frozenset(folders))
+
+
+def _unlisted_of(folder: Path) -> str:
+    """The hash of all that paths.json does not give a hash of: itself, the rest of info/, files of older packages."""
+    try:
+        rows = read_path_rows((folder / "info/paths.json").read_bytes(), folder)
+    except FileNotFoundError:
+        rows = {}
+    hashed = {path for path, row in rows.items() if row.sha256 is not None and row.path_type == "hardlink"} | {_RECORD}
+    start = len(str(folder)) + 1
+    digest = hashlib.sha256()
+    for path in sorted(Path(entry.path) for entry in walk_entries(folder) if entry.path[start:] not in hashed):
+        content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+        digest.update(os.fsencode(f"{path.relative_to(folder)}\0{len(content)}\0") + content)
+    return digest.hexdigest()
