@@ -17,7 +17,7 @@ from channel_tools.audit.model import FileFacts, PackageFacts, Place, Placeholde
 from channel_tools.audit.policy import declared_by
 from channel_tools.conda.compiled_in import RENDERED_RECIPE, host_packages, packages_with_texts
 from channel_tools.conda.contents import damaged_package, info_object, read_path_rows
-from channel_tools.conda.metadata import check_link
+from channel_tools.conda.metadata import check_link, subdir_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.yamlfile import load_plain_yaml
 
@@ -52,7 +52,7 @@ class PackageReader:
         index = info_object(files, "index.json", self._path)
         name = str(index.get("name"))
         self._facts = dataclasses.replace(
-            self._facts, index=index, name=name, subdir=str(index.get("subdir") or self._facts.subdir)
+            self._facts, index=index, name=name, subdir=subdir_of(index) or self._facts.subdir
         )
         specs = (*self._facts.depends, *self._facts.constrains)
         self._reader = dataclasses.replace(self._reader, level=required_level(specs))

@@ -21,6 +21,7 @@ from channel_tools.audit.package import PackageReader
 from channel_tools.audit.policy import PACKAGE_RULES, judge
 from channel_tools.audit.reading import Reader
 from channel_tools.conda.archive import PackageInfo, read_package, visit_package
+from channel_tools.conda.metadata import check_place
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError, IntegrityError, UsageError, VerificationError
@@ -153,7 +154,9 @@ def _read(path: Path, *, reader: Reader, to_enter: bool) -> _Reading:
     info = damage = None
     try:
         if to_enter:
-            info = read_package(path, contents=True, visitor=visitor)
+            read = read_package(path, contents=True, visitor=visitor)
+            check_place(read.index, path, path.parent.name)
+            info = read
         else:
             visit_package(path, visitor)
     except IntegrityError as err:

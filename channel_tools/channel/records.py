@@ -19,7 +19,7 @@ import msgspec
 from channel_tools.channel.model import Finding
 from channel_tools.conda.archive import PackageInfo, read_package
 from channel_tools.conda.contents import JsonObject, damaged_package
-from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS, subdir_of
+from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS, check_place, subdir_of
 from channel_tools.conda.package import HASHED_NAME, PACKAGE_SUFFIXES, RECORD_FIELD, SUFFIX, sidecar_sha256
 from channel_tools.conda.repodata import encode_json
 from channel_tools.system.beneath import Beneath
@@ -214,7 +214,7 @@ def make_record(
     Raises IntegrityError if index.json says another one or none, or the package needs the next revision of repodata.
     """
     index, own = info.index, subdir_of(info.index)
-    _check_place(path, own, subdir or path.parent.name)
+    check_place(index, path, subdir or path.parent.name)
     depends, constrains = _specs(index, "depends"), _specs(index, "constrains")
     if any(index.get(key) for key in _V3_FIELDS) or any("[when=" in spec for spec in (*depends, *constrains)):
         raise damaged_package(
@@ -231,16 +231,6 @@ def make_record(
     if (attestations := sidecar_sha256(folder or Beneath(root=path.parent), path.name)) is not None:
         record[RECORD_FIELD] = attestations
     return dict(sorted(record.items()))
-
-
-def _check_place(path: Path, found: str | None, expected: str) -> None:
-    if found is None:
-        message = "its index.json has no subdir, nor the platform and arch of older packages"
-        raise damaged_package(path, f"{message}; expected one like linux-64 or noarch")
-    if found != expected:
-        message = f"{path}: is for the subdir {found!r}, as its index.json says; expected {expected!r}"
-        hint = f"move it to the folder {found}; channel_tools publish {path.name} --to FOLDER puts it there itself"
-        raise IntegrityError(message, hint=hint)
 
 
 def run_exports_of(value: Mapping[str, object]) -> JsonObject:

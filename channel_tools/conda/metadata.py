@@ -17,6 +17,7 @@ import msgspec
 from channel_tools.conda.contents import damaged_package
 from channel_tools.conda.package import NOARCH
 from channel_tools.system.archives import UnsafeMemberError, check_member_path
+from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -141,6 +142,18 @@ def subdir_of(index: Mapping[str, object]) -> str | None:
     if not isinstance(platform, str) or not isinstance(arch, str) or not (platform and arch):
         return None
     return f"{platform}-{_OLD_MACHINES.get(arch, arch)}"
+
+
+def check_place(index: Mapping[str, object], path: Path, expected: str) -> None:
+    """Raise IntegrityError unless index.json says that the package ``path`` is for the subdir ``expected``."""
+    found = subdir_of(index)
+    if found is None:
+        message = "its index.json has no subdir, nor the platform and arch of older packages"
+        raise damaged_package(path, f"{message}; expected one like linux-64 or noarch")
+    if found != expected:
+        message = f"{path}: is for the subdir {found!r}, as its index.json says; expected {expected!r}"
+        hint = f"move it to the folder {found}; channel_tools publish {path.name} --to FOLDER puts it there itself"
+        raise IntegrityError(message, hint=hint)
 
 
 def check_about(about: Mapping[str, object], path: Path) -> None:

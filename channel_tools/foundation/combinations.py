@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from channel_tools.conda.metadata import subdir_of
 from channel_tools.foundation.model import Combination, Entry
 from channel_tools.foundation.plan import PYTHON, PackagePlan, plan_packages, project_of
 from channel_tools.foundation.wheel import is_pure_wheel
@@ -153,7 +154,7 @@ def given_python(path: Path, index: Mapping[str, object], combination: Combinati
         entry=Entry(name=PYTHON, line=0),
         version=version,
         build=build,
-        subdir=str(index["subdir"]),
+        subdir=subdir_of(index) or path.parent.name,
         holds_bytecode=True,
         combination=combination,
     )

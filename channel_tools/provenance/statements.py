@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from channel_tools import __version__
+from channel_tools.conda.metadata import subdir_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 
@@ -73,7 +74,7 @@ class Built:
             subject=Subject(file_name=file_name, sha256=info.sha256),
             name=str(info.index.get("name")),
             version=str(info.index.get("version")),
-            subdir=str(info.index.get("subdir")),
+            subdir=str(subdir_of(info.index)),
             recorded=recorded_in(info.about),
             variant=info.variant or {},
         )

@@ -4,7 +4,8 @@
 uvicorn's protocol takes everything that arrives, keeps every trailer, and makes an object of every pipelined request at
 once. So it is given one request at a time, as many bytes as ``Framing`` allows, and nothing that has too much framing.
 A parser of the same kind as uvicorn's reads the same bytes first, and decides where headers and messages end. If that
-is not where ``Framing`` found the end, the request is ambiguous and is rejected.
+is not where ``Framing`` found the end, the request is ambiguous and is rejected, as are requests with two values for a
+header that has one, and without a valid ``Host`` (RFC 9112, 3.2).
 """
 
 from __future__ import annotations
@@ -22,6 +23,22 @@ _LINE_END = b"\r\n"
 _END_OF_HEADERS = _LINE_END * 2
 _OVERLAP = len(_END_OF_HEADERS) - 1
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_ONCE = frozenset(
+    {
+        b"authorization",
+        b"content-length",
+        b"content-range",
+        b"content-type",
+        b"host",
+        b"if-modified-since",
+        b"if-range",
+        b"range",
+        b"x-api-key",
+        b"x-checksum-sha256",
+    }
+)
+"""Headers with one value: of two, a proxy and the application may take different ones (RFC 9110, 5.3)."""
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 _BAD_REQUEST = b"400 Bad Request"
 _TOO_LARGE = b"431 Request Header Fields Too Large"
 
@@ -49,9 +66,11 @@ class Framing:
 
     __slots__ = (
         "_begun",
+        "_doubtful",
         "_ended",
         "_line",
         "_names",
+        "_once",
         "_overhead",
         "_parser",
         "_part",
@@ -68,7 +87,8 @@ class Framing:
             lenient_data_after_close=True
         )  # as uvicorn sets it, so that both parse alike
         self._part = _Part.HEADERS
-        self._begun = self._ended = False
+        self._begun = self._ended = self._doubtful = False
+        self._once: set[bytes] = set()
         self._tail = self._line = b""
         self._names = self._overhead = 0
         self.header_bytes = self.body_bytes = 0
@@ -103,12 +123,20 @@ class Framing:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Parser callback: a header or a trailer."""
         self._names += 1
-        if len(name) == len(b"content-length") and name.lower() == b"content-length":
+        name = name.lower()
+        if name not in _ONCE or self._part is not _Part.HEADERS:
+            return
+        if name == b"content-length":
             self.length = int(value) if value.isdigit() else 0  # the parser rejects anything else
+        elif name == b"host" and _HOST.fullmatch(value) is None:
+            self._doubtful = True
+        self._doubtful = self._doubtful or name in self._once
+        self._once.add(name)
 
     def on_headers_complete(self) -> None:
         """Parser callback: the headers are complete."""
         self._begun = True
+        self._doubtful = self._doubtful or (self._parser.get_http_version() != "1.0" and b"host" not in self._once)
 
     def on_message_complete(self) -> None:
         """Parser callback: the request has ended."""
@@ -117,6 +145,7 @@ class Framing:
     def _headers(self, data: bytes, start: int) -> int:
         if not self.header_bytes:
             self._names = self.length = 0
+            self._once.clear()
         found = (self._tail + data[start : start + _OVERLAP]).find(_END_OF_HEADERS) if self._tail else -1
         if found >= 0:
             size = found + len(_END_OF_HEADERS) - len(self._tail)
@@ -124,7 +153,7 @@ class Framing:
             found = data.find(_END_OF_HEADERS, start)
             size = found + len(_END_OF_HEADERS) - start if found >= 0 else len(data) - start
         self._feed_headers(data, start, size)
-        if self._begun and found >= 0:
+        if self._begun and found >= 0 and not self._doubtful:
             self._begin_body()
         elif self._begun or self._ended:
             raise FramingError(_BAD_REQUEST)

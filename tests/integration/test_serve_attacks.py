@@ -85,6 +85,9 @@ FRAMING = {
     "bad-chunk-size": b"POST /health HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n" + SMUGGLED,
     "no-http": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100),
     "other-version": b"GET /health HTTP/9.9\r\n" + HOST + b"\r\n",
+    "no-host": b"GET /health HTTP/1.1\r\n\r\n",
+    "two-hosts": b"GET /health HTTP/1.1\r\n" + HOST + b"Host: y\r\n\r\n",
+    "two-credentials": b"GET /health HTTP/1.1\r\n" + HOST + b"Authorization: Bearer a\r\n" * 2 + b"\r\n",
 }
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -132,6 +133,7 @@ def test_other_bytes_under_a_name_are_refused(place: Place) -> None:
         ("no-package", IntegrityError, "not a complete conda package"),
         ("breaks-audit", VerificationError, "interpreter"),
         ("lies-about-digest", IntegrityError, "names the digest abc"),
+        ("lies-about-subdir", IntegrityError, "is for the subdir 'noarch'"),
     ],
 )
 def test_what_is_wrong_with_a_package_is_told_and_nothing_is_published(
@@ -144,6 +146,8 @@ def test_what_is_wrong_with_a_package_is_told_and_nothing_is_published(
         path = make_conda(place.work / "bad", "bad", index={"name": "other"})
     elif kind == "lies-about-digest":
         path = make_conda(place.work / "bad", "bad", build="h1234567_0", about=own("abc"))
+    elif kind == "lies-about-subdir":
+        path = make_conda(place.work / "bad", "bad", index={"subdir": "noarch", "noarch": "generic"})
     elif kind == "no-package":
         path = place.work / "bad" / "linux-64" / "bad-1.0-0.conda"
         path.parent.mkdir(parents=True)
@@ -152,7 +156,8 @@ def test_what_is_wrong_with_a_package_is_told_and_nothing_is_published(
         path = make_conda(place.work / "bad", "bad", files={"bin/run": b"#!/home/me/bin/python\n"})
     target = place.target()
     target.publish(target.plan(set_of(good), label="main"), progress=SilentProgress())
-    files = (good, place.package("other"), package_file(path))
+    bad = dataclasses.replace(package_file(path), subdir="linux-64")
+    files = (good, place.package("other"), bad)
     with pytest.raises(error, match=words) as caught:
         target.publish(target.plan(set_of(*files), label="main"), progress=SilentProgress())
     assert str(place.server.root) not in str(caught.value)
@@ -298,6 +303,18 @@ def test_a_single_upload_is_audited_too(place: Place, kind: str) -> None:
     done = upload(kind, place, "main", bad)
     assert done.returncode != 0
     assert place.server.statuses(place.channel, "/bad-1.0-0.conda", count=1) == [422]
+    assert place.listed() == ["first-1.0-0.conda"]
+
+
+def test_a_single_upload_for_another_subdir_than_its_metadata_says_is_refused(place: Place) -> None:
+    target = place.target()
+    target.publish(target.plan(set_of(place.package("first")), label="main"), progress=SilentProgress())
+    bad = make_conda(place.work / "bad", "bad", index={"subdir": "noarch", "noarch": "generic"})
+    headers = {"Authorization": f"Bearer {place.token}"}
+    address = f"/{place.channel}/linux-64/{bad.name}"
+    answer = place.server.ask(address, method="PUT", headers=headers, body=bad.read_bytes())
+    assert answer.status == 422
+    assert b"is for the subdir 'noarch'" in answer.body
     assert place.listed() == ["first-1.0-0.conda"]
 
 

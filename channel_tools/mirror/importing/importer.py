@@ -8,6 +8,7 @@ shows its new packages in one step. A killed import is completed by the next one
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from channel_tools.mirror.format import (
     LOCKS_FOLDER,
     VENV,
     BundleFile,
+    BundleRejectedError,
     Received,
     channel_path,
     decode_lock,
@@ -53,7 +55,7 @@ from channel_tools.system.files import disk_full_reported, remove_leftovers, sha
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.mirror.files import BundleReader
@@ -123,12 +125,21 @@ def import_bundle(
     compared = _compare(reader, target, options)  # a rejected bundle leaves no trace
     if options.dry_run:
         return _with_held(compared, target, options, progress)
-    with disk_full_reported(target.files), unusable_reported(target.files), state.locked():
+    with (
+        _nothing_left(target),
+        disk_full_reported(target.files),
+        unusable_reported(target.files),
+        state.locked(),
+    ):
         _clear_leftovers(target.files)
         compared = _compare(reader, target, options)
         bundle = compared.bundle
         report = _with_held(compared, target, options, progress)
-        _stage(reader, state, compared.new, progress)
+        try:
+            _stage(reader, state, compared.new, progress)
+        except BundleRejectedError:
+            shutil.rmtree(state.incoming, ignore_errors=True)
+            raise
         state.put_trusted(bundle.metadata)
         _place_channels(target, compared, options, progress)
         _place_files(target, compared)
@@ -136,6 +147,22 @@ def import_bundle(
         state.put_received(Received(version=bundle.version, root_sha256=bundle.root_sha256, files=files))
         shutil.rmtree(state.incoming, ignore_errors=True)
     return report
+
+
+@contextlib.contextmanager
+def _nothing_left(target: ImportTarget) -> Iterator[None]:
+    """Remove the folders that the block has made if the bundle turns out to be rejected."""
+    state = target.state.folder
+    made = [folder for folder in (state, *state.parents) if not folder.exists()]
+    try:
+        yield
+    except BundleRejectedError:
+        if made:
+            shutil.rmtree(state, ignore_errors=True)
+        for folder in made[1:]:
+            with contextlib.suppress(OSError):  # another program has put something there
+                folder.rmdir()
+        raise
 
 
 def _with_held(compared: _Comparison, target: ImportTarget, options: ImportOptions, progress: Progress) -> ImportReport:

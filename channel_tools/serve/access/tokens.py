@@ -27,7 +27,7 @@ from channel_tools.system.errors import ConfigError, UsageError, error_from_os
 from channel_tools.system.files import atomic_path, check_replaceable, exclusive_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -127,7 +127,7 @@ def create_token(
     The arguments are those of TokenRecord. Raises UsageError for invalid ones, ConfigError for a damaged file,
     ChannelError while another process has it locked, DiskFullError.
     """
-    token = f"ct-{secrets.token_hex(_ID_BYTES)}-{secrets.token_hex(_SECRET_BYTES)}"
+    token = _new_token(frozenset())
     record = TokenRecord(
         id=token[_ID],
         sha256=_digest_of(token).hex(),
@@ -141,8 +141,20 @@ def create_token(
     if fault := _fault_of(record):
         raise UsageError(f"cannot create the token: {fault}", hint="see channel_tools token create --help")
     with _locked(path):
-        _write(path, (*read_token_file(path).entries, _entry_of(record)))
+        found = read_token_file(path)
+        taken = {str(entry.get("id")) for entry in found.entries}
+        if record.id in taken:
+            token = _new_token(taken)
+            record = replace(record, id=token[_ID], sha256=_digest_of(token).hex())
+        _write(path, (*found.entries, _entry_of(record)))
     return token, record
+
+
+def _new_token(taken: Collection[str]) -> str:
+    """A random token whose id is not ``taken``: an id names one token in the log, in the list, and for revoke."""
+    while (token := f"ct-{secrets.token_hex(_ID_BYTES)}-{secrets.token_hex(_SECRET_BYTES)}")[_ID] in taken:
+        pass
+    return token
 
 
 def revoke_token(path: Path, token_id: str, *, clock: Callable[[], float]) -> TokenRecord:

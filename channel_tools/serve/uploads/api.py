@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from channel_tools.channel.store import open_channel
 from channel_tools.conda.archive import read_index_json
+from channel_tools.conda.metadata import subdir_of
 from channel_tools.conda.package import PackageKey
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import MAIN_LABEL, check_label
@@ -331,9 +332,9 @@ def _hash_and_write(descriptor: int, digest: hashlib._Hash, piece: bytes, positi
 def _subdir_in(path: Path, name: str) -> str:
     """The subdir in a package's metadata. Raises IntegrityError with the client's name for it if it is damaged."""
     try:
-        subdir = read_index_json(path).get("subdir")
+        subdir = subdir_of(read_index_json(path))
     except IntegrityError as err:
         raise IntegrityError(err.message.replace(str(path), name), hint="upload a conda package") from None
-    if not isinstance(subdir, str):
+    if subdir is None:
         raise IntegrityError(f"{name}: its index.json has no subdir", hint="upload a conda package")
     return subdir

@@ -58,8 +58,9 @@ def scene(made: Scene, tmp_path: Path) -> Scene:
     return Scene(site=site, first=tmp_path / "first", second=tmp_path / "second", far=tmp_path / "far")
 
 
-def content_of(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and "lock" not in path.name}
+def content_of(folder: Path) -> dict[str, bytes | None]:
+    """Every file of a folder, and every folder in it."""
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def rejected(bundle: Path, scene: Scene, fault: str) -> str:
@@ -68,9 +69,10 @@ def rejected(bundle: Path, scene: Scene, fault: str) -> str:
         import_to(bundle, scene.far)
     assert caught.value.fault == fault, caught.value
     assert str(caught.value).startswith(fault + ": ")
-    state = import_state(scene.far)
-    shutil.rmtree(state.incoming, ignore_errors=True)  # verified files that the next import uses
-    assert content_of(scene.far) == before
+    after = content_of(scene.far)
+    assert {path: after[path] for path in after if not path.endswith(".owner")} == {
+        path: before[path] for path in before if not path.endswith(".owner")
+    }
     return str(caught.value)
 
 
@@ -93,6 +95,17 @@ def test_a_package_changed_in_place(scene: Scene) -> None:
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert path.name in rejected(scene.second, scene, "changed")
+
+
+def test_a_first_bundle_that_is_rejected_leaves_no_folder(scene: Scene, tmp_path: Path) -> None:
+    path = scene.first / "channels/channel/linux-64/zlib-1.0-0.conda"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(BundleRejectedError, match="changed"):
+        import_to(scene.first, tmp_path / "new" / "mirror", scene.site.fingerprint)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_package_cut_short(scene: Scene) -> None:

@@ -61,6 +61,45 @@ def test_a_request_with_two_readings_is_rejected(stream: bytes, piece: int) -> N
     assert rejected.value.status == b"400 Bad Request"
 
 
+HOST = b"Host: x\r\n"
+ONCE = {
+    "no host": b"",
+    "two hosts": HOST * 2,
+    "two other hosts": HOST + b"hOST: y\r\n",
+    "hosts around another header": HOST + b"a: b\r\n" + HOST,
+    "a host with a space": b"Host: x y\r\n",
+    "a host with a user": b"Host: me@x\r\n",
+    "a host with a path": b"Host: x/y\r\n",
+    "a host with two ports": b"Host: x:1:2\r\n",
+    "two credentials": HOST + b"Authorization: Bearer a\r\nauthorization: Bearer b\r\n",
+    "the same credentials twice": HOST + b"Authorization: Bearer a\r\n" * 2,
+    "two ranges": HOST + b"Range: bytes=0-1\r\nRange: bytes=2-3\r\n",
+    "two checksums": HOST + b"X-Checksum-Sha256: a\r\n" * 2,
+}
+
+
+@pytest.mark.parametrize("kind", ONCE)
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_headers_with_one_value_come_once_and_a_host_is_there(kind: str, piece: int) -> None:
+    """RFC 9112, 3.2; RFC 9110, 5.3. Also of the second request of a connection."""
+    stream = b"GET / HTTP/1.1\r\n" + ONCE[kind] + b"\r\n"
+    for before in (b"", REQUESTS["plain"]):
+        with pytest.raises(FramingError) as rejected:
+            ends(before + stream, piece)
+        assert rejected.value.status == b"400 Bad Request"
+
+
+@pytest.mark.parametrize("host", [b"", b"x", b"x:", b"x:80", b"[::1]:80", b"127.0.0.1:8080", b"a-b.example"])
+def test_hosts_that_are_taken(host: bytes) -> None:
+    stream = b"GET / HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
+    assert ends(stream * 2, 1000) == [len(stream), 2 * len(stream)]
+
+
+def test_trailers_are_no_headers() -> None:
+    stream = CHUNKED + b"0\r\nHost: y\r\nHost: z\r\n\r\n"
+    assert ends(stream, 1000) == [len(stream)]
+
+
 MANY = b"a: b\r\n" * (HEADERS_LIMIT + 2)
 LONG = b"a: " + b"b" * HEADER_LIMIT_BYTES + b"\r\n"
 
@@ -88,7 +127,7 @@ def test_framing_without_end_is_rejected(stream: bytes, status: bytes, piece: in
 
 
 def test_as_many_headers_as_are_allowed_are_taken_in_each_request() -> None:
-    request = b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * HEADERS_LIMIT + b"\r\n"
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * (HEADERS_LIMIT - 1) + b"\r\n"
     assert ends(request * 3, 1000) == [len(request), 2 * len(request), 3 * len(request)]
 
 

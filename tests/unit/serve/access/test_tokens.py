@@ -47,6 +47,25 @@ def test_a_token_is_kept_only_as_a_hash_that_nobody_else_can_read(file: Path) ->
     assert TokenTable(read_token_file(file).records).find(token) == record
 
 
+@pytest.mark.parametrize("state", ["valid", "revoked", "damaged"])
+def test_an_id_names_one_token(file: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    first, record = make_token(file)
+    if state == "revoked":
+        revoke_token(file, record.id, clock=now)
+    elif state == "damaged":
+        document = json.loads(file.read_bytes())
+        document["tokens"][0]["sha256"] = "no hash"
+        file.write_text(json.dumps(document))
+    drawn = iter([record.id, "1" * 48, record.id, "2" * 48, "0" * 8, "3" * 48])
+    monkeypatch.setattr("secrets.token_hex", lambda _count: next(drawn))
+    second, other = make_token(file)
+    assert other.id == "0" * 8
+    assert second == f"ct-{'0' * 8}-{'3' * 48}"
+    table = TokenTable(read_token_file(file).records)
+    assert table.find(second) == other
+    assert (table.find(first) is None) == (state == "damaged")
+
+
 def test_conda_takes_all_of_a_token_for_one(file: Path) -> None:
     token, _record = make_token(file)
     assert re.fullmatch(r"[a-zA-Z0-9-]+", token)  # the characters that conda knows in /t/TOKEN/

@@ -52,6 +52,29 @@ def test_packages_are_audited_among_their_set_and_the_channel(tmp_path: Path) ->
             audit_uploaded(files, REGISTRY, places)
 
 
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"subdir": "noarch", "noarch": "generic"}, "noarch"),
+        ({"subdir": "win-64"}, "win-64"),
+        ({"subdir": None, "platform": "osx", "arch": "arm64"}, "osx-arm64"),
+    ],
+    ids=["noarch", "win-64", "platform and arch"],
+)
+def test_a_package_for_another_subdir_than_its_folder_is_refused(
+    tmp_path: Path, said: dict[str, object], found: str
+) -> None:
+    good = make_conda(tmp_path, "good")
+    misplaced = make_conda(tmp_path, "misplaced", index=said)
+    with pytest.raises(IntegrityError, match=rf"misplaced-1\.0-0\.conda.*is for the subdir '{found}'"):
+        audit_uploaded([good, misplaced], REGISTRY, [])
+
+
+def test_an_older_package_needs_no_subdir_in_its_metadata(tmp_path: Path) -> None:
+    older = make_conda(tmp_path, "older", index={"subdir": None, "platform": "linux", "arch": "x86_64"})
+    assert list(audit_uploaded([older], REGISTRY, []).rows) == ["linux-64/older-1.0-0.conda"]
+
+
 def test_missing_licence_texts_are_noted_and_keep_nothing_out(tmp_path: Path) -> None:
     lower = Toy(name="lower", files={"include/lower.hpp": b""}).write(tmp_path)
     upper = Toy(files=LIBRARY, info=recorded("lower")).write(tmp_path)
