@@ -108,12 +108,9 @@ def variant_values(path: Path) -> dict[str, int] | None:
         return None
     if any(len(content.get(key) or ()) > 1 for key in _OF_EVERY_RECIPE) or "if:" in "".join(kept):
         return None
-    counts = {
-        key: len(set(map(str, one))) for key, one in content.items() if isinstance(one, list) and key != "zip_keys"
-    }
-    platforms = content.get(_TARGET, [PLATFORM])
-    here = min(1, platforms.count(PLATFORM)) if isinstance(platforms, list) else 0
-    return {key: here if key == _TARGET else count * here for key, count in counts.items()}
+    lists = {key: one if isinstance(one, list) else [one] for key, one in content.items() if one and key != "zip_keys"}
+    here = min(1, lists.get(_TARGET, [PLATFORM]).count(PLATFORM))
+    return {key: here if key == _TARGET else here * len(set(map(str, one))) for key, one in lists.items()}
 
 
 def recipe_outputs(path: Path) -> int | None:
