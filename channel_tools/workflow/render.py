@@ -46,7 +46,8 @@ def export_feedstock(
     """Write the feedstock of ``package``, with the variants of ``stack`` or else of every stack that has it.
 
     Variants are those on conda-forge, for every supported platform. Raises ConfigError for faults in the tree,
-    UsageError for names it does not have, and the errors of write_feedstock.
+    UsageError for names it does not have and for a recipe that is not built on conda-forge, and the errors of
+    write_feedstock.
     """
     loaded = load_tree(settings.tree, settings.environ)
     chosen = [find_stack(loaded, stack)] if stack is not None else list(loaded.stacks.values())
@@ -54,6 +55,9 @@ def export_feedstock(
     if not rendered:
         known = sorted({name for one in chosen for name in one.packages})
         where = f"the stack {chosen[0].name!r}" if stack is not None else "any stack"
+        if package in known:
+            message = f"{package!r} has no variant on conda-forge in {where}: its recipe skips them all there"
+            raise UsageError(message, hint="a feedstock is for conda-forge; use `channel_tools render` for the others")
         message = f"{package!r} is not a recipe of {where} in {settings.tree.stacks_file}"
         raise UsageError(message, hint=nearest_names_hint(package, known, what="recipe"))
     base = _conda_forge_values(loaded)

@@ -131,6 +131,16 @@ def test_what_is_missing_is_one_clear_error_and_nothing_is_written(
     assert not (tmp_path / "feedstock").exists()
 
 
+def test_a_recipe_that_conda_forge_skips_is_no_unknown_name(tmp_path: Path) -> None:
+    recipe = FILES["recipes/libtoy/recipe.yaml"].replace("  number: 0\n", "  number: 0\n  skip: true\n", 1)
+    with pytest.raises(
+        UsageError, match="'libtoy' has no variant on conda-forge in any stack: its recipe skips"
+    ) as caught:
+        exported(tmp_path, "libtoy", changes={"recipes/libtoy/recipe.yaml": recipe})
+    assert "channel_tools render" in str(caught.value.hint)
+    assert not (tmp_path / "feedstock").exists()
+
+
 def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "feedstock").mkdir()
     (tmp_path / "feedstock" / "mine").touch()
