@@ -28,6 +28,7 @@ from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import has, program
 from tests.support.s3 import Bucket
 from tests.support.serving import make_token, nginx_before, running
+from tests.support.stacks import HEAVY_VARIABLE
 
 pytestmark = pytest.mark.integration
 
@@ -74,6 +75,7 @@ def behind_nginx(channels: Path, work: Path, program: str) -> Iterator[Place]:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_stack_is_installed_from_a_server_with_a_token(channels: Path, tmp_path: Path, client: str) -> None:
+    can_run(client, heavy=False)
     with a_server(channels, tmp_path) as place:
         install(client, place, tmp_path)
 
@@ -82,6 +84,7 @@ def test_the_stack_is_installed_from_a_server_with_a_token(channels: Path, tmp_p
 def test_the_stack_is_installed_through_nginx_with_a_token(
     channels: Path, nginx: str, tmp_path: Path, client: str
 ) -> None:
+    can_run(client, heavy=True)
     with behind_nginx(channels, tmp_path, nginx) as place:
         install(client, place, tmp_path)
 
@@ -89,6 +92,7 @@ def test_the_stack_is_installed_through_nginx_with_a_token(
 @pytest.mark.usefixtures("stack_channel")
 def test_the_stack_is_installed_from_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     """By rattler with the reader's own credentials, and by conda, which knows no s3 addresses here, over HTTP."""
+    can_run("rattler", heavy=True)
     tool("publish", "--root", ROOT, "--to", bucket.address)
     private = {"AWS_ENDPOINT_URL": bucket.server.endpoint, "AWS_REGION": "us-east-1"}
     install("rattler", Place(address=f"s3://{bucket.name}/chan", environ=private), tmp_path / "rattler")
@@ -125,6 +129,17 @@ def test_ranks_reduce_beside_mpi4py_in_an_environment_of_conda(own_settings: Set
     for first in ("mpi4py", "torch"):
         done = run_command([mpiexec, "-n", "2", python, script, first], timeout_s=TEST_TIMEOUT_S)
         assert done.stdout == f"{first} first: 2 ranks, 2 allreduces by torch_mpi\n"
+
+
+def can_run(client: str, *, heavy: bool) -> None:
+    """Skip, before anything is started, without the client, and a ``heavy`` test where the variable is not set.
+
+    Each installs the whole stack, for 10 seconds; one of rattler's always runs.
+    """
+    if client == "conda":
+        program("conda")
+    elif heavy and not os.environ.get(HEAVY_VARIABLE):
+        pytest.skip(f"the same stack from another place: set {HEAVY_VARIABLE}=1 to install it from there, too")
 
 
 def tool(*arguments: object, inside: tuple[str, ...] = ()) -> str:

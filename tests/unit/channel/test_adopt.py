@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -29,6 +28,8 @@ from channel_tools.system.errors import ChannelError, FoundationError, Integrity
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.adopt import adopt_channel
 from channel_tools.workflow.channel_page import write_channel_page
+from tests.support.processes import TEST_TIMEOUT_S
+from tests.support.programs import program
 from tests.unit.channel.toys import CONDA_FORGE, REGISTRY, make_conda, old_format
 from tests.unit.mirror.bundles import exporting_site, verify
 
@@ -70,12 +71,9 @@ def write_index(folder: Path, rows: Mapping[str, Mapping[str, object]], **more: 
 
 
 def by_conda_index(channel: Path) -> None:
-    """By the conda-index beside a conda-build, which needs conda."""
-    program = os.environ.get("CHANNEL_TOOLS_TEST_CONDA_BUILD", "")
-    if not program:
-        pytest.skip("CHANNEL_TOOLS_TEST_CONDA_BUILD names no conda-build, whose Python has conda-index and conda")
-    command = [str(Path(program).with_name("python")), "-m", "conda_index", "--no-write-shards", "--current-repodata"]
-    subprocess.run([*command, "--channeldata", str(channel)], check=True, capture_output=True, timeout=300)
+    """By conda-index, which is a command of the conda that it is installed with."""
+    command = [program("conda"), "index", "--channeldata", "--current-repodata", str(channel)]
+    subprocess.run(command, check=True, capture_output=True, timeout=TEST_TIMEOUT_S)
 
 
 MAKERS = [by_rattler, by_hand, by_conda_index]
