@@ -39,11 +39,11 @@ typedef enum switchml_status {
     SWITCHML_EINVAL = 1,       /* an argument is out of its range */
     SWITCHML_ENOMEM = 2,       /* memory or another resource ran out */
     SWITCHML_ECONFIG = 3,      /* configuration missing, malformed or contradictory */
-    SWITCHML_EUNREACHABLE = 4, /* the controller did not answer within connect_timeout_ms, or later for a lease */
+    SWITCHML_EUNREACHABLE = 4, /* the controller was not reached within connect_timeout_ms, or later for a lease */
     SWITCHML_EREFUSED = 5,     /* the controller refused the session or a worker's parameters */
     SWITCHML_ETIMEDOUT = 6,    /* a job made no progress for job_timeout_ms, or another worker has gone */
-    SWITCHML_EABORTED = 7,     /* switchml_abort or switchml_close ended the job */
-    SWITCHML_EIO = 8,          /* the operating system refused a socket operation */
+    SWITCHML_EABORTED = 7,     /* switchml_abort, switchml_close or is_cancelled ended it */
+    SWITCHML_EIO = 8,          /* the operating system or a device refused an operation */
     SWITCHML_EUNSUPPORTED = 9, /* this transport cannot do that */
     SWITCHML_EINTERNAL = 10,   /* a defect in the library */
     SWITCHML_EMISMATCH = 11    /* the workers submitted different jobs */
@@ -78,6 +78,11 @@ typedef struct switchml_config {
     const char *job_name;             /* SWITCHML_JOB_NAME, the same on all workers and no other job's: workers meet
                                          those of the same name only, and messages about the session give it;
                                          default: none, so that one job at a time may be opening its session */
+    int (*is_cancelled)(void *user);  /* since 1.1; not 0 where nobody waits for switchml_open any longer, which then
+                                         ends with SWITCHML_EABORTED and holds no port. Called on the thread that
+                                         opens, until it returns: several times a second (udp), or before and after
+                                         the session is set up (others); default: NULL, it is waited for */
+    void *is_cancelled_user;          /* for is_cancelled; neither of the two is resolved or read elsewhere */
 } switchml_config;
 
 /* Counters since switchml_open. Set struct_size before the call. */
@@ -120,8 +125,9 @@ SWITCHML_API const char *switchml_strerror(switchml_status status);
 SWITCHML_API const char *switchml_last_error(void);
 
 /* Opens the session: all num_workers workers must call it. Blocks until every
- * worker is in, at most connect_timeout_ms + job_timeout_ms. One context per
- * switch and process. On failure *context is NULL. */
+ * worker is in, at most connect_timeout_ms + job_timeout_ms, or until
+ * is_cancelled says so. One context per switch and process. On failure *context
+ * is NULL. */
 SWITCHML_API switchml_status switchml_open(const switchml_config *config, switchml_context **context);
 
 /* Sums `numel` elements over all workers into `out`, which may equal `in`.

@@ -122,11 +122,11 @@ const char *switchml_strerror(switchml_status status) {
         case SWITCHML_EINVAL: return "an argument is out of its range";
         case SWITCHML_ENOMEM: return "memory or another resource ran out";
         case SWITCHML_ECONFIG: return "the configuration is missing, malformed or contradictory";
-        case SWITCHML_EUNREACHABLE: return "the switch controller did not answer";
+        case SWITCHML_EUNREACHABLE: return "the switch controller cannot be reached";
         case SWITCHML_EREFUSED: return "the switch controller refused the session";
-        case SWITCHML_ETIMEDOUT: return "no progress within the time limit";
+        case SWITCHML_ETIMEDOUT: return "another worker or the switch did not take part";
         case SWITCHML_EABORTED: return "the job was aborted";
-        case SWITCHML_EIO: return "the operating system refused a socket operation";
+        case SWITCHML_EIO: return "the operating system or a device refused an operation";
         case SWITCHML_EUNSUPPORTED: return "this transport cannot do that";
         case SWITCHML_EINTERNAL: return "a defect in the library";
         case SWITCHML_EMISMATCH: return "the workers submitted different jobs";
@@ -155,7 +155,9 @@ switchml_status switchml_open(const switchml_config *config, switchml_context **
             switchml::resolve_settings(*config, switchml::transport_environment(), switchml::transport_has_controller(),
                                        switchml::transport_window());
         auto opened = std::make_unique<switchml_context>();
+        switchml::check_not_cancelled(settings);
         opened->transport = switchml::open_transport(settings);
+        switchml::check_not_cancelled(settings);  // for transports that do not look at it meanwhile
         *context = opened.release();
     });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "controller_client.hpp"
 
+#include <algorithm>
 #include <random>
 
 #include "authorization.hpp"
@@ -16,6 +17,7 @@ std::chrono::system_clock::time_point from_now(std::chrono::nanoseconds limit) {
     return std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(limit);
 }
 
+constexpr std::chrono::milliseconds kGlance{50};     // how soon a cancelled opening ends
 constexpr std::chrono::milliseconds kFarewell{500};  // closing must not wait for a switch that died
 
 constexpr std::uint64_t kParameterBits = 18;
@@ -37,6 +39,25 @@ std::string describe_parameters(std::uint64_t packed) {
 std::uint64_t random_number() {
     std::random_device device;
     return std::uint64_t{device()} << 32 | device();
+}
+
+// A call of the opening. Where that is cancelled, the call is too: its status is CANCELLED, or what came just before.
+template <class Response, class Prepare>
+grpc::Status call(const Settings &settings, grpc::ClientContext &context, Response &response, Prepare prepare) {
+    grpc::CompletionQueue queue;
+    const auto reader = prepare(&queue);
+    grpc::Status status;
+    void *tag = nullptr;
+    bool ok = false;
+    reader->StartCall();
+    reader->Finish(&response, &status, &queue);
+    while (queue.AsyncNext(&tag, &ok, from_now(kGlance)) == grpc::CompletionQueue::TIMEOUT) {
+        if (settings.is_cancelled && settings.is_cancelled()) context.TryCancel();
+    }
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+    return status;
 }
 
 template <class Request>
@@ -70,18 +91,44 @@ void ControllerClient::connect() {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetServiceConfigJSON(kRetries);
     channel_ = grpc::CreateCustomChannel(target_, make_credentials(settings_), arguments);
-    if (!channel_->WaitForConnected(from_now(connect_deadline_ - Clock::now()))) {
-        throw Error(SWITCHML_EUNREACHABLE,
-                    "the switch controller at " + target_ + " did not answer within " +
-                        std::to_string(settings_.connect_timeout_ms) +
-                        " ms; check SWITCHML_CONTROLLER and that the controller runs, and " +
-                        (settings_.tls_ca.empty() ? "whether it wants TLS (SWITCHML_TLS_CA)"
-                                                  : "that its certificate and ours are valid (SWITCHML_TLS_CA, "
-                                                    "SWITCHML_TLS_CERT)"));
-    }
     session_ = switchml_proto::Session::NewStub(channel_);
     sync_ = switchml_proto::Sync::NewStub(channel_);
     lease_ = switchml_proto::Lease::NewStub(channel_);
+    await_connection();
+}
+
+void ControllerClient::await_connection() {
+    for (;;) {
+        const std::chrono::nanoseconds left = connect_deadline_ - Clock::now();
+        if (channel_->WaitForConnected(from_now(std::min<std::chrono::nanoseconds>(left, kGlance)))) return;
+        check_not_cancelled(settings_);
+        if (left <= kGlance) throw unreachable();
+    }
+}
+
+// Why there is no connection, in gRPC's words, which it says to calls alone; "" where it does not know.
+std::string ControllerClient::connection_failure() {
+    grpc::ClientContext context;
+    context.set_deadline(from_now(kFarewell));
+    switchml_proto::RenewResponse response;
+    const grpc::Status status = lease_->Renew(&context, switchml_proto::LeaseRequest(), &response);
+    return status.error_code() == grpc::StatusCode::UNAVAILABLE ? status.error_message() : "";
+}
+
+Error ControllerClient::unreachable() {
+    const std::string reason = connection_failure();
+    const std::string time = std::to_string(settings_.connect_timeout_ms) + " ms";
+    const std::string check = "; check SWITCHML_CONTROLLER and that the controller runs";
+    if (reason.find("Connection refused") != std::string::npos) {
+        return {SWITCHML_EUNREACHABLE, "connections to the switch controller at " + target_ + " were refused for " +
+                                           time + ": nothing listens on that port" + check};
+    }
+    return {SWITCHML_EUNREACHABLE,
+            "the switch controller at " + target_ + " did not answer within " + time +
+                (reason.empty() ? "" : " (" + reason + ")") + check + ", and " +
+                (settings_.tls_ca.empty()
+                     ? "whether it wants TLS (SWITCHML_TLS_CA)"
+                     : "that its certificate and ours are valid (SWITCHML_TLS_CA, SWITCHML_TLS_CERT)")};
 }
 
 std::uint64_t ControllerClient::broadcast(std::uint64_t value) {
@@ -92,7 +139,9 @@ std::uint64_t ControllerClient::broadcast(std::uint64_t value) {
     request.set_job(settings_.job_name);
     switchml_proto::BroadcastResponse response;
     const auto context = make_context();
-    check(sync_->Broadcast(context.get(), request, &response), "Sync.Broadcast");
+    check(call(settings_, *context, response,
+               [&](auto *queue) { return sync_->PrepareAsyncBroadcast(context.get(), request, queue); }),
+          "Sync.Broadcast");
     return response.value();
 }
 
@@ -103,7 +152,9 @@ void ControllerClient::barrier() {
     request.set_rank(settings_.rank);
     switchml_proto::BarrierResponse response;
     const auto context = make_context();
-    check(sync_->Barrier(context.get(), request, &response), "Sync.Barrier");
+    check(call(settings_, *context, response,
+               [&](auto *queue) { return sync_->PrepareAsyncBarrier(context.get(), request, queue); }),
+          "Sync.Barrier");
 }
 
 switchml_proto::UdpSessionResponse ControllerClient::request_session(std::uint64_t session_id,
@@ -112,7 +163,9 @@ switchml_proto::UdpSessionResponse ControllerClient::request_session(std::uint64
     name_worker(request, settings_);
     switchml_proto::UdpSessionResponse response;
     const auto context = make_context();
-    check(session_->UdpSession(context.get(), request, &response), "Session.UdpSession");
+    check(call(settings_, *context, response,
+               [&](auto *queue) { return session_->PrepareAsyncUdpSession(context.get(), request, queue); }),
+          "Session.UdpSession");
     if (response.session_id() != session_id || address_in(response).is_unspecified())
         throw refusal(*context, address_in(request));
     if (response.data_port() > 65535) {
@@ -129,7 +182,9 @@ switchml_proto::RdmaSessionResponse ControllerClient::request_session(std::uint6
     name_worker(request, settings_);
     switchml_proto::RdmaSessionResponse response;
     const auto context = make_context();
-    check(session_->RdmaSession(context.get(), request, &response), "Session.RdmaSession");
+    check(call(settings_, *context, response,
+               [&](auto *queue) { return session_->PrepareAsyncRdmaSession(context.get(), request, queue); }),
+          "Session.RdmaSession");
     const bool complete = response.qpns_size() == request.qpns_size() && response.psns_size() == request.psns_size();
     if (static_cast<std::uint32_t>(response.session_id()) != narrow || response.ipv4() == 0 || !complete)
         throw refusal(*context, request.ipv4());
@@ -195,6 +250,7 @@ Error ControllerClient::refusal(const grpc::ClientContext &context, const wire::
 
 void ControllerClient::check(const grpc::Status &status, const char *method) const {
     if (status.ok()) return;
+    check_not_cancelled(settings_);
     const std::string where = std::string(method) + " at " + target_ + ": ";
     switch (status.error_code()) {
         case grpc::StatusCode::DEADLINE_EXCEEDED:

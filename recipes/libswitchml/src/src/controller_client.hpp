@@ -2,7 +2,8 @@
 //
 // The worker's side of the session set-up with a switch controller, over gRPC,
 // for every transport that has a switch. What fails is an Error: EUNREACHABLE,
-// EREFUSED, or ETIMEDOUT when other workers are missing.
+// EREFUSED, ETIMEDOUT when other workers are missing, or
+// EABORTED where the opening is cancelled.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -46,6 +47,9 @@ class ControllerClient {
     const std::string &target() const noexcept { return target_; }
 
   private:
+    void await_connection();
+    std::string connection_failure();
+    Error unreachable();
     std::unique_ptr<grpc::ClientContext> make_context() const;
     void prepare(grpc::ClientContext &context, std::chrono::nanoseconds limit) const;
     void check(const grpc::Status &status, const char *method) const;

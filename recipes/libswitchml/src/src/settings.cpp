@@ -202,6 +202,11 @@ std::optional<std::string> process_environment(const char *name) {
     return std::string(text);
 }
 
+void check_not_cancelled(const Settings &settings) {
+    if (settings.is_cancelled && settings.is_cancelled())
+        throw Error(SWITCHML_EABORTED, "the caller of switchml_open no longer waits for it (is_cancelled)");
+}
+
 std::string controller_target(const Settings &settings) {
     const bool ipv6 = settings.controller_host.find(':') != std::string::npos;
     return (ipv6 ? "[" + settings.controller_host + "]" : settings.controller_host) + ":" +
@@ -228,6 +233,9 @@ Settings resolve_settings(const switchml_config &given, const Environment &envir
     Settings settings;
     settings.rank = config.rank;
     settings.num_workers = config.num_workers;
+    if (config.is_cancelled != nullptr) {
+        settings.is_cancelled = [ask = config.is_cancelled, user = config.is_cancelled_user] { return ask(user) != 0; };
+    }
     check_workers(settings);
     resolve_controller(config, environment, needs_controller, settings);
     resolve_local_address(config, environment, settings);

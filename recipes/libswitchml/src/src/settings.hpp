@@ -28,7 +28,8 @@ struct Settings {
     std::uint32_t connect_timeout_ms = 0;
     std::uint32_t job_timeout_ms = 0;
     bool segment_offload = true;
-    std::string job_name;  // empty: none
+    std::function<bool()> is_cancelled;  // whether nobody waits for the opening any longer; empty: never
+    std::string job_name;                // empty: none
     // Paths for the controller's connection; empty: without.
     std::string token_file;
     std::string session_token_file;
@@ -36,6 +37,9 @@ struct Settings {
     std::string tls_cert;  // with tls_key, and only where tls_ca is
     std::string tls_key;
 };
+
+// Error EABORTED where it is cancelled. While the session opens only: its caller need not keep is_cancelled longer.
+void check_not_cancelled(const Settings &settings);
 
 // Nothing for a variable that is not set; an empty one counts as not set.
 using Environment = std::function<std::optional<std::string>(const char *name)>;

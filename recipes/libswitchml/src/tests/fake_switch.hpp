@@ -49,6 +49,8 @@ class FakeController final : public switchml_proto::Session::Service,
     std::string calls;            // in order: B barrier, V value broadcast, S session, E its end
     switchml_proto::UdpSessionRequest seen;
     std::function<void()> on_broadcast;
+    std::function<void()> on_session;
+    std::function<void()> on_end;
 
   private:
     grpc::Status Barrier(grpc::ServerContext *, const switchml_proto::BarrierRequest *,
@@ -69,6 +71,7 @@ class FakeController final : public switchml_proto::Session::Service,
                             switchml_proto::UdpSessionResponse *response) override {
         calls += 'S';
         seen = *request;
+        if (on_session) on_session();
         if (refuse) return grpc::Status::OK;
         response->set_session_id(request->session_id());
         response->set_ipv4(data_address);
@@ -80,6 +83,7 @@ class FakeController final : public switchml_proto::Session::Service,
     grpc::Status End(grpc::ServerContext *, const switchml_proto::LeaseRequest *request,
                      switchml_proto::EndResponse *) override {
         if (request->session_id() == seen.session_id()) calls += 'E';
+        if (on_end) on_end();
         return grpc::Status::OK;
     }
 

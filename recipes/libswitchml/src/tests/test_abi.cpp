@@ -51,4 +51,14 @@ TEST(null_arguments_are_refused) {
     switchml_close(nullptr);
 }
 
+TEST(an_opening_that_is_cancelled_before_it_begins_opens_nothing) {
+    switchml_config config = config_for("127.0.0.1:1");
+    config.is_cancelled = [](void *user) { return *static_cast<int *>(user); };
+    int cancelled = 1;
+    config.is_cancelled_user = &cancelled;
+    switchml_context *context = nullptr;
+    CHECK_EQ(switchml_open(&config, &context), SWITCHML_EABORTED);
+    CHECK(context == nullptr);
+}
+
 CHECK_MAIN()

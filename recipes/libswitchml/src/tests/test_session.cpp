@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <future>
 #include <string>
 #include <system_error>
 
@@ -132,6 +133,42 @@ TEST(a_worker_that_cannot_reach_the_switch_gives_the_session_back) {
         CHECK_MENTIONS(error.what(), "255.255.255.255");
     }
     CHECK_EQ(controller.calls, "VSBBE");
+}
+
+// As where another worker failed before it came.
+TEST(an_opening_that_is_cancelled_while_it_waits_for_others_ends_and_gives_its_port_back) {
+    FakeController controller(private_address(1));
+    std::atomic<bool> cancelled{false};
+    std::promise<void> ended;
+    controller.on_broadcast = [&, waits = ended.get_future().share()] {
+        cancelled = true;
+        waits.wait();
+    };
+    Settings settings = settings_for(controller);
+    settings.local_address = private_address(2);
+    settings.connect_timeout_ms = settings.job_timeout_ms = 600000;
+    settings.is_cancelled = [&] { return cancelled.load(); };
+    const Error error = failure_of([&] { open_transport(settings); });
+    ended.set_value();
+    CHECK_EQ(error.status(), SWITCHML_EABORTED);
+    CHECK_MENTIONS(error.what(), "no longer waits");
+    bind_sockets(settings, {private_address(2), settings.worker_port});
+}
+
+TEST(an_opening_that_is_cancelled_as_the_switch_grants_it_gives_the_session_back) {
+    FakeController controller(private_address(1));
+    std::atomic<bool> cancelled{false};
+    std::promise<void> given_back;
+    controller.lease_ms = 20000;
+    controller.on_session = [&, waits = given_back.get_future().share()] {
+        cancelled = true;
+        waits.wait();
+    };
+    controller.on_end = [&] { given_back.set_value(); };
+    Settings settings = settings_for(controller);
+    settings.is_cancelled = [&] { return cancelled.load(); };
+    CHECK_EQ(failure_of([&] { open_session(settings, {private_address(2), 4000}); }).status(), SWITCHML_EABORTED);
+    CHECK_EQ(controller.calls, "VSE");
 }
 
 TEST(the_session_id_carries_what_all_workers_must_share) {

@@ -102,7 +102,7 @@ void check_python_signals() {
     }
 }
 
-// Ends the wait for a rank that will not come.
+// Ends the wait for a rank that will not come, which says why in the group's store.
 struct AnotherRankFailed {};
 
 std::shared_ptr<Session> open_session(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters, int rank,
@@ -114,7 +114,7 @@ std::shared_ptr<Session> open_session(std::shared_ptr<Library> library, std::sha
                                  worker, num_workers, std::move(board), wire_ranks};
     const auto keep_on = [&has_failed] {
         check_python_signals();
-        if (has_failed && has_failed()) {
+        if (has_failed()) {
             throw AnotherRankFailed();
         }
     };
@@ -152,7 +152,7 @@ void bind_session(py::module_ &module) {
         .def_static("open", &open_session, py::kw_only(), py::arg("library"), py::arg("counters"), py::arg("rank"),
                     py::arg("size"), py::arg("job_timeout_ms"), py::arg("job_name"), py::arg("worker_port"),
                     py::arg("worker"), py::arg("num_workers"), py::arg("board").none(true), py::arg("wire_ranks"),
-                    py::arg("has_failed").none(true), py::arg("on_closed"), py::call_guard<py::gil_scoped_release>())
+                    py::arg("has_failed"), py::arg("on_closed"), py::call_guard<py::gil_scoped_release>())
         .def_property_readonly("failure", &Session::failure)
         .def("library_stats", &Session::library_stats)
         .def("abort", &Session::abort, py::arg("reason") = "", py::call_guard<py::gil_scoped_release>())

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <stdexcept>
 #include <thread>
@@ -24,6 +25,10 @@ namespace {
 // Python's signals are looked for this often while the library opens.
 constexpr std::chrono::milliseconds kSignalPeriod(50);
 
+// How long a cancelled opening is waited for, so that what it holds (a port) is free again: long enough for transports
+// that look while they wait for other workers, and no nuisance with those that do not.
+constexpr std::chrono::milliseconds kCancelPeriod(1000);
+
 }  // namespace
 
 // A call of switchml_open on a thread of its own, which its caller may abandon.
@@ -31,16 +36,19 @@ struct Session::Opening {
     std::mutex mutex;
     std::condition_variable ended;
     bool done = false;
-    bool abandoned = false;
+    std::atomic<bool> abandoned{false};  // is written with the mutex held
     switchml_status status = SWITCHML_OK;
     std::string reason;
     switchml_context *context = nullptr;
 
-    void run(const Library &library, const switchml_config &config) {
+    static int is_abandoned(void *user) { return static_cast<Opening *>(user)->abandoned.load() ? 1 : 0; }
+
+    void run(const Library &library, switchml_config config) {
+        config.is_cancelled = &Opening::is_abandoned;
+        config.is_cancelled_user = this;
         switchml_context *opened = nullptr;
         const switchml_status result = library.open(&config, &opened);
         std::unique_lock<std::mutex> lock(mutex);
-        done = true;
         status = result;
         if (result != SWITCHML_OK) {
             reason = library.explain(result, library.last_error());
@@ -49,8 +57,9 @@ struct Session::Opening {
         } else {
             lock.unlock();
             library.close(opened);
-            return;
+            lock.lock();
         }
+        done = true;
         ended.notify_all();
     }
 
@@ -63,10 +72,11 @@ struct Session::Opening {
         }
     }
 
-    // The context if it is open already; else the library's thread closes it.
+    // Cancels it. The context if it is open already; else the library's thread closes what it still opens.
     switchml_context *abandon() {
-        const std::lock_guard<std::mutex> lock(mutex);
+        std::unique_lock<std::mutex> lock(mutex);
         abandoned = true;
+        ended.wait_for(lock, kCancelPeriod, [this] { return done; });
         return std::exchange(context, nullptr);
     }
 };

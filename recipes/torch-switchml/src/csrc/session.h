@@ -66,8 +66,10 @@ class Session : public std::enable_shared_from_this<Session> {
     // Opens the session and blocks until every worker is in or the library's
     // time limits passed. Throws std::runtime_error with the library's reason.
     // `check_signals` is called several times a second meanwhile; what it throws
-    // ends the wait, and the library's thread closes what it still opens. A rank
-    // that is no worker of its own opens nothing.
+    // ends the wait, cancels the opening, and is thrown on once that has ended, or
+    // within a second: the thread of a library that does not look at
+    // is_cancelled closes what it still opens. A rank that is no worker of its
+    // own opens nothing.
     // `on_closed` runs once, after an opened session ended for whatever cause.
     static std::shared_ptr<Session> open(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters,
                                          const SessionOptions &options, const std::function<void()> &check_signals,

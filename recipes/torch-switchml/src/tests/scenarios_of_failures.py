@@ -4,6 +4,7 @@
 import os
 import resource
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -50,6 +51,36 @@ def group_after_failed_init() -> Value:
     dist.all_reduce(tensor)
     dist.destroy_process_group()
     return {"error": error, "sum": tensor[0].item()}
+
+
+def port_held_at_first() -> Value:
+    failing = int(os.environ["SCENARIO_FAILING"])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        if failing == RANK:
+            taken.bind((f"127.0.83.{RANK + 1}", int(os.environ["SWITCHML_WORKER_PORT"])))
+        error = error_of(lambda: init_over_file("failing"))
+    init_over_file("again")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"error": error, "sum": tensor[0].item()}
+
+
+def failure_of_one_rank() -> Value:
+    """What ended each rank's init_process_group, which on one may be any exception as it begins to open its session."""
+    from torch_switchml import _C
+
+    def fail(**_: object) -> None:
+        raise MemoryError("no more") if os.environ["SCENARIO_FAILURE"] == "memory" else SystemExit(3)
+
+    if "SCENARIO_FAILURE" in os.environ:
+        _C.Session.open = fail
+    started = time.monotonic()
+    try:
+        init_over_file("failing")
+    except (RuntimeError, MemoryError, SystemExit) as err:
+        return {"text": str(err), "seconds": time.monotonic() - started}
+    raise AssertionError("no error")
 
 
 def nested_callbacks(depth: int) -> torch.Tensor:

@@ -149,6 +149,53 @@ def test_a_store_that_ends_with_its_rank_hides_no_reason() -> None:
     assert all(text is not None and "rank 1: no library" in text for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("ended_by", "told"),
+    [
+        (MemoryError(), "MemoryError"),
+        (OSError(13, "no\nentry"), r"PermissionError: \[Errno 13\] no entry"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+    ],
+    ids=["memory", "permission", "exit", "interrupt"],
+)
+@pytest.mark.parametrize("stage", ["share", "exchange", "settle"])
+def test_what_ends_one_rank_ends_the_wait_of_the_others(ended_by: BaseException, told: str, stage: str) -> None:
+    store = MemoryStore()
+
+    def wait() -> None:
+        agreement = Agreement.begin(store=store, rank=1, size=2)
+        if stage == "share":
+            agreement.share("job", "mine", timeout=LATE)
+        elif stage == "exchange":
+            agreement.exchange(stage="host", value="mine", timeout=LATE)
+        else:
+            agreement.settle(stage="open", report=Report(), timeout=LATE, compare=compare)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait)
+        agreement = Agreement.begin(store=store, rank=0, size=2)
+        with pytest.raises(type(ended_by)), agreement.announced():
+            raise ended_by
+        with pytest.raises(SwitchMLError, match=rf"cannot be used: rank 0: {told}$") as caught:
+            waiting.result()
+    assert not caught.value.unanimous
+    assert agreement.has_failed("open")
+
+
+def test_what_the_ranks_settled_is_not_announced_again() -> None:
+    agreement = Agreement.begin(store=MemoryStore(), rank=0, size=1)
+    with pytest.raises(SwitchMLError), agreement.announced():
+        agreement.settle(stage="load", report=Report(error="x"), timeout=LATE, compare=compare)
+    assert not agreement.has_failed("open")
+
+
+def test_a_rank_without_word_of_rank_0_names_it() -> None:
+    agreement = Agreement.begin(store=MemoryStore(), rank=1, size=2)
+    with pytest.raises(SwitchMLError, match=r"rank 0 did not answer within 0\.2 s"):
+        agreement.share("job", "mine", timeout=SOON)
+
+
 def test_waits_for_the_slowest_to_have_read_why() -> None:
     """Rank 0 serves the store: it must not leave with the reasons before the other has them."""
     store = MemoryStore()

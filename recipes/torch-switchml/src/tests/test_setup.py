@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import Transport
 from rank_server import RankServer
-from ranks import Launcher, RankResult, free_port
+from ranks import Launcher, RankResult, free_port, on_hosts
 
 QUICK = {"SWITCHML_CONNECT_TIMEOUT_MS": "1500", "SWITCHML_JOB_TIMEOUT_MS": "1500"}
 LOADED_BY_AUTOLOAD = ["torch_switchml", "torch_switchml.errors", "torch_switchml.settings", "torch_switchml.version"]
@@ -165,12 +165,72 @@ def test_refused_session_on_one_rank_stops_all(fake_launcher: Launcher) -> None:
         assert "no room for worker 1" in text
 
 
+def test_a_rank_that_cannot_open_ends_the_wait_of_the_others(fake_launcher: Launcher) -> None:
+    """Their own opening would take ten minutes; nothing of it is left that keeps the group from being made again."""
+    waiting: dict[str, str | None] = {"SWITCHML_FAKE_OPEN_DELAY_MS": "600000"}
+    failing: dict[str, str | None] = {"SWITCHML_FAKE_FAIL_OPEN": "its port is held"}
+    results = fake_launcher.run("init_error", ranks=3, rank_environment={0: waiting, 1: failing, 2: waiting})
+    for text in errors(results, within_s=5):
+        assert "cannot be used: rank 1: cannot open the SwitchML session: " in text
+        assert "its port is held" in text
+        assert "rank 0" not in text
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("hosts", ["off", "on"])
+def test_a_rank_whose_port_is_held_stops_all_and_they_begin_again(
+    launcher: Launcher, transport: Transport, failing: int, hosts: str
+) -> None:
+    if transport.kind == "fake":
+        pytest.skip("the stand-in has no ports of its own")
+    environment = {"SCENARIO_FAILING": str(failing)}
+    places = on_hosts("ab") if hosts == "on" else {}
+    results = launcher.run("port_held_at_first", environment=environment, rank_environment=places)
+    for value in values(results):
+        kind, text, seconds = value["error"]
+        assert kind == "SwitchMLError"
+        assert f"cannot be used: rank {failing}: cannot open the SwitchML session: " in text
+        assert "Address already in use" in text
+        assert f"rank {1 - failing}" not in text
+        assert seconds < 5
+        assert value["sum"] == 2
+
+
+def reasons_on_one_rank(tmp_path: Path) -> dict[str, tuple[dict[str, str | None], str]]:
+    """What keeps one rank from opening its session, by what is wrong: its environment, and what is to be said."""
+    secret = tmp_path / "no such folder" / "token"
+    return {
+        "route": ({"SWITCHML_CONTROLLER": "no-such-host.invalid"}, "no-such-host.invalid"),
+        "address": ({"SWITCHML_LOCAL_ADDRESS": "198.51.100.1"}, "198.51.100.1 is none"),
+        "permission": ({"SWITCHML_TOKEN_FILE": str(secret)}, str(secret)),
+        "certificate": ({"SWITCHML_TLS_CA": str(secret)}, str(secret)),
+        "number": ({"SWITCHML_RETRANSMIT_TIMEOUT_US": "soon"}, "SWITCHML_RETRANSMIT_TIMEOUT_US='soon'"),
+        "memory": ({"SCENARIO_FAILURE": "memory"}, "MemoryError"),
+        "exit": ({"SCENARIO_FAILURE": "exit"}, "SystemExit"),
+    }
+
+
+@pytest.mark.parametrize("reason", ["route", "address", "permission", "certificate", "number", "memory", "exit"])
+def test_whatever_keeps_one_rank_from_opening_stops_all_at_once(
+    launcher: Launcher, transport: Transport, tmp_path: Path, reason: str
+) -> None:
+    if transport.kind == "fake":
+        pytest.skip("the stand-in knows none of these settings")
+    environment, said = reasons_on_one_rank(tmp_path)[reason]
+    results = launcher.run("failure_of_one_rank", rank_environment={1: environment})
+    for value in values(results):
+        assert value["seconds"] < 5, value
+    assert "rank 1: " in results[0].value["text"]
+    assert said in results[0].value["text"]
+
+
 def test_switch_not_there_stops_all(launcher: Launcher, transport: Transport) -> None:
     if transport.kind == "fake":
         pytest.skip("the stand-in's controller is rank 0 itself")
     results = launcher.run("init_error", environment={**QUICK, "SWITCHML_CONTROLLER": f"127.0.0.1:{free_port()}"})
     for text in errors(results):
         assert "ranks 0, 1: cannot open the SwitchML session" in text
+        assert "were refused for 1500 ms" in text
 
 
 def test_settings_that_differ_stop_all(launcher: Launcher, transport: Transport) -> None:

@@ -38,7 +38,7 @@ class Session:
         job_timeout_ms: int,
         job_name: str,
         worker_port: int,
-        has_failed: Callable[[], bool] | None,
+        has_failed: Callable[[], bool],
         worker: int | None,
         num_workers: int,
         board: HostBoard | None,

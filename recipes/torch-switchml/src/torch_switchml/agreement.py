@@ -10,7 +10,8 @@ What the ranks say is compared by libswitchml, for all integrations alike.
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -76,38 +77,53 @@ class Agreement:
         generation = store.add(f"switchml/generation/{rank}", 1)
         return cls(store=store, rank=rank, size=size, generation=generation)
 
-    def share(self, name: str, value: str) -> str:
-        """Rank 0's value, on every rank; waits for rank 0 as long as the store lets a key be missing."""
+    @contextmanager
+    def announced(self) -> Iterator[None]:
+        """Within it, whatever ends this rank's set-up ends the other ranks' too, with its reason.
+
+        So no rank waits for one that will not come: out of memory, interrupted, or ended by SystemExit. Not for
+        SwitchMLErrors, which say what the ranks have settled.
+        """
+        try:
+            yield
+        except SwitchMLError:
+            raise
+        except BaseException as err:
+            self._announce(err)
+            raise
+
+    def share(self, name: str, value: str, *, timeout: timedelta) -> str:
+        """Rank 0's value, on every rank. SwitchMLError where rank 0 gives none within `timeout`, or another failed."""
         key = f"switchml/{self.generation}/{name}"
         if self.rank == 0:
             self.store.set(key, value)
             return value
+        if self._missing([key], timeout):
+            raise _silence([0], timeout)
         return self.store.get(key).decode()
 
     def exchange(self, *, stage: str, value: str, timeout: timedelta) -> list[str]:
-        """Every rank's value, by rank. SwitchMLError names the ranks that gave none within `timeout`."""
+        """Every rank's value, by rank. SwitchMLError names the ranks that gave none within `timeout`, or failed."""
         keys = [f"switchml/{self.generation}/{stage}/{rank}" for rank in range(self.size)]
         self.store.set(keys[self.rank], value)
         missing = self._missing(keys, timeout)
         if missing:
-            raise SwitchMLError(
-                f"SwitchML was asked for but cannot be used: {name_ranks(missing)} did not answer "
-                f"within {timeout.total_seconds():g} s"
-            )
+            raise _silence(missing, timeout)
         return [self.store.get(key).decode() for key in keys]
 
     def settle(self, *, stage: str, report: Report, timeout: timedelta, compare: Compare | None) -> None:
         """Return if every rank reported success and the same facts, else raise on every rank.
 
         The SwitchMLError names each rank that failed with its reason, the ranks that did not
-        report within `timeout`, or the facts that differ. It is unanimous where all reported. A rank
-        that has no `compare`, for want of a library, reports an error and knows its own only.
+        report within `timeout` or ended otherwise, or the facts that differ. It is unanimous where all reported. A
+        rank that has no `compare`, for want of a library, reports an error and knows its own only.
         """
         prefix = f"switchml/{self.generation}/{stage}"
         keys = [f"{prefix}/{rank}" for rank in range(self.size)]
-        if report.error:
-            self.store.set(f"{prefix}/failed", "1")
-        self.store.set(keys[self.rank], report.text())
+        with _ends_of_the_store():
+            if report.error:
+                self.store.set(f"{prefix}/failed", "1")
+            self.store.set(keys[self.rank], report.text())
         if compare is None:
             missing, complaint = [], f"{name_ranks([self.rank])}: {report.error}"
         else:
@@ -119,40 +135,79 @@ class Agreement:
             raise SwitchMLError(f"SwitchML was asked for but cannot be used: {complaint}", unanimous=not missing)
 
     def has_failed(self, stage: str) -> bool:
-        """Whether a rank has already reported that it failed in the stage."""
-        return self.store.check([f"switchml/{self.generation}/{stage}/failed"])
+        """Whether a rank has already reported that it failed in the stage, or ended otherwise in any."""
+        return self.store.check([f"switchml/{self.generation}/{stage}/failed"]) or self._has_announced()
+
+    @property
+    def _announcement(self) -> str:
+        return f"switchml/{self.generation}/announcement"
+
+    def _has_announced(self) -> bool:
+        return self.store.check([self._announcement])
+
+    def _announce(self, err: BaseException) -> None:
+        reason = _on_one_line(f"{type(err).__name__}: {err}".removesuffix(": "))
+        try:
+            self.store.set(self._announcement, f"{name_ranks([self.rank])}: {reason}")
+        except RuntimeError as unheard:  # what ended this rank is what its user is to see
+            logger.debug("the store ended before the other ranks could be told: %s", unheard)
+            return
+        # whoever pressed Ctrl-C waits for nobody
+        self._say_farewell(
+            self._announcement, timeout=timedelta(0) if isinstance(err, KeyboardInterrupt) else _FAREWELL_TIMEOUT
+        )
 
     def _missing(self, keys: list[str], timeout: timedelta) -> list[int]:
-        try:
-            if self._wait(keys, timeout):
+        """The indices of the keys that had no value in time; SwitchMLError where a rank announced that it failed."""
+        with _ends_of_the_store():
+            if self._wait(keys, timeout, unless=self._has_announced):
                 return []
-            return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-        except RuntimeError as err:  # the stores' only type for it, where the peer that serves them is gone
-            raise SwitchMLError(f"the group's store ended while ranks were awaited: {err}") from err
+            missing = [index for index, key in enumerate(keys) if not self.store.check([key])]
+            announced = self.store.get(self._announcement).decode() if missing and self._has_announced() else ""
+        if announced:
+            self._say_farewell(self._announcement)
+            raise SwitchMLError(f"SwitchML was asked for but cannot be used: {announced}")
+        return missing
 
-    def _wait(self, keys: list[str], timeout: timedelta) -> bool:
-        """Whether all the keys had a value in time. The stores' own wait would not hear Ctrl-C."""
+    def _wait(self, keys: list[str], timeout: timedelta, *, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Whether all the keys had a value in time, and before `unless`. The stores' own wait would not hear Ctrl-C."""
         until = time.monotonic() + timeout.total_seconds()
         pause_s = _FIRST_PAUSE_S
         while not self.store.check(keys):
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or unless():
                 return False
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return True
 
-    def _say_farewell(self, prefix: str) -> None:
+    def _say_farewell(self, prefix: str, *, timeout: timedelta = _FAREWELL_TIMEOUT) -> None:
         """Keep the rank that serves the store until the others have read the reports."""
         try:
             if self.store.add(f"{prefix}/read", 1) == self.size:
                 self.store.set(f"{prefix}/all_read", "1")
-            self._wait([f"{prefix}/all_read"], _FAREWELL_TIMEOUT)
+            self._wait([f"{prefix}/all_read"], timeout)
         except RuntimeError as err:  # it has gone: this rank knows what it needs to
             logger.debug("the store ended before all ranks said that they had read it: %s", err)
 
 
 def _on_one_line(text: str) -> str:
     return re.sub(r"[\x00-\x1f]", " ", text)
+
+
+@contextmanager
+def _ends_of_the_store() -> Iterator[None]:
+    """SwitchMLError for RuntimeError, the stores' only type for it, where the peer that serves them is gone."""
+    try:
+        yield
+    except RuntimeError as err:
+        raise SwitchMLError(f"the group's store ended while ranks were awaited: {err}") from err
+
+
+def _silence(ranks: list[int], timeout: timedelta) -> SwitchMLError:
+    return SwitchMLError(
+        f"SwitchML was asked for but cannot be used: {name_ranks(ranks)} did not answer "
+        f"within {timeout.total_seconds():g} s"
+    )
 
 
 def name_ranks(ranks: list[int]) -> str:

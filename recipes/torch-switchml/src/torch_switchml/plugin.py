@@ -187,9 +187,9 @@ class Plugin:
 
     def _open_together(self, store: Store, place: GroupPlace) -> "_C.Session":
         agreement = Agreement.begin(store=store, rank=place.rank, size=place.size)
-        report = self._try_load()
-        self._settle(agreement, stage="load", report=report)
-        return self._open(agreement, place, worker_port=0)
+        with agreement.announced():
+            self._settle(agreement, stage="load", report=self._try_load())
+            return self._open(agreement, place, worker_port=0)
 
     def _open_beside(self, store: Store, place: GroupPlace) -> "_C.Session | None":
         """A session of the group's own; None on all ranks where one was refused it, unless that is an error."""
@@ -200,7 +200,8 @@ class Plugin:
         try:
             # the switch knows a worker by its address and port
             first = self._transport.worker_port
-            return self._open(agreement, place, worker_port=first + number * self._transport.num_threads)
+            with agreement.announced():
+                return self._open(agreement, place, worker_port=first + number * self._transport.num_threads)
         except SwitchMLError as err:
             if settings.require or not err.unanimous:
                 raise
@@ -217,9 +218,8 @@ class Plugin:
         hosts = _settle_workers(self._settings or DEFAULT_SETTINGS, agreement, limit)
         if worker_port == 0:
             self._hosts = hosts
-        job_name = agreement.share("job", _make_job_name(self._environ))
-        # who waits for a rank that cannot come would give the library's thread up: only where ranks can go on without
-        has_failed = partial(agreement.has_failed, "open") if worker_port else None
+        job_name = agreement.share("job", _make_job_name(self._environ), timeout=limit)
+        has_failed = partial(agreement.has_failed, "open")  # nobody waits in the library for a rank that cannot come
         session, report = self._try_open(place, hosts, job_name, worker_port, has_failed)
         try:
             self._settle(agreement, stage="open", report=report)
@@ -257,7 +257,7 @@ class Plugin:
         hosts: Hosts,
         job_name: str,
         worker_port: int,
-        has_failed: Callable[[], bool] | None,
+        has_failed: Callable[[], bool],
     ) -> tuple["_C.Session | None", Report]:
         from torch_switchml import _C
 

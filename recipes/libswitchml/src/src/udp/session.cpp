@@ -64,12 +64,13 @@ Session open_session(const Settings &settings, const wire::Endpoint &first) {
     session.first_number = wire::first_number(session.id);
     // Rank 0's request clears the switch, so it comes before all others; its barrier lets them go.
     if (!opens) client.barrier();
-    join(session, settings, first);
     try {
+        join(session, settings, first);
         if (opens) client.barrier();
         client.barrier();
-    } catch (const Error &) {
-        give_back(session);
+    } catch (const Error &error) {
+        // of a cancelled request it is not known whether the switch granted it
+        if (session.lease.count() > 0 || error.status() == SWITCHML_EABORTED) client.end_lease(session.id);
         throw;
     }
     return session;

@@ -35,7 +35,7 @@ struct Session {
 // connect_timeout_ms + job_timeout_ms. `first`: where thread 0 sends from. A session that does not come about is given
 // back to the switch. Error: EUNREACHABLE, EREFUSED (also where another job has
 // the switch), ETIMEDOUT (a worker is missing), ECONFIG (this worker's parameters
-// differ from rank 0's).
+// differ from rank 0's), EABORTED (cancelled).
 Session open_session(const Settings &settings, const wire::Endpoint &first);
 
 // Tells the switch that this worker will not use it, so that the others need not wait for a lease.

@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -87,6 +88,11 @@ class Socket {
             size -= static_cast<size_t>(count);
         }
         return true;
+    }
+
+    bool readable_within(std::chrono::milliseconds time) const {
+        pollfd waited{fd_, POLLIN, 0};
+        return ::poll(&waited, 1, static_cast<int>(time.count())) == 1;
     }
 
     bool write(const void *data, size_t size) const {
@@ -316,8 +322,37 @@ std::unique_ptr<Hub> start_hub(const sockaddr_in &address, uint32_t workers) {
     return std::make_unique<Hub>(fd, workers);
 }
 
-std::unique_ptr<Socket> connect_to_hub(const sockaddr_in &address, Clock::time_point deadline) {
-    while (Clock::now() < deadline) {
+// As often as this it is asked whether the opening is cancelled.
+constexpr std::chrono::milliseconds kGlance(20);
+
+bool cancelled(const switchml_config &config) {
+    return config.is_cancelled != nullptr && config.is_cancelled(config.is_cancelled_user) != 0;
+}
+
+switchml_status fail_cancelled() { return failed(SWITCHML_EABORTED, "the opening was cancelled"); }
+
+void delay_opening(const switchml_config &config) {
+    const char *const delay = std::getenv("SWITCHML_FAKE_OPEN_DELAY_MS");
+    const auto until = Clock::now() + std::chrono::milliseconds(delay != nullptr ? std::atoi(delay) : 0);
+    while (Clock::now() < until && !cancelled(config)) {
+        std::this_thread::sleep_for(kGlance);
+    }
+}
+
+bool all_workers_came(const Socket &hub, uint32_t timeout_ms, const switchml_config &config) {
+    const auto until = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    char welcome = 0;
+    while (Clock::now() < until && !cancelled(config)) {
+        if (hub.readable_within(kGlance)) {
+            return hub.read(&welcome, 1);
+        }
+    }
+    return false;
+}
+
+std::unique_ptr<Socket> connect_to_hub(const sockaddr_in &address, Clock::time_point deadline,
+                                       const switchml_config &config) {
+    while (Clock::now() < deadline && !cancelled(config)) {
         const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
         if (connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)) == 0) {
             return std::make_unique<Socket>(fd);
@@ -360,8 +395,9 @@ switchml_status switchml_open(const switchml_config *config, switchml_context **
     if (const char *const message = std::getenv("SWITCHML_FAKE_FAIL_OPEN")) {
         return failed(SWITCHML_EREFUSED, message);
     }
-    if (const char *const delay = std::getenv("SWITCHML_FAKE_OPEN_DELAY_MS")) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(delay)));
+    delay_opening(*config);
+    if (cancelled(*config)) {
+        return fail_cancelled();
     }
     const char *const named = config->controller != nullptr ? config->controller : std::getenv("SWITCHML_CONTROLLER");
     const auto address = parse_controller(named != nullptr ? named : "");
@@ -381,14 +417,15 @@ switchml_status switchml_open(const switchml_config *config, switchml_context **
             return failed(SWITCHML_EIO, "the hub's address is taken");
         }
     }
-    opened->socket = connect_to_hub(*address, Clock::now() + std::chrono::milliseconds(connect_ms));
+    opened->socket = connect_to_hub(*address, Clock::now() + std::chrono::milliseconds(connect_ms), *config);
     if (!opened->socket) {
-        return failed(SWITCHML_EUNREACHABLE, "no answer within " + std::to_string(connect_ms) + " ms");
+        return cancelled(*config)
+                   ? fail_cancelled()
+                   : failed(SWITCHML_EUNREACHABLE, "no answer within " + std::to_string(connect_ms) + " ms");
     }
     opened->socket->set_timeout(opened->job_timeout_ms);
-    char welcome = 0;
-    if (!opened->socket->read(&welcome, 1)) {
-        return failed(SWITCHML_ETIMEDOUT, "not all workers came");
+    if (!all_workers_came(*opened->socket, opened->job_timeout_ms, *config)) {
+        return cancelled(*config) ? fail_cancelled() : failed(SWITCHML_ETIMEDOUT, "not all workers came");
     }
     switchml_context *const raw = opened.release();
     raw->thread = std::thread([raw] { raw->run(); });
