@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <sched.h>
-
-#include <algorithm>
+#include <string>
 
 #include "error.hpp"
 #include "local_address.hpp"
+#include "processors.hpp"
 #include "published/backend.hpp"
 #include "transport.hpp"
 #include "wire/udp_socket.hpp"
@@ -21,14 +20,11 @@ constexpr std::uint32_t kMostPool = (1U << 24) - 1;
 
 // The first processors that this process may run on, one for each thread.
 std::string default_cores(std::uint32_t num_threads) {
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_SET(0, &allowed);
     std::string cores;
     std::uint32_t chosen = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE && chosen < num_threads; ++cpu) {
-        if (!CPU_ISSET(cpu, &allowed)) continue;
-        cores += (chosen == 0 ? "" : ",") + std::to_string(cpu);
+    for (const std::uint32_t processor : allowed_processors()) {
+        if (chosen == num_threads) break;
+        cores += (chosen == 0 ? "" : ",") + std::to_string(processor);
         ++chosen;
     }
     if (chosen == num_threads) return cores;
@@ -69,7 +65,12 @@ void configure_backend(const Settings &settings, const ConfigurationFile &file, 
                                           wire::to_text(local));
     dpdk.worker_ip_str = wire::to_text(local);
     dpdk.cores_str = file.text(environment, "backend.dpdk.cores", "");
-    if (dpdk.cores_str.empty()) dpdk.cores_str = default_cores(settings.num_threads);
+    if (dpdk.cores_str.empty()) {
+        dpdk.cores_str = default_cores(settings.num_threads);
+    } else {
+        dpdk.cores_str = check_processors("SWITCHML_DPDK_CORES (backend.dpdk.cores)", dpdk.cores_str,
+                                          settings.num_threads, allowed_processors());
+    }
     dpdk.extra_eal_options = eal_options(file.text(environment, "backend.dpdk.extra_eal_options", ""));
     dpdk.port_id = static_cast<std::uint16_t>(file.number(environment, "backend.dpdk.port_id", 0, 65535));
     dpdk.pool_size = file.number(environment, "backend.dpdk.pool_size", default_pool(settings), kMostPool);
