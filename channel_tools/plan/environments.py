@@ -177,7 +177,7 @@ class EnvironmentSolver:
 
     @functools.cached_property
     def _gateway(self) -> Gateway:
-        return Gateway(client=self._foundation.client)
+        return Gateway(cache_dir=self._foundation.cache, client=self._foundation.client)
 
     async def solve(self, specs: Sequence[str], *, beneath: Sequence[str] = ()) -> list[Resolved]:
         """The packages of an environment with ``specs``, sorted by name.

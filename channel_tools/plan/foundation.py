@@ -52,6 +52,8 @@ class Foundation:
     sources: tuple[Channel | SparseRepoData, ...]
     run_exports: RunExportsSource
     client: Client | None = None
+    cache: Path | None = None
+    """Where indexes read from an address are kept; None: rattler's own place in the user's cache."""
     """What reads an address, with the credentials that were given in it."""
     shares_channel: bool = False
     """Whether its packages are in the same channel as those built here, so that neither has priority."""
@@ -90,12 +92,13 @@ def open_foundation(
     platform: str,
     optional: frozenset[str] = frozenset(),
     environ: Mapping[str, str] | None = None,
+    cache: Path | None = None,
 ) -> Foundation:
     """The foundation in a channel folder or at a channel address, for packages of ``platform`` and noarch.
 
     Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name.
-    ``environ`` has the proxies and stored credentials for reading run_exports from an address. Raises FoundationError
-    if a folder has no index for the platform or one that cannot be read.
+    ``environ`` has the proxies and stored credentials for reading run_exports from an address, whose index is kept in
+    ``cache``. Raises FoundationError if a folder has no index for the platform or one that cannot be read.
     """
     label = _KIND_LABELS[kind]
     folder = _folder_of(location)
@@ -103,7 +106,11 @@ def open_foundation(
         given = channel_address(str(location))
         (plain,), client = make_client([given])
         return Foundation(
-            label=label, sources=(Channel(plain),), run_exports=RemoteRunExports(given, environ or {}), client=client
+            label=label,
+            sources=(Channel(plain),),
+            run_exports=RemoteRunExports(given, environ or {}),
+            client=client,
+            cache=cache,
         )
     subdirs = [subdir for subdir in (platform, "noarch") if (folder / subdir / "repodata.json").is_file()]
     if platform not in subdirs:

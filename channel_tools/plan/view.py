@@ -59,7 +59,7 @@ def find_locked(foundation: Foundation, lock: FoundationLock, keys: Collection[s
 
 
 async def _query(foundation: Foundation, names: Iterable[str], platform: str) -> Any:  # noqa: ANN401 - rattler's lists
-    gateway = Gateway(client=foundation.client)
+    gateway = Gateway(cache_dir=foundation.cache, client=foundation.client)
     sources = cast("list[Channel]", list(foundation.sources))
     return await gateway.query(sources, [platform, NOARCH], list(names), recursive=False)  # type: ignore[list-item]
 

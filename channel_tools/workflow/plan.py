@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation, open_channel, published_packages
 from channel_tools.conda.addresses import channel_address
+from channel_tools.conda.solving import REPODATA_CACHE
 from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
@@ -203,6 +204,7 @@ def open_index(settings: Settings, expansion: Expansion) -> Index:
         platform=current_platform(),
         optional=table_summary().optional if kind == "registry" else frozenset(),
         environ=settings.environ,
+        cache=settings.package_cache / REPODATA_CACHE,
     )
 
 
