@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -161,7 +162,14 @@ def add_newer(channel: Path, served: Served, tmp_path: Path) -> None:
     for name in ("repodata.json", "run_exports.json"):
         index = json.loads((channel / "noarch" / name).read_bytes())
         index["packages.conda"] |= json.loads((made / name).read_bytes())["packages.conda"]
-        (channel / "noarch" / name).write_text(json.dumps(index))
+        write_as_later(channel / "noarch" / name, index)
+
+
+def write_as_later(path: Path, index: object) -> None:
+    """Write an index that is a minute newer than the one there: HTTP's dates, which clients ask with, have seconds."""
+    later = path.stat().st_mtime + 60
+    path.write_text(json.dumps(index))
+    os.utime(path, (later, later))
 
 
 def test_a_build_has_what_is_locked_and_says_what_is_gone(stand_in: Path, served: Served, tmp_path: Path) -> None:
@@ -185,7 +193,7 @@ def test_a_build_has_what_is_locked_and_says_what_is_gone(stand_in: Path, served
         assert "base-files: 1.0 " in update.stdout
         assert "changed: foundation host/base-files 1.0-" in update.stdout
         index = stand_in / "noarch" / "repodata.json"
-        index.write_text(json.dumps({"info": {"subdir": "noarch"}, "packages": {}, "packages.conda": {}}))
+        write_as_later(index, {"info": {"subdir": "noarch"}, "packages": {}, "packages.conda": {}})
         gone = tool(tree, "build")
     assert gone.returncode == 4, gone.stderr
     assert "noarch/base-files-2.0-" in gone.stderr
