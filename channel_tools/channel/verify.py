@@ -18,8 +18,8 @@ import zstandard
 from channel_tools.channel.content import INDEX_FILES
 from channel_tools.channel.listing import Patch, names_in, not_listed
 from channel_tools.channel.model import Channel, Finding
-from channel_tools.channel.records import Stamp, make_record, run_exports_of, stamp_of
-from channel_tools.channel.state import listing_file, read_listing, subdirs_of
+from channel_tools.channel.records import Stamp, make_record, run_exports_of
+from channel_tools.channel.state import LISTING, STATE_BYTES, read_listing, subdirs_of
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import PACKAGE_SUFFIXES
 from channel_tools.conda.repodata import (
@@ -33,7 +33,7 @@ from channel_tools.conda.repodata import (
     SHARDS_FOLDER,
 )
 from channel_tools.system.document import decode_json, decode_msgpack
-from channel_tools.system.errors import IntegrityError
+from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.files import is_locked
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.archive import PackageInfo
     from channel_tools.conda.contents import JsonObject
+    from channel_tools.system.beneath import Beneath
 
 _INDEX_AGAIN = "index the channel again: channel_tools channel index"
 _READINGS = 3
@@ -69,17 +70,19 @@ def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[Finding]:
     return [Finding(path=channel.path, kind="changing", message=message, hint=hint), *findings]
 
 
-def _index_state(channel: Channel) -> dict[Path, tuple[int, int, int] | None]:
+def _index_state(channel: Channel) -> dict[str, tuple[int, int, int] | None]:
     """Data that changes with any write to the channel: inode, size and time of each index and of the listing."""
-    folders = [channel.path / subdir for subdir in subdirs_of(channel.files)]
-    files = [folder / name for folder in folders for name in (*INDEX_FILES, REPODATA_FROM_PACKAGES)]
-    return {path: _identity(path) for path in (listing_file(channel), *files)}
+    folders = subdirs_of(channel.files)
+    files = [f"{folder}/{name}" for folder in folders for name in (*INDEX_FILES, REPODATA_FROM_PACKAGES)]
+    return {name: _identity(channel.files, name) for name in (LISTING, *files)}
 
 
-def _identity(path: Path) -> tuple[int, int, int] | None:
+def _identity(files: Beneath, name: str) -> tuple[int, int, int] | None:
     try:
-        status = path.stat()
-    except FileNotFoundError:
+        status = files.stat(name)
+    except ChannelToolsError:  # a finding, which says what is there
+        return None
+    if status is None:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -95,14 +98,15 @@ class _Packages:
     def __init__(self) -> None:
         self._sound: dict[tuple[Path, Stamp], PackageInfo] = {}
 
-    def read(self, path: Path) -> PackageInfo:
-        """As read_package, with its IntegrityError."""
-        try:
-            stamp = stamp_of(path)
-        except FileNotFoundError:
-            return read_package(path, contents=True)
+    def read(self, folder: Beneath, name: str) -> PackageInfo:
+        """As read_package, with what it raises."""
+        path, status = folder.path / name, folder.file_stat(name)
+        if status is None:
+            return read_package(path, contents=True, folder=folder)
+        stamp = Stamp.of(status)
         if (path, stamp) not in self._sound:
-            self._sound[path, stamp] = dataclasses.replace(read_package(path, contents=True), about={}, variant=None)
+            read = read_package(path, contents=True, folder=folder)
+            self._sound[path, stamp] = dataclasses.replace(read, about={}, variant=None)
         return self._sound[path, stamp]
 
 
@@ -111,7 +115,7 @@ def _verify_once(channel: Channel, packages: _Packages) -> list[Finding]:
     silent = {*not_listed(listing), *listing.incoming}
     findings: list[Finding] = []
     for subdir in subdirs_of(channel.files):
-        folder = channel.path / subdir
+        folder = channel.files.at(subdir)
         records = _read_repodata(folder, findings)
         if records is None:
             continue
@@ -127,12 +131,22 @@ def _finding(path: Path, message: str, *, hint: str = _INDEX_AGAIN) -> Finding:
     return Finding(path=path, kind="inconsistent", message=f"{path}: {message}", hint=hint)
 
 
-def _read_repodata(folder: Path, findings: list[Finding]) -> dict[str, JsonObject] | None:
-    path = folder / REPODATA
+def _read(folder: Beneath, name: str) -> bytes:
+    return folder.read(name, limit_bytes=STATE_BYTES)
+
+
+def _damaged(path: Path, err: ChannelToolsError) -> Finding:
+    return Finding(path=path, kind="damaged", message=err.message, hint=err.hint or "")
+
+
+def _read_repodata(folder: Beneath, findings: list[Finding]) -> dict[str, JsonObject] | None:
+    path = folder.path / REPODATA
     try:
-        return _rows(decode_json(path.read_bytes(), dict[str, object]))
+        return _rows(decode_json(_read(folder, REPODATA), dict[str, object]))
     except FileNotFoundError:
         findings.append(_finding(path, "is missing"))
+    except ChannelToolsError as err:
+        findings.append(_damaged(path, err))
     except (msgspec.MsgspecError, KeyError) as err:
         findings.append(_finding(path, f"is not valid repodata ({err})"))
     return None
@@ -146,34 +160,37 @@ def _rows(index: object) -> dict[str, JsonObject]:
 
 
 def _check_packages(
-    folder: Path,
+    folder: Beneath,
     records: dict[str, JsonObject],
     hidden: frozenset[str],
     patch: Patch,
     packages: _Packages,
 ) -> Iterator[Finding]:
-    present = {path.name: path for path in folder.iterdir() if path.is_file()}
-    for name in sorted(records.keys() - present.keys()):
-        message = f"{folder / name}: the index names it, but it does not exist"
-        yield Finding(path=folder / name, kind="missing", message=message, hint=f"restore the file, or {_INDEX_AGAIN}")
-    for name, path in sorted(present.items()):
+    present = set(folder.names())
+    for name in sorted(records.keys() - present):
+        path = folder.path / name
+        message = f"{path}: the index names it, but it does not exist"
+        yield Finding(path=path, kind="missing", message=message, hint=f"restore the file, or {_INDEX_AGAIN}")
+    for name in sorted(present):
         if name.endswith(PACKAGE_SUFFIXES):
-            yield from _check_package(path, records.get(name), packages, hidden=name in hidden, patch=patch)
+            yield from _check_package(folder, name, records.get(name), packages, hidden=name in hidden, patch=patch)
 
 
 def _check_package(
-    path: Path,
+    folder: Beneath,
+    name: str,
     record: JsonObject | None,
     packages: _Packages,
     *,
     hidden: bool,
     patch: Patch,
 ) -> Iterator[Finding]:
+    path = folder.path / name
     try:
-        facts = packages.read(path)
-        made = patch.applied(path.name, make_record(path, facts))
-    except IntegrityError as err:
-        yield Finding(path=path, kind="damaged", message=err.message, hint=err.hint or "")
+        facts = packages.read(folder, name)
+        made = patch.applied(name, make_record(path, facts, folder=folder))
+    except ChannelToolsError as err:
+        yield _damaged(path, err)
         return
     if record is None:
         if not hidden:
@@ -186,33 +203,42 @@ def _check_package(
         yield _finding(path, "its record in the index does not match its metadata")
 
 
-def _check_indexes(folder: Path, records: dict[str, JsonObject]) -> Iterator[Finding]:
+def _check_indexes(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[Finding]:
     try:
-        if _unpack((folder / REPODATA_ZST).read_bytes()) != (folder / REPODATA).read_bytes():
-            yield _finding(folder / REPODATA_ZST, f"differs from {REPODATA}")
-        rows = _rows(decode_json((folder / RUN_EXPORTS).read_bytes()))
+        if _unpack(_read(folder, REPODATA_ZST)) != _read(folder, REPODATA):
+            yield _finding(folder.path / REPODATA_ZST, f"differs from {REPODATA}")
+        rows = _rows(decode_json(_read(folder, RUN_EXPORTS)))
         wanted = {
             name: {"run_exports": run_exports_of(_object(row.get("run_exports")))} for name, row in records.items()
         }
         if rows != wanted:
-            yield _finding(folder / RUN_EXPORTS, f"differs from {REPODATA}")
+            yield _finding(folder.path / RUN_EXPORTS, f"differs from {REPODATA}")
         yield from _check_shards(folder, records)
     except FileNotFoundError as err:
-        yield _finding(folder / str(err.filename).rpartition("/")[2], "is missing")
+        yield _finding(folder.path / str(err.filename).rpartition("/")[2], "is missing")
+    except ChannelToolsError as err:
+        yield _damaged(folder.path, err)
     except (msgspec.MsgspecError, zstandard.ZstdError, KeyError, TypeError) as err:
-        yield _finding(folder, f"an index in it cannot be read ({err})")
+        yield _finding(folder.path, f"an index in it cannot be read ({err})")
 
 
 def _check_unpatched(
-    folder: Path, records: dict[str, JsonObject], hidden: frozenset[str], patch: Patch
+    folder: Beneath, records: dict[str, JsonObject], hidden: frozenset[str], patch: Patch
 ) -> Iterator[Finding]:
     """repodata_from_packages.json exists exactly if something is patched, and the patch turns it into repodata."""
-    path = folder / REPODATA_FROM_PACKAGES
-    if path.exists() != bool(patch.names()):
+    path = folder.path / REPODATA_FROM_PACKAGES
+    try:
+        content = _read(folder, REPODATA_FROM_PACKAGES)
+    except FileNotFoundError:
+        content = None
+    except ChannelToolsError as err:
+        yield _damaged(path, err)
+        return
+    if (content is not None) != bool(patch.names()):
         yield _finding(path, "is missing" if patch.names() else "is left from a patch that was removed")
-    elif patch.names():
+    elif content is not None:
         try:
-            rows = _rows(decode_json(path.read_bytes()))
+            rows = _rows(decode_json(content))
             patched = {name: patch.applied(name, row) for name, row in rows.items() if name not in patch.remove}
         except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as err:
             yield _finding(path, f"is not valid repodata ({err})")
@@ -221,19 +247,19 @@ def _check_unpatched(
             yield _finding(path, f"differs from {REPODATA} by more than the patch")
 
 
-def _check_shards(folder: Path, records: dict[str, JsonObject]) -> Iterator[Finding]:
-    index = decode_msgpack(_unpack((folder / SHARD_INDEX).read_bytes()))
+def _check_shards(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[Finding]:
+    index = decode_msgpack(_unpack(_read(folder, SHARD_INDEX)))
     found: dict[str, dict[str, Any]] = {}
     for name, sha256 in sorted(index["shards"].items()):
-        path = folder / SHARDS_FOLDER / (sha256.hex() + SHARD_SUFFIX)
-        packed = path.read_bytes()
+        shard = f"{SHARDS_FOLDER}/{sha256.hex()}{SHARD_SUFFIX}"
+        packed = _read(folder, shard)
         if hashlib.sha256(packed).digest() != sha256:
-            yield _finding(path, f"the shard of {name} is damaged", hint=f"delete it and {_INDEX_AGAIN}")
+            yield _finding(folder.path / shard, f"the shard of {name} is damaged", hint=f"delete it and {_INDEX_AGAIN}")
             return
         found |= _rows(decode_msgpack(_unpack(packed)))
     plain = {name: row | {key: row[key].hex() for key in SHARD_BYTES if key in row} for name, row in found.items()}
     if plain != records:
-        yield _finding(folder / SHARD_INDEX, f"differs from {REPODATA}")
+        yield _finding(folder.path / SHARD_INDEX, f"differs from {REPODATA}")
 
 
 def _object(value: object) -> JsonObject:

@@ -21,6 +21,7 @@ import zstandard
 
 from channel_tools.channel.content import make_channeldata
 from channel_tools.channel.records import recorded_package
+from channel_tools.channel.state import STATE_BYTES
 from channel_tools.conda.addresses import local_path, packages_address, without_credentials
 from channel_tools.conda.package import by_format, names_of_files
 from channel_tools.conda.repodata import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.conda.contents import JsonObject
+    from channel_tools.system.beneath import Beneath
     from channel_tools.system.http.client import HttpClient
 
 _log = logging.getLogger(__name__)
@@ -116,10 +118,11 @@ def channeldata(subdirs: Mapping[str, SubdirRecords]) -> bytes:
     return make_channeldata(rows)
 
 
-def read_plain(path: Path) -> SubdirRecords:
+def read_plain(files: Beneath, name: str) -> SubdirRecords:
     """The records in a repodata.json that ``plain_index`` made; empty if there is no file. Raises ChannelError."""
+    path = files.path / name
     try:
-        return parse_index(path.read_bytes())
+        return parse_index(files.read(name, limit_bytes=STATE_BYTES))
     except FileNotFoundError:
         return {}
     except msgspec.MsgspecError as err:

@@ -133,14 +133,14 @@ class FolderTarget(ChannelTarget):
     @contextlib.contextmanager
     def paged(self, label: str) -> Iterator[PagedChannel]:
         """The label's channel with its lock held, for changes of its page only. Raises what open_channel does."""
-        channel = self._opened(label)
+        channel = self.open_label(label)
         with channel_writer(channel, clock=self.clock, wait_s=self.wait_s) as writer:
             yield paged_folder(writer)
 
     def _content(self, label: str) -> FolderContent:
-        return FolderContent(self._opened(label))
+        return FolderContent(self.open_label(label))
 
-    def _opened(self, label: str) -> Channel:
+    def open_label(self, label: str) -> Channel:
         """The channel of a label, whose links stay in the root. Raises what open_channel does."""
         return open_channel(self.label_folder(label), within=self.root)
 
@@ -190,13 +190,13 @@ class FolderTarget(ChannelTarget):
     def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
         from channel_tools.channel.maintenance import relist  # noqa: PLC0415 - imports rattler
 
-        with self._writer(label, self._opened(label).foundation) as writer:
+        with self._writer(label, self.open_label(label).foundation) as writer:
             relist(writer, lambda loaded: change(loaded.listing))
 
     def _retire(self, rule: Retention, *, label: str, elsewhere: Callable[[], frozenset[str]]) -> RetentionPlan:
         from channel_tools.channel.maintenance import apply_retention  # noqa: PLC0415 - imports rattler
 
-        with self._writer(label, self._opened(label).foundation) as writer:
+        with self._writer(label, self.open_label(label).foundation) as writer:
             return apply_retention(writer, rule, elsewhere=elsewhere())
 
     @contextlib.contextmanager

@@ -34,6 +34,7 @@ from channel_tools.mirror.format import TRUSTED_FILES, decode_lock, decode_manif
 from channel_tools.mirror.importing.site import verify_bundle
 from channel_tools.mirror.metadata import check_trusted
 from channel_tools.mirror.records import read_plain
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.yamlfile import load_plain_yaml, parse_yaml
@@ -181,7 +182,7 @@ class Records(Target):
                     assert_read_by_rattler({"depends": [], **known}, self.folder)
             case 1:
                 with contextlib.suppress(ChannelToolsError):
-                    read_plain(file)
+                    read_plain(Beneath(root=file.parent), file.name)
             case 2:
                 with contextlib.suppress(ConfigError):
                     read_patch(file)

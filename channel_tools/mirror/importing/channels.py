@@ -8,12 +8,14 @@ differs from the signed ones becomes a hotfix, and what the bundle no longer lis
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation
 from channel_tools.channel.listing import Patch, changes_between
+from channel_tools.channel.state import STATE_BYTES
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, sidecar_of
 from channel_tools.conda.repodata import CHANNELDATA, REPODATA
@@ -28,8 +30,9 @@ from channel_tools.mirror.records import (
 )
 from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.target import maintained
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import UsageError
-from channel_tools.system.files import link_or_copy, sha256_of_file, write_bytes_atomically
+from channel_tools.system.files import link_or_copy, open_regular, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,38 +89,44 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
     A package that its channel replaced under the same name is replaced here as well, since the new record is for the
     new bytes.
     """
+    files, incoming = Beneath(root=folder), Beneath(root=channel.incoming)
+    folder.mkdir(parents=True, exist_ok=True)
     for key in map(str, channel.packages):
-        if (channel.incoming / key).is_file():
-            put_in_place(channel.incoming / key, folder / key)
+        if incoming.file_stat(key) is not None:
+            put_in_place(channel.incoming / key, files, key)
     for path in channel.attestations:
-        link_or_copy(channel.incoming / path, folder / path)
+        with incoming.opened(path) as stream:
+            files.link(stream, path)
     listed: dict[str, SubdirRecords] = {}
     for subdir in channel.subdirs:
-        before = read_plain(folder / subdir / REPODATA)
+        before = read_plain(files, f"{subdir}/{REPODATA}")
         removed = {key.file_name for key in channel.removed if key.subdir == subdir}
-        merged = sorted({**before, **read_plain(channel.incoming / subdir / REPODATA)}.items())
+        merged = sorted({**before, **read_plain(incoming, f"{subdir}/{REPODATA}")}.items())
         listed[subdir] = {name: row for name, row in merged if name not in removed}
         plain = plain_index(subdir, listed[subdir])
         derived = derived_index(subdir, listed[subdir], plain, now_s=time.time())
-        lacks = any(not (folder / subdir / name).is_file() for name in (*derived, *plain))  # shards of an earlier form
+        there = {name: files.file_stat(f"{subdir}/{name}") for name in (*derived, *plain)}
+        lacks = None in there.values()  # shards of an earlier form
         if lacks or before != listed[subdir]:
             for name, content in {**derived, **plain}.items():  # shards and their index before the full index
-                _write_if_changed(folder / subdir / name, content)
-    _write_if_changed(folder / CHANNELDATA, channeldata(listed))
+                _write_if_changed(files, f"{subdir}/{name}", content)
+    _write_if_changed(files, CHANNELDATA, channeldata(listed))
 
 
-def put_in_place(source: Path, destination: Path) -> None:
-    """Move a file into place; another version of it may already have the name."""
-    if destination.is_file():
-        if sha256_of_file(destination) == sha256_of_file(source):
-            return
-        destination.unlink()
-    link_or_copy(source, destination)
+def put_in_place(source: Path, files: Beneath, name: str) -> None:
+    """Link a file into place; another version of it may already have the name."""
+    if files.file_stat(name) is not None:
+        with files.opened(name) as there:
+            if hashlib.file_digest(there, "sha256").hexdigest() == sha256_of_file(source):
+                return
+        files.remove(name)
+    with open_regular(source) as stream:
+        files.link(stream, name)
 
 
-def _write_if_changed(path: Path, content: bytes) -> None:
-    if not path.is_file() or path.read_bytes() != content:
-        write_bytes_atomically(path, content)
+def _write_if_changed(files: Beneath, name: str, content: bytes) -> None:
+    if files.file_stat(name) is None or files.read(name, limit_bytes=STATE_BYTES) != content:
+        files.write(name, content)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,7 +220,7 @@ def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: Maintaine
     """Hotfix and yank packages for which the bundle's index differs from the target's."""
     patches = {}
     for subdir in channel.subdirs:
-        wanted = read_plain(channel.incoming / subdir / REPODATA)
+        wanted = read_plain(Beneath(root=channel.incoming), f"{subdir}/{REPODATA}")
         found = read_index(how.address, subdir, wanted.keys(), how.client).records
         patch = Patch(
             records={name: changes for name in found if (changes := changes_between(found[name], wanted[name]))}

@@ -51,6 +51,7 @@ from channel_tools.mirror.importing.site import (
 from channel_tools.pins.files import FORMATS, pin_files, write_pin_files
 from channel_tools.pins.solve import with_addresses
 from channel_tools.publish.target import open_target
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.files import disk_full_reported, remove_leftovers, sha256_of_file
 from channel_tools.system.workers import run_in_threads
 
@@ -315,7 +316,7 @@ def _place_files(target: ImportTarget, compared: _Comparison) -> None:
     """Put everything other than channels in place; locks in every format, with the channels' addresses here."""
     for path in sorted(file.path for file in compared.new):
         if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
-            put_in_place(target.state.incoming / path, target.files / path)
+            put_in_place(target.state.incoming / path, Beneath(root=target.files), path)
     here = {channel.address: compared.report.addresses[channel.name] for channel in compared.manifest.channels}
     for path, lock in sorted(compared.locks.items()):
         folder = target.files / path.removesuffix(".json")

@@ -19,8 +19,7 @@ from channel_tools.audit.model import Rule
 from channel_tools.audit.reading import Reader
 from channel_tools.audit.run import audit_packages, describe_findings
 from channel_tools.channel.records import cached_package
-from channel_tools.channel.state import read_listing, read_state
-from channel_tools.channel.store import open_channel
+from channel_tools.channel.state import read_listing, read_state, subdirs_of
 from channel_tools.conda.archive import read_info_files, read_info_json
 from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, PACKAGE_SUFFIXES, PackageKey, split_stem, stem_of
 from channel_tools.publish.model import check_label
@@ -183,13 +182,13 @@ class UploadAudit:
     rows: Mapping[str, CachedPackage]
 
 
-def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequence[Path]) -> UploadAudit:
-    """Audit package files together with those of the channel folders ``channels``; each file is read completely, once.
+def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequence[Channel]) -> UploadAudit:
+    """Audit package files together with those of ``channels``; each file is read completely, once.
 
     Raises VerificationError with the findings; IntegrityError if one of the files is not a complete, safe package.
     """
     own = {str(PackageKey.of(path)) for path in files}
-    beside = [row for channel in channels for row in _records(open_channel(channel))]
+    beside = [row for channel in channels for row in _records(channel)]
     neighbours = list(neighbours_of_records(row for row in beside if str(PackageKey.of(row[0])) not in own))
     audits = audit_packages(files, neighbours, Reader(), jobs=None, progress=SilentProgress(), to_enter=True)
     elsewhere = foundation.address is not None
@@ -217,7 +216,7 @@ def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequ
 def _records(channel: Channel) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """The package files in the channel's latest index, with their records."""
     incoming = set(read_listing(channel).incoming)
-    for folder in sorted(path for path in channel.path.iterdir() if (path / "repodata.json").is_file()):
-        for name, row in sorted(read_state(channel, folder.name).records.packages.items()):
-            if f"{folder.name}/{name}" not in incoming:
-                yield folder / name, row.record
+    for subdir in subdirs_of(channel.files):
+        for name, row in sorted(read_state(channel, subdir).records.packages.items()):
+            if f"{subdir}/{name}" not in incoming:
+                yield channel.path / subdir / name, row.record

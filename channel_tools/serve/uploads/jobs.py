@@ -27,7 +27,7 @@ from channel_tools.channel.listing import INSTRUCTIONS_FILE, read_patch
 from channel_tools.channel.maintenance import Retention
 from channel_tools.conda.package import sidecar_of
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.model import PackageFile, PackageSet, label_path
+from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.server.protocol import (
     ErrorResponse,
     HotfixRequest,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
     from pathlib import Path
 
+    from channel_tools.channel import Channel
     from channel_tools.channel.listing import Patch
     from channel_tools.publish.model import PublishReport
     from channel_tools.publish.server.protocol import JobResponse
@@ -328,10 +329,10 @@ def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportRespo
     return _uploads_reported(target.publish(plan, progress=SilentProgress(), rows=audit.rows), audit.notes)
 
 
-def _audited_channels(target: FolderTarget, label: str) -> list[Path]:
+def _audited_channels(target: FolderTarget, label: str) -> list[Channel]:
     """The channel whose packages are audited together with a set's: its label's or, if it does not exist, main's."""
-    channels = [target.root / label_path(label), target.root]
-    return [channel for channel in channels if channel.exists()][:1]
+    labels = target.labels()
+    return [target.open_label(name) for name in (label, MAIN_LABEL) if name in labels][:1]
 
 
 def _uploads_reported(report: PublishReport, notes: tuple[str, ...] = ()) -> ReportResponse:

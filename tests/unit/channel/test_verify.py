@@ -11,7 +11,7 @@ from channel_tools.channel import Channel, add_set, channel_writer, verify_chann
 from channel_tools.channel import verify as verify_module
 from channel_tools.conda.archive import PackageInfo, read_package
 from channel_tools.conda.repodata import SHARD_INDEX
-from channel_tools.system.beneath import Staged
+from channel_tools.system.beneath import Beneath, Staged
 from tests.unit.channel.toys import make_conda, new_channel
 
 
@@ -23,10 +23,10 @@ def put(channel: Channel, *files: Path) -> None:
 def publish_at_each_read(monkeypatch: pytest.MonkeyPatch, channel: Channel, new: list[Path]) -> None:
     """Let one of ``new`` enter the channel whenever verifying reads a package: after repodata.json, before the rest."""
 
-    def read(path: Path, *, contents: bool) -> PackageInfo:
+    def read(path: Path, *, contents: bool, folder: Beneath) -> PackageInfo:
         if new:
             put(channel, new.pop())
-        return read_package(path, contents=contents)
+        return read_package(path, contents=contents, folder=folder)
 
     monkeypatch.setattr(verify_module, "read_package", read)
 

@@ -41,13 +41,13 @@ def test_packages_are_audited_among_their_set_and_the_channel(tmp_path: Path) ->
         index={"depends": ["inner", "beside"]},
         files={"lib/one": link("lib/one", "inner.txt"), "lib/two": link("lib/two", "beside.txt")},
     )
-    audit = audit_uploaded([outer, beside], REGISTRY, [channel.path])
+    audit = audit_uploaded([outer, beside], REGISTRY, [channel])
     assert audit.notes == ()
     assert {name: row.name for name, row in audit.rows.items()} == {
         "linux-64/outer-1.0-0.conda": "outer",
         "linux-64/beside-1.0-0.conda": "beside",
     }
-    for places, files in (([], [outer, beside]), ([channel.path], [outer])):
+    for places, files in (([], [outer, beside]), ([channel], [outer])):
         with pytest.raises(VerificationError, match="neither the package nor its dependencies have"):
             audit_uploaded(files, REGISTRY, places)
 

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kinds of damage to the files and folders of a channel, each made in the place of one that the channel has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+_VARIES = re.compile(r"[0-9a-f]{64}|(?<=/)(?:linux-64|noarch)(?=/|$)")
+_LABEL = re.compile(r"^/label/[^/]+(?=/[^.])")
+"""Files of a label that are not records of ours are those that main has, too."""
+LARGE_BYTES = 8 << 30
+
+
+def places_of(channel: Path) -> list[str]:
+    """Every file and folder of a channel by its path, one of each sort: shards, subdirs and so on differ by name."""
+    found: dict[str, str] = {}
+    for folder, folders, files in os.walk(channel):
+        for name in sorted([*folders, *files]):
+            path = (Path(folder) / name).relative_to(channel).as_posix()
+            found.setdefault(_LABEL.sub("", _VARIES.sub("*", f"/{path}")), path)
+    return sorted(found.values())
+
+
+def _folder(place: Path, _outside: Path) -> None:
+    place.mkdir()
+    (place / "below").write_bytes(b"x")
+
+
+def _socket(place: Path, _outside: Path) -> None:
+    here = Path.cwd()
+    os.chdir(place.parent)  # the address of a socket is short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(place.name)
+    finally:
+        os.chdir(here)
+
+
+def _text(place: Path, _outside: Path) -> None:
+    place.write_bytes(b"{")
+
+
+def _large(place: Path, _outside: Path) -> None:
+    with place.open("wb") as stream:
+        stream.truncate(LARGE_BYTES)
+
+
+DAMAGES: dict[str, Callable[[Path, Path], None]] = {
+    "not JSON": _text,
+    "folder": _folder,
+    "pipe": lambda place, _outside: os.mkfifo(place),
+    "socket": _socket,
+    "link out": lambda place, outside: place.symlink_to(outside),
+    "link to a device": lambda place, _outside: place.symlink_to("/dev/zero"),
+    "link to nothing": lambda place, _outside: place.symlink_to("nothing"),
+    "link to itself": lambda place, _outside: place.symlink_to(place.name),
+    "empty": lambda place, _outside: place.touch(),
+    "too large": _large,
+    "gone": lambda _place, _outside: None,
+}
+
+
+def damage(channel: Path, place: str, kind: str, outside: Path) -> None:
+    """Put what ``kind`` names in the place of a file or folder of the channel; links out lead to ``outside``."""
+    path = channel / place
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    DAMAGES[kind](path, outside)

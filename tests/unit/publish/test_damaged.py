@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Each kind of damage to each file and folder that a channel has, made from a channel's own layout.
+
+Whatever is in their place: reading, publishing, yanking, indexing, the page and verification end at once with a result
+or with one error that names it, and nothing outside the channel changes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
+from channel_tools.channel.results import BuildRecord, read_builds, record_build
+from channel_tools.conda.package import write_sidecar
+from channel_tools.page.write import add_page
+from channel_tools.publish.folder import FolderTarget
+from channel_tools.serve.access.addresses import parse_path
+from channel_tools.serve.reads import FileCache
+from channel_tools.system.errors import ChannelToolsError
+from channel_tools.system.progress import SilentProgress
+from tests.support.damage import DAMAGES, damage, places_of
+from tests.unit.channel.toys import make_conda
+from tests.unit.publish.sets import make_set
+
+_LIMIT_S = 20
+_LABELS = ("main", "x")
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A channel with all that one can have: labels, attestations, hotfixes' files, a page, results of builds."""
+    work = tmp_path_factory.mktemp("damage")
+    target = FolderTarget(root=work / "channels" / "ours", wait_s=0)
+    packages = [make_conda(work, "toy"), make_conda(work, "tool", subdir="noarch")]
+    write_sidecar(packages[0], b"[{}]")
+    for label in _LABELS:
+        target.publish(target.plan(make_set(packages), label=label), progress=SilentProgress())
+        with target.paged(label) as paged:
+            add_page(paged)
+    record_build(target.root, BuildRecord(file_name=packages[0].name, finished="2026-01-01T00:00:00Z", seconds=1.0))
+    return target.root
+
+
+def uses(channel: Path, work: Path) -> Mapping[str, Callable[[], object]]:
+    target = FolderTarget(root=channel, wait_s=0)
+    new = work / "linux-64" / "new-1.0-0.conda"
+
+    def publish(label: str) -> None:
+        target.publish(target.plan(make_set([new]), label=label), progress=SilentProgress())
+
+    def index() -> None:
+        with channel_writer(open_channel(channel)) as writer:
+            index_channel(writer)
+
+    def page() -> None:
+        with target.paged("main") as paged:
+            add_page(paged)
+
+    return {
+        "serve": lambda: _serve(channel),
+        "labels": target.labels,
+        "packages": lambda: [target.packages(label) for label in target.labels()],
+        "verify": lambda: verify_channel(open_channel(channel), wait_s=0),
+        "builds": lambda: read_builds(channel),
+        "index": index,
+        "publish": lambda: publish("main"),
+        "publish to a label": lambda: publish("x"),
+        "yank": lambda: target.yank(("linux-64/toy-1.0-0.conda",), label="main", reason="broken"),
+        "promote": lambda: target.promote(
+            ("linux-64/toy-1.0-0.conda",), source="main", label="y", progress=SilentProgress()
+        ),
+        "page": page,
+    }
+
+
+def _serve(channel: Path) -> None:
+    files = FileCache(channel.parent)
+    for place in places_of(channel):
+        if (wanted := parse_path(f"/ours/{place}")) is not None and (file := files.find(wanted)) is not None:
+            os.close(file.place.open_file(file.name))
+
+
+@contextmanager
+def bounded(what: str) -> Iterator[None]:
+    """Fail instead of waiting for ever in the block."""
+
+    def expired(_number: int, _frame: object) -> None:
+        raise AssertionError(f"{what}: it did not end within {_LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.alarm(_LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_nlink, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
+    channel: Path, tmp_path: Path, kind: str
+) -> None:
+    make_conda(tmp_path, "new")
+    victim = tmp_path / "victim"
+    shutil.copytree(channel, victim)
+    before, failures = state_of(victim), []
+    for place in places_of(channel):
+        if kind == "too large" and place.endswith(".conda"):
+            continue  # a package may be as large as that
+        damaged = tmp_path / "channels" / "ours"
+        shutil.copytree(channel, damaged, symlinks=True)
+        damage(damaged, place, kind, victim / place)
+        for name, use in uses(damaged, tmp_path).items():
+            try:
+                with bounded(f"{name}, {place}"):
+                    use()
+            except ChannelToolsError as err:
+                if not str(err).strip():
+                    failures.append(f"{name}, {place}: no words")
+            except Exception as err:  # noqa: BLE001 - each is a failure, and all of them are to be seen
+                failures.append(f"{name}, {place}: {type(err).__name__}: {err}")
+        if state_of(victim) != before:
+            failures.append(f"{place}: the other channel was changed")
+            shutil.rmtree(victim)
+            shutil.copytree(channel, victim)
+            before = state_of(victim)
+        shutil.rmtree(damaged)
+    assert failures == []
