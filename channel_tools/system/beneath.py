@@ -54,17 +54,27 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
+_HOW_BYTES = ctypes.sizeof(_OpenHow)
+
+
 @functools.cache
 def _system_call() -> Callable[..., int]:
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
+    call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
     return call
+
+
+@functools.cache
+def _how(flags: int) -> tuple[_OpenHow, int]:
+    """How to open names without links with these flags, and where in memory that stands."""
+    how = _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+    return how, ctypes.addressof(how)
 
 
 def _open_plainly(folder: int, name: str, flags: int) -> int | None:
     """Open a name without links by openat2; None if that is not available, or there is a link. Raises OSError."""
-    how = _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
-    descriptor = _system_call()(_OPENAT2, folder, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how))
+    descriptor = _system_call()(_OPENAT2, folder, os.fsencode(name), _how(flags)[1], _HOW_BYTES)
     if descriptor >= 0:
         return descriptor
     number = ctypes.get_errno()
@@ -171,14 +181,17 @@ class Beneath:
 
     def open_file(self, name: str) -> int:
         """The descriptor of a regular file, for reading. Raises FileNotFoundError, and OSError without a path."""
-        with self._root() as root:
-            try:
-                descriptor = open_below(root, self._full(name), _FILE_FLAGS)
-            except OSError as err:
-                if err.errno != errno.ENXIO:  # a socket, or a pipe that nobody reads
-                    raise
-                raise self.unexpected(name, "a socket") from None
-        if (kind := kind_of(os.fstat(descriptor).st_mode)) is not None:
+        root = os.open(self.root, _FOLDER_FLAGS)  # no context manager: this is done for every download
+        try:
+            descriptor = open_below(root, self._full(name), _FILE_FLAGS)
+        except OSError as err:
+            if err.errno != errno.ENXIO:  # a socket, or a pipe that nobody reads
+                raise
+            raise self.unexpected(name, "a socket") from None
+        finally:
+            os.close(root)
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode) and (kind := kind_of(mode)) is not None:
             os.close(descriptor)
             raise self.unexpected(name, kind)
         return descriptor
