@@ -22,7 +22,7 @@ from channel_tools.conda.package import write_sidecar
 from channel_tools.page.write import add_page
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.serve.access.addresses import parse_path
-from channel_tools.serve.reads import FileCache
+from channel_tools.serve.reads import FileCache, open_unchanged
 from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import DAMAGES, damage, places_of
@@ -84,7 +84,7 @@ def _serve(channel: Path) -> None:
     files = FileCache(channel.parent)
     for place in places_of(channel):
         if (wanted := parse_path(f"/ours/{place}")) is not None and (file := files.find(wanted)) is not None:
-            os.close(file.place.open_file(file.name))
+            os.close(open_unchanged(file))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.serve.access.addresses import ChannelFile
-from channel_tools.serve.reads import IN_MEMORY_LIMIT_BYTES, FileCache
+from channel_tools.serve.reads import IN_MEMORY_LIMIT_BYTES, FileCache, FileReplacedError, open_unchanged
 
 _REQUESTS = 20_000
 _PLACE = ChannelFile(channel="ours", label="main", folder="noarch", name="x-1-0.conda")
@@ -48,8 +48,8 @@ def sent(files: FileCache) -> bytes:
     if file is None or file.content is not None:
         return b"" if file is None or file.content is None else file.content[:1]
     try:
-        descriptor = file.place.open_file(file.name)
-    except OSError:
+        descriptor = open_unchanged(file)
+    except FileReplacedError:
         return b""
     try:
         return os.read(descriptor, 1)
