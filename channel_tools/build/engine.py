@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import rattler_build
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, ToolConfiguration, VariantConfig
 
+from channel_tools.build.bytecode import recompile_modules
 from channel_tools.build.compiler_cache import CachedCompilers
 from channel_tools.build.dropped import dropped_notes
 from channel_tools.build.failures import kind_of
@@ -41,6 +42,8 @@ _ENVIRONMENTS_READY = "Successfully updated the host environment"
 """The engine's log line after it has installed the last environment and before it runs the script."""
 _PREFIX_COPIED = "Copying done!"
 """Its log line after the script, when it has copied the prefix's files to where it packs them from."""
+_PACKAGE_READY = "Post-processing done!"
+"""Its log line when it has changed and compiled these files, and has not hashed them."""
 
 
 class _LogToOutput:
@@ -77,6 +80,11 @@ class _LogToOutput:
             self._on_environments()
         elif event.message.strip() == _PREFIX_COPIED:
             self.notes = dropped_notes(self._output)
+        elif event.message.strip() == _PACKAGE_READY:
+            try:
+                self.notes += recompile_modules(self._output)
+            except ChannelToolsError as err:  # byte code that names the build's folder is left out of the package
+                print(f"warning: {err}", flush=True)  # noqa: T201
 
 
 def run_engine(spec: WorkerSpec, *, end: Callable[[WorkerResult], NoReturn]) -> WorkerResult:

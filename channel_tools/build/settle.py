@@ -10,9 +10,10 @@ when and on what is in its attestation.
 from __future__ import annotations
 
 import json
+import os
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from channel_tools.build.model import RECIPE_FILE
 from channel_tools.conda.compiled_in import RENDERED_RECIPE
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ABOUT = "about.json"
+_DIRECT_URL = ".dist-info/direct_url.json"
+_OF_MACHINE = (_DIRECT_URL, ".pyc", ".pyo")
+_SHOWN = 5
 _INDEX = "index.json"
 _CONFIGURATION = re.compile(rb"^build_configuration:\n(?:[ ].*\n)*", re.MULTILINE)
 _TIMESTAMP = re.compile(rb"(?<=^  timestamp: ).*$", re.MULTILINE)
@@ -44,10 +48,19 @@ _LISTS = re.compile(
 _MACHINE = re.compile(rb"^    virtual_packages:\n(?:    - .*\n)*", re.MULTILINE)
 
 
-def settle_built(package: Path, recipe_folder: Path, *, threads: int, renamed: Mapping[str, str] | None = None) -> None:
+def settle_built(
+    package: Path,
+    recipe_folder: Path,
+    *,
+    threads: int,
+    renamed: Mapping[str, str] | None = None,
+    work: Path | None = None,
+) -> tuple[str, ...]:
     """Rewrite a package that was built from ``recipe_folder``; ``threads`` (1 or more) compress it.
 
-    ``renamed`` are addresses of channels that the engine used, with those to name instead.
+    ``renamed`` are addresses of channels that the engine used, with those to name instead. What pip and Python write
+    for the machine that they run on is left out if it names ``work``, the folder of the build: direct_url.json
+    (PEP 610), and byte code of a module. Returns notes on what was left out.
 
     Raises IntegrityError for a damaged package.
     """
@@ -59,7 +72,19 @@ def settle_built(package: Path, recipe_folder: Path, *, threads: int, renamed: M
         settled_files = {_INDEX: info[_INDEX], **named} if _INDEX in info else named
         return {name: settled(name, content, date_s=date_s) for name, content in settled_files.items()}
 
-    settle_package(package, edit, date_s=date_s, threads=threads)
+    folder = None if work is None else os.fsencode(work)
+
+    def leaves_out(name: str, content: IO[bytes]) -> bool:
+        if folder is None or not name.endswith(_OF_MACHINE):
+            return False
+        content.seek(0)
+        text = content.read()
+        return folder in text or (name.endswith(_DIRECT_URL) and b'"file:' in text)
+
+    dropped = settle_package(package, edit, date_s=date_s, threads=threads, leaves_out=leaves_out)
+    more = f" and {len(dropped) - _SHOWN} more" if len(dropped) > _SHOWN else ""
+    names = ", ".join(dropped[:_SHOWN])
+    return (f"left out, since they name folders that only this machine has: {names}{more}",) if dropped else ()
 
 
 def _with_channels(content: bytes, renamed: Mapping[str, str]) -> bytes:

@@ -20,7 +20,7 @@ import pwd
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -292,15 +292,19 @@ def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
     from channel_tools.build.resolved import check_resolved  # noqa: PLC0415 - as in _load
     from channel_tools.build.settle import settle_built  # noqa: PLC0415 - as in _load
 
+    notes = list(result.notes)
     try:
         for package in result.packages:
             if spec.tools.conda_build is None:
                 check_resolved(package, spec.recipe_folder)
             renamed = dict(zip(spec.channels, spec.recorded_channels or spec.channels, strict=True))
-            settle_built(package, spec.recipe_folder, threads=spec.compression_threads, renamed=renamed)
+            threads = spec.compression_threads
+            notes += settle_built(
+                package, spec.recipe_folder, threads=threads, renamed=renamed, work=spec.output.parent
+            )
     except ChannelToolsError as err:
         return WorkerResult(failure="other", message=err.message)
-    return result
+    return replace(result, notes=tuple(notes))
 
 
 def _run(spec: WorkerSpec) -> WorkerResult:

@@ -30,13 +30,14 @@ from channel_tools.system.document import decode_json
 from channel_tools.system.files import atomic_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.conda.contents import PathRow
 
     Member = tuple[tarfile.TarInfo, bytes | None]
     Edit = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
+    LeavesOut = Callable[[str, IO[bytes]], bool]
 
 _PATHS = "paths.json"
 _CHUNK_BYTES = 1 << 20
@@ -46,6 +47,7 @@ _LONGEST_PREFIX = 255
 _RECORD = ".dist-info/RECORD"
 _RECORD_ROW = re.compile(rb"^(?P<path>[^,\"\n]+),sha256=[A-Za-z0-9_-]{43},", re.MULTILINE)
 _HAS_PREFIX = "has_prefix"
+_FILES = "files"
 
 
 def rewrite_info(path: Path, edit: Edit) -> bool:
@@ -67,14 +69,17 @@ def rewrite_info(path: Path, edit: Edit) -> bool:
     return bool(changed)
 
 
-def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int) -> None:
+def settle_package(
+    path: Path, edit: Edit, *, date_s: int, threads: int, leaves_out: LeavesOut = lambda _name, _content: False
+) -> tuple[str, ...]:
     """Rewrite a package so that neither the time nor the folder of its build is in it.
 
     Every member gets the time ``date_s`` (seconds since 1970). The build prefix is replaced by one of the same length
     that is the same for all builds. Linkers' build IDs, which are hashes that also cover stripped data, are computed
     again from the file itself, as debugedit does. A wheel's RECORD gets the new hashes of its files. ``edit`` is as for
-    rewrite_info and receives the final files. The bytes are the same for any number of ``threads`` from 1. Raises
-    IntegrityError for a damaged package.
+    rewrite_info and receives the final files. The bytes are the same for any number of ``threads`` from 1. Files for
+    which ``leaves_out`` is true of path and content are not in the new package, nor in its lists of files; returns
+    their paths, sorted. Raises IntegrityError for a damaged package.
     """
     rows = read_path_rows(content_of(read_info_files(path, frozenset({_PATHS})), _PATHS, path), path)
     members = _info_members(path)
@@ -83,36 +88,44 @@ def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int) -> None
         for entry in sorted(old.infolist(), key=lambda entry: entry.filename.startswith("info-")):
             if entry.filename.startswith("pkg-"):
                 with _open_payload(archive, entry.filename, rows, threads) as tar:
-                    payload = _copy_payload(path, tar, rows, date_s)
+                    payload = _copy_payload(path, tar, rows, date_s, leaves_out)
             elif entry.filename.startswith("info-"):
                 info = _info_files(members)
                 info[_PATHS] = payload.renewed_paths(info[_PATHS])
                 if _HAS_PREFIX in info:
-                    info[_HAS_PREFIX] = payload.with_prefixes(info[_HAS_PREFIX])
+                    info[_HAS_PREFIX] = payload.prefixes_without_dropped(payload.with_prefixes(info[_HAS_PREFIX]))
+                if _FILES in info:
+                    info[_FILES] = payload.without_dropped(info[_FILES])
                 for member, _content in members:
                     _set_time(member, date_s)
                 _write_info(archive, entry.filename, members, info | dict(edit(info)))
             else:
                 _copy_entry(old, entry, archive)
+    return tuple(sorted(payload.dropped))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Payload:
-    """What changed in a copied payload: the ``hashes`` (sha256) of its files, and the new ``prefixes`` by the old.
+    """What changed in a copied payload: ``hashes`` (sha256) and ``sizes`` of files, the new ``prefixes`` by the old.
 
-    ``renewed`` are the new hashes by the old ones, for the rows of links, which have the hashes of their targets.
+    ``renewed`` are the new hashes by the old ones, for the rows of links, which have the hashes of their targets;
+    ``dropped`` are the files that were left out.
     """
 
     hashes: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     renewed: dict[str, str] = field(default_factory=dict)
     prefixes: dict[bytes, bytes] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
 
     def renewed_paths(self, content: bytes) -> bytes:
         """The new paths.json; two files with the same content may become different ones."""
         value = decode_json(self.with_prefixes(content))
+        value["paths"] = [row for row in value["paths"] if row["_path"] not in self.dropped]
         for row in value["paths"]:
             if (old := row.get("sha256")) is not None:
                 row["sha256"] = self.hashes.get(row["_path"]) or self.renewed.get(old, old)
+                row["size_in_bytes"] = self.sizes.get(row["_path"], row.get("size_in_bytes"))
         return json.dumps(value, indent=2, ensure_ascii=False).encode()
 
     def with_prefixes(self, content: bytes) -> bytes:
@@ -120,6 +133,17 @@ class _Payload:
         for old, new in self.prefixes.items():
             content = content.replace(old, new)
         return content
+
+    def without_dropped(self, content: bytes) -> bytes:
+        """A list of files, one a line, without those that were left out."""
+        lines = content.splitlines(keepends=True) if self.dropped else [content]
+        return b"".join(line for line in lines if line.rstrip(b"\n").decode(errors="replace") not in self.dropped)
+
+    def prefixes_without_dropped(self, content: bytes) -> bytes:
+        """has_prefix (``PREFIX MODE FILE``, the file perhaps in quotes) without those that were left out."""
+        lines = content.splitlines(keepends=True) if self.dropped else [content]
+        named = [line.rstrip(b"\n").split(b" ", 2)[-1].strip(b'"').decode(errors="replace") for line in lines]
+        return b"".join(line for line, name in zip(lines, named, strict=True) if name not in self.dropped)
 
 
 @contextlib.contextmanager
@@ -135,25 +159,41 @@ def _open_payload(
             yield tar
 
 
-def _copy_payload(path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow], date_s: int) -> _Payload:
+def _copy_payload(
+    path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow], date_s: int, leaves_out: LeavesOut
+) -> _Payload:
     """Copy the payload; returns what changed in the copy."""
     payload = _Payload()
     hashes: dict[str, str] = {}
     if any(name.endswith(_RECORD) for name in rows):  # they come before the files that they list
-        hashes = {member.name: HashedStream(copy).sha256() for member, copy in _settled(path, rows) if copy}
-    for member, copy in _settled(path, rows):
+        kept = _kept(path, rows, leaves_out, payload.dropped)
+        hashes = {member.name: HashedStream(copy).sha256() for member, copy in kept if copy}
+    for member, copy in _kept(path, rows, leaves_out, payload.dropped):
         _set_time(member, date_s)
         if copy is not None and member.name.endswith(_RECORD):
-            _renew_record(copy, member.name, hashes)
+            member.size = _renew_record(copy, member.name, hashes, dropped=payload.dropped)
         if copy is not None and (row := rows.get(member.name)) is not None:
             if row.prefix_placeholder:
                 prefix = row.prefix_placeholder.encode()
                 payload.prefixes[prefix] = _placeholder(prefix, path)
-            payload.hashes[member.name] = HashedStream(copy).sha256()
+            payload.hashes[member.name], payload.sizes[member.name] = HashedStream(copy).sha256(), member.size
             payload.renewed[row.sha256 or ""] = payload.hashes[member.name]
             copy.seek(0)
         tar.addfile(member, copy)
     return payload
+
+
+def _kept(
+    path: Path, rows: Mapping[str, PathRow], leaves_out: LeavesOut, dropped: set[str]
+) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+    """The settled members of the payload but those that are left out, whose names are added to ``dropped``."""
+    for member, copy in _settled(path, rows):
+        if copy is not None and leaves_out(member.name, copy):
+            dropped.add(member.name)
+            continue
+        if copy is not None:
+            copy.seek(0)
+        yield member, copy
 
 
 def _settled(path: Path, rows: Mapping[str, PathRow]) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
@@ -173,8 +213,11 @@ def _settled(path: Path, rows: Mapping[str, PathRow]) -> Iterator[tuple[tarfile.
             yield member, copy
 
 
-def _renew_record(record: IO[bytes], name: str, hashes: Mapping[str, str]) -> None:
-    """Update the rows of a wheel's RECORD, which the installer wrote, to the new hashes of the files."""
+def _renew_record(record: IO[bytes], name: str, hashes: Mapping[str, str], *, dropped: Collection[str]) -> int:
+    """Update the rows of a wheel's RECORD, which the installer wrote: without ``dropped`` files, with new hashes.
+
+    Returns its size in bytes.
+    """
     folder = posixpath.dirname(posixpath.dirname(name))
 
     def renewed(found: re.Match[bytes]) -> bytes:
@@ -184,10 +227,18 @@ def _renew_record(record: IO[bytes], name: str, hashes: Mapping[str, str]) -> No
         digest = base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=")
         return b"%b,sha256=%b," % (found["path"], digest)
 
+    def is_kept(row: bytes) -> bool:
+        listed = row.split(b",")[0].decode(errors="replace")
+        return posixpath.normpath(posixpath.join(folder, listed)) not in dropped
+
     content = _RECORD_ROW.sub(renewed, record.read())
+    if dropped:
+        content = b"".join(row for row in content.splitlines(keepends=True) if is_kept(row))
     record.seek(0)
+    record.truncate()
     record.write(content)
     record.seek(0)
+    return len(content)
 
 
 def _placeholder(prefix: bytes, package: Path) -> bytes:

@@ -8,7 +8,7 @@ import json
 import struct
 import tarfile
 import zipfile
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pytest
 import zstandard
@@ -123,6 +123,50 @@ def test_the_record_of_a_wheel_has_the_hashes_that_files_have_then(tmp_path: Pat
         digest = base64.urlsafe_b64encode(hashlib.sha256(found[file]).digest()).decode().rstrip("=")
         expected = expected.replace(stale, digest, 1)
     assert found[name].decode() == expected
+
+
+@pytest.mark.parametrize("record", ["site/toy-1.0.dist-info/RECORD", "site/toy-1.0.dist-info/NO_RECORD"])
+def test_files_that_are_left_out_are_in_no_list(tmp_path: Path, record: str) -> None:
+    rows = b"toy.py,,\ntoy.pyc,,\nan toy.py,,\n"
+    payload = {
+        record: rows,
+        "site/toy.py": b"toy",
+        "site/toy.pyc": b"left",
+        "site/an toy.py": b"left",
+        "o": b"left",
+        "o site/toy.pyc": b"",
+    }
+    package = _package(tmp_path / "a", payload, prefix=_prefix("/b/"), hour=1)
+    with zipfile.ZipFile(package) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    info = {member.name: stream.read() for member, stream in stream_component(package, "info") if stream}
+    lists = {
+        "info/files": "\n".join(payload).encode() + b"\n",
+        "info/has_prefix": b'/b text "site/toy.pyc"\n/b text o\n',
+    }
+    with zipfile.ZipFile(package, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, _tar(info | lists, 1) if name.startswith("info-") else content)
+
+    def leaves_out(name: str, content: IO[bytes]) -> bool:
+        return name.startswith("site/") and content.read() == b"left"
+
+    dropped = settle_package(package, lambda _info: {}, date_s=DATE_S, threads=1, leaves_out=leaves_out)
+
+    assert dropped == ("site/an toy.py", "site/toy.pyc")
+    read_package(package, contents=True)
+    kept = {
+        record: b"toy.py,,\n" if record.endswith("/RECORD") else rows,
+        "site/toy.py": b"toy",
+        "o": b"left",
+        "o site/toy.pyc": b"",
+    }
+    found = {member.name: stream.read() for member, stream in stream_component(package, "pkg") if stream}
+    assert found == kept
+    written = {member.name: stream.read() for member, stream in stream_component(package, "info") if stream}
+    assert written["info/files"].decode().split("\n")[:-1] == list(kept)
+    assert written["info/has_prefix"] == b"/b text o\n"
+    assert [row["_path"] for row in json.loads(written["info/paths.json"])["paths"]] == list(kept)
 
 
 @pytest.mark.parametrize("ignored", ["p", "q"])
