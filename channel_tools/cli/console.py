@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Output of all commands: results on stdout, everything else on stderr, one message and exit code for an error.
 
+Any text may have parts that others wrote, so all of it is made harmless here, and nothing else prints (a test looks for
+other places).
+
 A terminal gets rich's tables and bars (rich handles NO_COLOR and non-UTF-8 terminals); a pipe gets plain aligned lines
 that a program can read, never cut to a width. Rich is imported only when something is drawn, so ``--help`` stays quick.
 """
@@ -31,6 +34,7 @@ from channel_tools.system.errors import (
     error_from_os,
     signals_raised,
 )
+from channel_tools.system.harmless import harmless, harmless_line, harmless_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,21 +54,26 @@ _MAY_BE_SPECIAL = frozenset({"access_log", "passphrase_file"})
 
 def print_json(value: object) -> None:
     """Print one JSON document on stdout."""
-    print_line(json.dumps(value, indent=2, ensure_ascii=False))
+    _print_text(harmless(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def print_line(text: str) -> None:
-    """Print one line of a result on stdout."""
+    """Print one line of a result on stdout; further lines of it are indented."""
+    _print_text(harmless_message(text))
+
+
+def _print_text(text: str) -> None:
     with _output_named():
         sys.stdout.write(text + "\n")
 
 
 def write_result(text: str, to: Path | None) -> None:
-    """Write a result to a file, atomically, or to stdout if ``to`` is None."""
+    """Write a result to a file, atomically, or to stdout if ``to`` is None; only a terminal gets it made harmless."""
     from channel_tools.system.files import write_text_atomically
 
     if to is None:
-        print_line(text.removesuffix("\n"))
+        whole = text.removesuffix("\n")
+        _print_text(harmless(whole) if sys.stdout.isatty() else whole)
     else:
         write_text_atomically(to, text)
 
@@ -82,7 +91,7 @@ def _output_named() -> Iterator[None]:
 def print_note(message: str) -> None:
     """Print one line on stderr; if it cannot be written (a full disk), the work continues without it."""
     with _messages_lost():
-        sys.stderr.write(message + "\n")
+        sys.stderr.write(harmless_message(message) + "\n")
         sys.stderr.flush()
 
 
@@ -97,12 +106,13 @@ def _messages_lost() -> Iterator[None]:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
     """Print a table on stdout: drawn on a terminal, aligned plain text elsewhere."""
+    shown = [[harmless_line(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _draw_table(columns, rows, title)
+        _draw_table(columns, shown, None if title is None else harmless_line(title))
         return
     if title:
         print_line(title)
-    table = [tuple(columns), *(tuple(row) for row in rows)]
+    table = [tuple(columns), *(tuple(row) for row in shown)]
     widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
     for row in table:
         print_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -115,9 +125,9 @@ def print_error(error: ChannelToolsError) -> None:
 
     console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
     with _messages_lost():
-        console.print(Text.assemble(("error: ", "bold red"), str(error)))
+        console.print(Text.assemble(("error: ", "bold red"), harmless_message(str(error))))
         if error.hint:
-            console.print(Text.assemble(("hint: ", "bold"), error.hint))
+            console.print(Text.assemble(("hint: ", "bold"), harmless_message(error.hint)))
 
 
 def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
@@ -125,7 +135,8 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, title=title, title_justify="left", title_style="bold")
+    named = None if title is None else Text(title)
+    table = Table(*columns, title=named, title_justify="left", title_style="bold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console(file=sys.stdout, highlight=False).print(table)
@@ -208,8 +219,25 @@ def _error_from_text(err: UnicodeEncodeError) -> ChannelToolsError:
 def configure_logging(verbosity: int) -> None:
     """Show log messages on stderr: warnings; with ``-v`` external commands; with ``-vv`` all of channel_tools."""
     level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
-    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_HarmlessFormatter("%(message)s"))
     logging.getLogger("channel_tools").setLevel(level)
+
+
+class _HarmlessFormatter(logging.Formatter):
+    """Formats records as messages, tracebacks included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The message and the traceback."""
+        return harmless_message(super().format(record))
+
+
+def print_defect(traceback: str) -> None:
+    """Print the traceback of an error that is our fault, as far as stderr can be written."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(harmless(traceback))
+        sys.stderr.write("This is a defect in channel_tools: please report the lines above.\n")
 
 
 @contextlib.contextmanager
@@ -230,11 +258,11 @@ def _terminal_bars() -> Bars:
 
     return Bars(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[amount]}"),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[detail]}"),
+        TextColumn("{task.fields[detail]}", markup=False),
         console=Console(file=sys.stderr, highlight=False),
         transient=True,
     )
@@ -268,10 +296,10 @@ class _BarTask:
             text = str(self._amount)
         self._bars.update(self._task_id, advance=amount, amount=text)
         if detail is not None:
-            self._bars.update(self._task_id, detail=detail)
+            self._bars.update(self._task_id, detail=harmless_line(detail))
 
     def show(self, state: str) -> None:
-        self._bars.update(self._task_id, detail=state)
+        self._bars.update(self._task_id, detail=harmless_line(state))
 
 
 class _BarProgress:
@@ -281,7 +309,7 @@ class _BarProgress:
     @contextlib.contextmanager
     def task(self, description: str, *, total: int | None, unit: Unit = "items") -> Iterator[Task]:
         amount = _Amount(total, unit)
-        task_id = self._bars.add_task(description, total=total, amount=str(amount), detail="")
+        task_id = self._bars.add_task(harmless_line(description), total=total, amount=str(amount), detail="")
         try:
             yield _BarTask(self._bars, task_id, amount)
         finally:
@@ -290,7 +318,7 @@ class _BarProgress:
     def note(self, message: str) -> None:
         from rich.text import Text
 
-        self._bars.console.print(Text(message))
+        self._bars.console.print(Text(harmless_message(message)))
 
 
 class _LineTask:

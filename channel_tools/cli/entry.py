@@ -13,10 +13,11 @@ import io
 import os
 import sys
 import traceback
-from typing import NoReturn
+from typing import BinaryIO, NoReturn, TextIO
 
 from channel_tools.system.errors import EXIT_BROKEN_PIPE, ChannelToolsError, error_from_os
 from channel_tools.system.extras import skip_unused_plugins
+from channel_tools.system.harmless import harmless
 
 _ALLOCATIONS_PER_COLLECTION = 100_000
 _EXIT_DEFECT = 70  # EX_SOFTWARE of sysexits.h
@@ -65,6 +66,28 @@ def _writing_to(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedWriter(io.FileIO(number, "wb", closefd=False)), line_buffering=number > 1)
 
 
+class _HarmlessStream(io.TextIOBase):
+    """A stream that is no terminal for those who write to it, and gets no control characters from them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(harmless(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """The bytes, for what programs of the user's write."""
+        return self._stream.buffer
+
+
 def _run(arguments: list[str]) -> int:
     try:
         from channel_tools.cli.app import app_for  # the streams are in order before the slow imports
@@ -72,15 +95,17 @@ def _run(arguments: list[str]) -> int:
 
         try:
             arguments = read_arguments(arguments)
+            if any(harmless(argument) != argument for argument in arguments):
+                sys.stderr = _HarmlessStream(sys.stderr)  # the command line's library repeats what it does not know
             app_for(arguments)(arguments, prog_name="channel_tools")
         except (ChannelToolsError, OSError, UnicodeEncodeError) as err:  # while reading the command line
             return ended_by(err)
     except SystemExit as err:
         return err.code if isinstance(err.code, int) else int(err.code is not None)
     except Exception:  # noqa: BLE001  (the last resort: a defect of this program, reported in full)
-        with contextlib.suppress(OSError):
-            traceback.print_exc()
-            sys.stderr.write("This is a defect in channel_tools: please report the lines above.\n")
+        from channel_tools.cli.console import print_defect
+
+        print_defect(traceback.format_exc())
         return _EXIT_DEFECT
     return 0
 

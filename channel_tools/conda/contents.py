@@ -20,6 +20,7 @@ import msgspec
 from channel_tools.system.archives import MemberPaths, UnsafeMemberError
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
+from channel_tools.system.harmless import CONTROLS
 
 if TYPE_CHECKING:
     import tarfile
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 18
 _ROWS = 1_000_000
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(rf"[\t\n{CONTROLS}]")
 """Characters that end a line, move a cursor or change the direction of text."""
 _WRITTEN_BY_CLIENTS = re.compile(r"(?:\./)*(?:info|conda-meta/(?:history|[^/]*\.json))(?:/.*)?", re.DOTALL)
 """Where clients store a package's metadata and their records: no payload may have these paths."""

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from channel_tools.system.harmless import CONTROLS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHARED_TEMPLATES = Path(__file__).parent / "templates"
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS = re.compile(f"[{CONTROLS}\ud800-\udfff]")
 WIDTH = 460
 _KIB = 1024
 _LABELS = 96

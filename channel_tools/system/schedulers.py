@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from channel_tools.system.errors import CommandError
+from channel_tools.system.harmless import harmless_message
 from channel_tools.system.processes import CommandTimeoutError, run_command
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def snakemake_status(scheduler: Scheduler, job: str) -> str:
     try:
         state = scheduler.state(job)
     except CommandError as err:
-        sys.stderr.write(f"{err}\n")
+        sys.stderr.write(harmless_message(str(err)) + "\n")
         return "running"
     if state.phase != "ended":
         return "running"

@@ -292,7 +292,9 @@ def main(arguments: list[str]) -> NoReturn:
             wheels = temporary_folder(stack)
             tool = install(wheels, copy_wheels(bundle, targets, wheels), environment)
     except RejectedError as err:
-        sys.exit(f"error: {options.bundle}: {err}")
+        # names in a bundle that is rejected may be anybody's
+        said = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(err))
+        sys.exit(f"error: {options.bundle}: {said}")
     except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, RecursionError) as err:
         sys.exit(f"error: {options.bundle}: damaged or unreadable: {err!r}")
     sys.stderr.write(f"channel_tools is installed in {environment}\n")

@@ -21,7 +21,7 @@ from tests.support.processes import TEST_TIMEOUT_S
 
 ROOT = Path(__file__).parents[3]
 # the command line's own libraries, and what they take themselves
-HELP_MODULES = {"", "errors", "extras", "settings", "work_folder"}  # of channel_tools.system
+HELP_MODULES = {"", "errors", "extras", "harmless", "settings", "work_folder"}  # of channel_tools.system
 HELP_LIBRARIES = {
     *("annotated_doc", "attr", "channel_tools", "markdown_it", "mdurl", "platformdirs", "pygments", "rich"),
     *("shellingham", "typer"),

@@ -50,7 +50,7 @@ def root() -> Iterator[Path]:
 def test_each_variant_has_its_result_and_the_exit_code_is_that_of_the_worst(root: Path) -> None:
     done = run_tool("validate", "--all-variants", "--json", cwd=root)
     assert done.returncode == SolveError.exit_code, done.stderr
-    assert "error: 2 of 2 variants did not pass\npytorch 2.13, python 3.12: " in done.stderr
+    assert "error: 2 of 2 variants did not pass\n    pytorch 2.13, python 3.12: " in done.stderr
     said = json.loads(done.stdout)
     assert said["reports"] == []
     assert [(one["python"], one["pytorch"], one["passed"]) for one in said["variants"]] == [
