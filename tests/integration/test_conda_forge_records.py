@@ -12,7 +12,7 @@ import pytest
 from channel_tools.plan.lock import write_lock
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.plan import PlanRequest, plan_request
-from tests.support.conda_forge import conda_forge_folder, copy_with_newer
+from tests.support.conda_forge import conda_forge_folder, copy_with_newer, copy_with_pinned
 from tests.support.folder_server import serve_folder
 
 if TYPE_CHECKING:
@@ -90,3 +90,26 @@ def test_with_a_lock_the_plan_is_the_same_whatever_is_newer(
     for address in (str(newer), "http://127.0.0.1:9/out-of-reach"):
         found = plan_over(address, tmp_path, locked)
         assert (_content(found), found.lock, found.locks) == (_content(planned), planned.lock, ())
+
+
+def _unserved(plan: Plan) -> set[tuple[str, str, str | None]]:
+    found = [one.rendered for one in plan.unsatisfiable]
+    return {(one.stack, one.name, str(one.variant.get("pytorch"))) for one in found}
+
+
+def test_every_stack_can_be_built_with_the_pinned_versions(
+    planned: Plan, channel: Path, tree: Path, tmp_path: Path
+) -> None:
+    pinned = tmp_path / "tree"
+    shutil.copytree(tree, pinned)
+    stacks = pinned / "variants" / "stacks.yaml"
+    stacks.write_text(f"pinning: {conda_forge_folder()}\n{stacks.read_text(encoding='utf-8')}", encoding="utf-8")
+    found = plan_over(copy_with_pinned(channel, tmp_path / "channel"), tmp_path, pinned)
+    assert _unserved(found) == _unserved(planned)
+    libtorch = {
+        spec for package in found.packages for spec in package.rendered.host if str(spec).startswith("libtorch")
+    }
+    assert libtorch == {"libtorch 2.13.*"}
+    assert {str(one.rendered.variant["openssl"]) for one in found.packages if "openssl" in one.rendered.variant} == {
+        "3.5"
+    }

@@ -41,3 +41,24 @@ def copy_with_newer(channel: Path, destination: Path, names: tuple[str, ...]) ->
         records[f"{name}-{version}-{newest['build']}.conda"] = successor
     index.write_text(json.dumps(content), encoding="utf-8")
     return destination
+
+
+def copy_with_pinned(channel: Path, destination: Path) -> Path:
+    """A copy of a channel's index with what the pinning names and it lacks: OpenSSL 3.5, gflags 2.3, glog with that."""
+    shutil.copytree(channel, destination, copy_function=shutil.copyfile)
+    index = destination / "linux-64" / "repodata.json"
+    index.chmod(0o644)
+    content = json.loads(index.read_bytes())
+    records = content["packages.conda"]
+    made: tuple[tuple[str, str, dict[str, str]], ...] = (
+        ("openssl", "3.5.9", {}),
+        ("gflags", "2.3.0", {}),
+        ("glog", "0.7.1", {"gflags >=2.2.2,<2.3.0a0": "gflags >=2.3.0,<2.4.0a0"}),
+    )
+    for name, version, changed in made:
+        newest = max((one for one in records.values() if one["name"] == name), key=lambda one: int(one["timestamp"]))
+        build, depends = f"{newest['build']}_pinned", [changed.get(spec, spec) for spec in newest["depends"]]
+        record = newest | {"version": version, "build": build, "depends": depends, "sha256": "0" * 64}
+        records[f"{name}-{version}-{build}.conda"] = record
+    index.write_text(json.dumps(content), encoding="utf-8")
+    return destination
