@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Requirement,
         SourceKind,
         Stack,
+        VariantMatrix,
     )
     from channel_tools.system.errors import ConfigError
     from channel_tools.system.yamlfile import YamlValue
@@ -55,17 +56,15 @@ def expand_stacks(
     rendered: list[RenderedPackage] = []
     with temporary_folder() as folder:
         engine = RecipeEngine(platform, folder)
-        matrices = [
-            (stack, merge_variant_files(files_of_stack(loaded, stack, foundation_kind, platform))) for stack in stacks
-        ]
+        matrices = [(stack, _matrices(loaded, stack, foundation_kind, platform)) for stack in stacks]
         if may_fork():
             engine.evaluate_ahead(
-                (loaded.recipes[name], matrix) for stack, matrix in matrices for name in stack.packages
+                (loaded.recipes[name], matrix) for _stack, found in matrices for name, matrix in found.items()
             )
-        for stack, matrix in matrices:
+        for stack, by_recipe in matrices:
             found = [
                 _make_package(stack, loaded.recipes[name], evaluated, platform)
-                for name in dict.fromkeys(stack.packages)
+                for name, matrix in by_recipe.items()
                 for evaluated in engine.evaluate(loaded.recipes[name], matrix)
             ]
             rendered += _select(found, stack, packages) if packages else found
@@ -76,11 +75,23 @@ def choices_of_recipes(loaded: LoadedTree, kind: FoundationKind) -> dict[str, di
     """The values that the tree's stacks give each variant key on this kind of foundation, by recipe folder."""
     found: dict[str, dict[str, frozenset[str]]] = {}
     for stack, platform in itertools.product(loaded.stacks.values(), PLATFORMS):
-        values = merge_variant_files(files_of_stack(loaded, stack, kind, platform)).values
-        for name in stack.packages:
+        for name, matrix in _matrices(loaded, stack, kind, platform).items():
             known = found.setdefault(name, {})
-            known |= {key: known.get(key, frozenset()) | frozenset(map(str, given)) for key, given in values.items()}
+            for key, given in matrix.values.items():
+                known[key] = known.get(key, frozenset()) | frozenset(map(str, given))
     return found
+
+
+def _matrices(loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str) -> dict[str, VariantMatrix]:
+    """The matrix of each recipe of a stack: one for all, but for recipes that migrations exclude."""
+    shared = merge_variant_files(files_of_stack(loaded, stack, kind, platform))
+    apart = loaded.pinning.excluding if loaded.pinning is not None and kind == "conda-forge" else {}
+    return {
+        name: merge_variant_files(files_of_stack(loaded, stack, kind, platform, recipe=name))
+        if name in apart
+        else shared
+        for name in dict.fromkeys(stack.packages)
+    }
 
 
 def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[str]) -> list[RenderedPackage]:

@@ -83,7 +83,7 @@ def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> 
         resources=file.resources,
         recipes=recipes,
         variant_files=variant_files,
-        pinning=read_pinning(file, tree.root, used_keys, environ),
+        pinning=read_pinning(file, tree.root, recipes, environ),
         notes=tuple(notes_on_unused_keys(variant_files.values(), used_keys)),
     )
     for stack in stacks.values():
@@ -93,11 +93,17 @@ def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> 
     return loaded
 
 
-def files_of_stack(loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str) -> list[VariantFile]:
-    """The variant files that apply to a stack on a foundation and a platform, in order."""
+def files_of_stack(
+    loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str, *, recipe: str | None = None
+) -> list[VariantFile]:
+    """The variant files that apply to a stack on a foundation and a platform, in order.
+
+    ``recipe`` is a recipe folder that migrations of the pinning may exclude.
+    """
     names = variant_file_names(stack, kind)
     files = [loaded.variant_files[name] for name in names if name in loaded.variant_files]
-    below = [loaded.pinning] if loaded.pinning is not None and kind == "conda-forge" else []
+    pinning = loaded.pinning if kind == "conda-forge" else None
+    below = [] if pinning is None else [pinning.for_recipe(recipe)]
     return [file.on(platform) for file in (*below, *files)]
 
 
@@ -210,6 +216,9 @@ class _StacksModel(_Model):
         description="A copy of conda-forge's conda_build_config.yaml, or the folder that has it, relative to the tree: "
         "on conda-forge, its values hold for keys that the variant files leave out.",
     )
+    migrations: list[str] = Field(
+        default=[], description="conda-forge's migrations that are applied to the pinning, by name: pytorch213."
+    )
     resources: dict[_Name, _ResourcesModel] = Field(
         default={}, description="The resources of a cluster's jobs, by the recipe that they build."
     )
@@ -242,6 +251,7 @@ def read_stacks(path: Path) -> StacksFile:
         default_stack=model.default_stack,
         resources=resources,
         pinning=model.pinning,
+        migrations=tuple(model.migrations),
     )
 
 

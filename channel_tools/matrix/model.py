@@ -99,6 +99,22 @@ class StacksFile:
     resources: Mapping[str, BuildResources]
     pinning: str | None = None
     """The path of conda-forge's pinning, relative to the tree."""
+    migrations: tuple[str, ...] = ()
+    """The names of the migrations that are applied to it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pinning:
+    """conda-forge's pinning, restricted to the keys of the tree's recipes."""
+
+    file: VariantFile
+    """With all migrations that the tree names."""
+    excluding: Mapping[str, VariantFile] = field(default_factory=dict)
+    """For recipes that some of these migrations exclude: the pinning without those, by recipe folder."""
+
+    def for_recipe(self, recipe: str | None) -> VariantFile:
+        """The pinning for a recipe folder; None stands for one that no migration excludes."""
+        return self.file if recipe is None else self.excluding.get(recipe, self.file)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,8 +128,8 @@ class LoadedTree:
     """The resources of builds, by recipe."""
     recipes: Mapping[str, RecipeFile]
     variant_files: Mapping[str, VariantFile]
-    pinning: VariantFile | None = None
-    """conda-forge's pinning, restricted to the keys of the tree's recipes; it is below all variant files there."""
+    pinning: Pinning | None = None
+    """conda-forge's pinning, which is below all variant files there."""
     notes: tuple[str, ...] = ()
     """A line for each part of the variant files that has no effect."""
 

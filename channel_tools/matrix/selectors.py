@@ -16,6 +16,7 @@ import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import yaml
 from rattler import Subdir
 
 from channel_tools.system.errors import ConfigError
@@ -117,7 +118,8 @@ def _selector_of(line: str) -> re.Match[str] | None:
 def select_lines(text: str, path: Path, selectors: Selectors) -> str:
     """The text without the lines whose selector is false; they are left blank, so that all lines keep their numbers.
 
-    Raises ConfigError (file, line) for a selector that cannot be evaluated.
+    In a text of several lines (``|``), what cannot be evaluated is a part of the text. Raises ConfigError (file, line)
+    for a selector elsewhere that cannot be evaluated.
     """
     kept = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -129,7 +131,22 @@ def select_lines(text: str, path: Path, selectors: Selectors) -> str:
         try:
             kept.append(found["kept"] + quote if selectors.is_true(found["selector"].strip()) else "")
         except SelectorError as err:
+            if number in _lines_of_block_scalars(text):
+                kept.append(line)
+                continue
             message = f"the selector [{found['selector']}] cannot be evaluated: {err}"
             hint = "correct it; if it is only a comment, write it without brackets"
             raise ConfigError(message, path=path, line=number, hint=hint) from None
     return "\n".join(kept) + "\n"
+
+
+@functools.lru_cache(maxsize=1)
+def _lines_of_block_scalars(text: str) -> frozenset[int]:
+    lines: set[int] = set()
+    try:
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):
+            if isinstance(token, yaml.ScalarToken) and token.style in {"|", ">"}:
+                lines.update(range(token.start_mark.line + 2, token.end_mark.line + 1))
+    except yaml.YAMLError:
+        pass  # the parser says what is wrong with it
+    return frozenset(lines)

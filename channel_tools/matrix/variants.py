@@ -108,16 +108,18 @@ def read_conda_build_config(
         elif key not in without and item not in (None, []):
             _check_key(document, key)
             items = item if isinstance(item, list) else [item]
-            values[key] = tuple(_text_of(document, key, index, one) for index, one in enumerate(items))
+            values[key] = tuple(scalar_of(document, (key, index), one) for index, one in enumerate(items))
     return VariantFile(document=document, values=values, zip_keys=zip_keys)
 
 
-def _text_of(document: YamlDocument, key: str, index: int, item: YamlValue) -> VariantScalar:
+def scalar_of(document: YamlDocument, key_path: KeyPath, item: YamlValue) -> VariantScalar:
+    """A value as conda-build's format has it: numbers are text, as they are spelled. Raises ConfigError for others."""
     if isinstance(item, dict | list):
-        message = f"a value of {key!r} must be text, found a {_kind(item)}"
+        name = next(key for key in reversed(key_path) if isinstance(key, str))
+        message = f"a value of {name!r} must be text, found a {_kind(item)}"
         hint = "a file with selectors has no conditions (if, then); use one of the two"
-        raise document.error(message, key, index, hint=hint)
-    spelled = document.spellings.get((key, index), document.spellings.get((key,)))
+        raise document.error(message, *key_path, hint=hint)
+    spelled = document.spellings.get(key_path, document.spellings.get(key_path[:-1]))
     if isinstance(item, bool) and spelled is None:
         return item
     return spelled if spelled is not None else "" if item is None else str(item)

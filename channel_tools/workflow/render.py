@@ -68,7 +68,7 @@ def export_feedstock(
 def _conda_forge_values(loaded: LoadedTree) -> dict[str, tuple[VariantScalar, ...]]:
     """The values in our variant files that come from conda-forge's pins, without any stack's own file."""
     names = (PINS_FILE, foundation_file("conda-forge"))
-    pinning = [loaded.pinning] if loaded.pinning is not None else []
+    pinning = [loaded.pinning.file] if loaded.pinning is not None else []
     files = [*pinning, *(loaded.variant_files[name] for name in names if name in loaded.variant_files)]
     return {key: values for file in files for key, values in file.values.items() if key not in _OWN_PINS}
 
