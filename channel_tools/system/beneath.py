@@ -8,17 +8,14 @@ One rule for all of it: a symbolic link is followed if it is relative, stays in 
 that begins with a dot. Any other link is an error. Only regular files are read, up to a stated number of bytes, and
 only regular files are replaced (a link is replaced itself, never what it leads to).
 
-Linux resolves a name without links in one call, openat2 (since 5.6; openat2(2), RESOLVE_BENEATH). Where it has none, or
-a sandbox forbids it, and for names with links, it is resolved part by part, each opened with O_NOFOLLOW.
+How a name is resolved: ``system/resolving.py``.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import ctypes
 import errno
-import functools
 import os
 import secrets
 import shutil
@@ -28,123 +25,17 @@ from typing import IO, TYPE_CHECKING
 
 from channel_tools.system.errors import NO_MEANS_ERRNOS, ChannelError, error_from_os
 from channel_tools.system.files import NO_LINK_ERRNOS, SYNC_EACH_LIMIT, TEMPORARY_PREFIX, kind_of
+from channel_tools.system.resolving import FOLDER_FLAGS, LinkError, open_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from io import BufferedReader
     from pathlib import Path
 
-_OPENAT2 = 437
-"""The number of the system call, the same on every architecture."""
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
-_NOT_THERE = frozenset({errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG})
-"""How a kernel without openat2, and sandboxes that do not know it, refuse it."""
-_LINKS_LIMIT = 40
-"""As many links as Linux itself follows in one path (path_resolution(7))."""
 _FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _MODE = 0o666
 _PIECE_BYTES = 1 << 20
 _REPAIR = "remove it, or restore it from a copy of the channel"
-
-
-class _OpenHow(ctypes.Structure):
-    """``struct open_how`` of openat2(2)."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-_HOW_BYTES = ctypes.sizeof(_OpenHow)
-
-
-@functools.cache
-def _system_call() -> Callable[..., int]:
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.restype = ctypes.c_long
-    call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
-    return call
-
-
-@functools.cache
-def _how(flags: int) -> tuple[_OpenHow, int]:
-    """How to open names without links with these flags, and where in memory that stands."""
-    how = _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
-    return how, ctypes.addressof(how)
-
-
-def _open_plainly(folder: int, name: str, flags: int) -> int | None:
-    """Open a name without links by openat2; None if that is not available, or there is a link. Raises OSError."""
-    descriptor = _system_call()(_OPENAT2, folder, os.fsencode(name), _how(flags)[1], _HOW_BYTES)
-    if descriptor >= 0:
-        return descriptor
-    number = ctypes.get_errno()
-    if number in _NOT_THERE or number in {errno.ELOOP, errno.EXDEV, errno.EAGAIN}:
-        return None
-    raise OSError(number, os.strerror(number), name)
-
-
-class _LinkError(OSError):
-    """A symbolic link that is not followed; the text says why."""
-
-
-def _open_by_parts(folder: int, name: str, flags: int) -> int:
-    """Open a name part by part, following the links that the module allows. Raises OSError, _LinkError."""
-    stack, waiting, links = [os.dup(folder)], _parts(name, linked=False), 0
-    try:
-        while waiting:
-            part, linked = waiting.pop()
-            if part == "..":
-                os.close(stack.pop())
-                if not stack:
-                    raise _LinkError(errno.EXDEV, "is a symbolic link out of the folder")
-            elif linked and part.startswith("."):
-                raise _LinkError(errno.EXDEV, "is a symbolic link to a name that begins with a dot")
-            elif (target := _link_at(stack[-1], part)) is not None:
-                links += 1
-                _check_link(target, links)
-                waiting += _parts(target, linked=True)
-            elif waiting:
-                stack.append(os.open(part, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=stack[-1]))
-            else:
-                return os.open(part, flags | os.O_NOFOLLOW, dir_fd=stack[-1])
-        return os.open(".", flags, dir_fd=stack[-1])
-    except FileNotFoundError:
-        if links:
-            raise _LinkError(errno.ENOENT, "is a symbolic link to something that does not exist") from None
-        raise
-    finally:
-        for descriptor in stack:
-            os.close(descriptor)
-
-
-def _parts(name: str, *, linked: bool) -> list[tuple[str, bool]]:
-    """The parts of a name, the last one first, each with whether a link named it."""
-    return [(part, linked) for part in reversed(name.split("/")) if part not in {"", "."}]
-
-
-def _link_at(folder: int, name: str) -> str | None:
-    """Where the symbolic link of that name leads; None if it is none."""
-    try:
-        return os.readlink(name, dir_fd=folder)
-    except OSError as err:
-        if err.errno == errno.EINVAL:
-            return None
-        raise
-
-
-def _check_link(target: str, links: int) -> None:
-    if links > _LINKS_LIMIT:
-        raise _LinkError(errno.ELOOP, "is a circular symbolic link")
-    if target.startswith("/"):
-        raise _LinkError(errno.EXDEV, f"is a symbolic link to {target}, out of the folder")
-
-
-def open_below(folder: int, name: str, flags: int) -> int:
-    """A descriptor of ``name`` beneath the open folder. Raises OSError as os.open does, EXDEV for a link out of it."""
-    if not name:
-        return os.open(".", flags, dir_fd=folder)
-    descriptor = _open_plainly(folder, name, flags)
-    return _open_by_parts(folder, name, flags) if descriptor is None else descriptor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,7 +72,7 @@ class Beneath:
 
     def open_file(self, name: str) -> int:
         """The descriptor of a regular file, for reading. Raises FileNotFoundError, and OSError without a path."""
-        root = os.open(self.root, _FOLDER_FLAGS)  # no context manager: this is done for every download
+        root = os.open(self.root, FOLDER_FLAGS)  # no context manager: this is done for every download
         try:
             descriptor = open_below(root, self._full(name), _FILE_FLAGS)
         except OSError as err:
@@ -253,7 +144,7 @@ class Beneath:
         """
         with self.reported(name), self._root() as root:
             try:
-                descriptor = open_below(root, self._full(name), _FOLDER_FLAGS)
+                descriptor = open_below(root, self._full(name), FOLDER_FLAGS)
             except FileNotFoundError:
                 if not make:
                     raise
@@ -316,7 +207,7 @@ class Beneath:
 
     @contextlib.contextmanager
     def _root(self) -> Iterator[int]:
-        descriptor = os.open(self.root, _FOLDER_FLAGS)
+        descriptor = os.open(self.root, FOLDER_FLAGS)
         try:
             yield descriptor
         finally:
@@ -333,7 +224,7 @@ class Beneath:
             yield
         except FileNotFoundError:
             raise
-        except _LinkError as err:
+        except LinkError as err:
             raise ChannelError(f"{self.path / name}: {err.strerror}", hint=_REPAIR) from None
         except OSError as err:
             if err.errno in NO_MEANS_ERRNOS:
@@ -430,13 +321,13 @@ def _made(root: int, name: str) -> int:
     """Make the folder, with those above it that are missing; returns its descriptor."""
     parts = name.split("/")
     for count in range(1, len(parts) + 1):
-        parent = open_below(root, "/".join(parts[: count - 1]), _FOLDER_FLAGS)
+        parent = open_below(root, "/".join(parts[: count - 1]), FOLDER_FLAGS)
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(parts[count - 1], dir_fd=parent)
         finally:
             os.close(parent)
-    return open_below(root, name, _FOLDER_FLAGS)
+    return open_below(root, name, FOLDER_FLAGS)
 
 
 def _write_new(folder: int, name: str, content: bytes) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.system import beneath
+from channel_tools.system import resolving
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, ChannelToolsError, FileAccessError
 
@@ -19,7 +19,7 @@ _LIMIT = 1 << 10
 def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beneath:
     """A folder with a file ``sub/file``, beside one that nobody may reach through it."""
     if request.param == "by parts":  # as on a kernel without openat2
-        monkeypatch.setattr(beneath, "_OPENAT2", 100_000)
+        monkeypatch.setattr(resolving, "_OPENAT2", 100_000)
     root = tmp_path / "root"
     (root / "sub").mkdir(parents=True)
     (root / "sub" / "file").write_bytes(b"inside")
