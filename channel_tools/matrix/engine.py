@@ -9,14 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-import yaml
-from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage0Recipe, VariantConfig
+from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage0Recipe
 
-from channel_tools.conda.engine_messages import explained
 from channel_tools.conda.package import NOARCH
 from channel_tools.matrix.conditions import (
     IMPOSSIBLE_KEY,
@@ -26,26 +23,21 @@ from channel_tools.matrix.conditions import (
     skip_conditions,
 )
 from channel_tools.matrix.missing_keys import missing_key_error
+from channel_tools.matrix.recipe_errors import condensed, engine_text, engine_variants, recipe_error
 from channel_tools.matrix.variants import ENGINE_KEYS
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.workers import forked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from rattler_build import RenderedVariant
 
     from channel_tools.matrix.conditions import Condition
     from channel_tools.matrix.model import RecipeFile, VariantMatrix, VariantScalar
-    from channel_tools.system.yamlfile import KeyPath, YamlValue
+    from channel_tools.system.yamlfile import YamlValue
 
-_RENDER_MESSAGE = re.compile(r'(?:message|reason): "((?:[^"\\]|\\.)*)"')
-_RENDER_LINE = re.compile(r"start: Some\(Marker \{[^}]*\bline: (\d+)")
-_BAD_REQUIREMENT = "invalid value for 'item'"
-"""What the engine says of a requirement that is no MatchSpec."""
-_QUOTED = re.compile(r"'([^']+)'|`([^`]+)`|: (\S+)$|template: ([^)]+)\)")
-_MAX_MESSAGE = 300
 _WORTH_A_COPY = 32
 """From this number of combinations, forking this process is worthwhile: each takes the engine 2 ms."""
 _Evaluation = tuple["RecipeFile", "VariantMatrix"]
@@ -88,12 +80,11 @@ class RecipeEngine:
         place = _place(recipe_file, matrix)
         if place in self._evaluated:
             return self._evaluated[place]
-        values = {key: list(items) for key, items in matrix.values.items()}
-        config = VariantConfig(values, zip_keys=[list(group) for group in matrix.zip_keys] or None)
+        config = engine_variants(matrix)
         try:
             rendered = Stage0Recipe.from_file(recipe_file.path).render(config, self._config)
         except RattlerBuildError as err:
-            raise _recipe_error(recipe_file, str(err), matrix, self._folder) from None
+            raise recipe_error(recipe_file, str(err), matrix, config=self._config, folder=self._folder) from None
         results: list[EvaluatedRecipe] = []
         used: set[str] = set()
         for variant in rendered:
@@ -102,7 +93,7 @@ class RecipeEngine:
             is_here = evaluated.variant.get("target_platform") in {None, *self._platforms}
             if is_here and evaluated not in results and self._is_built(recipe_file, evaluated, matrix):
                 results.append(evaluated)
-        if used & values.keys() <= recipe_file.used_keys | ENGINE_KEYS:
+        if used & matrix.values.keys() <= recipe_file.used_keys | ENGINE_KEYS:
             self._evaluated[place] = results
         return results
 
@@ -217,12 +208,10 @@ def _evaluated(recipe_file: RecipeFile, variant: RenderedVariant) -> EvaluatedRe
 def _condition_error(recipe_file: RecipeFile, err: ConditionError, matrix: VariantMatrix, folder: Path) -> ConfigError:
     key_path = err.condition.key_path
     line = recipe_file.document.line_of(*key_path)
-    if (
-        lacking := missing_key_error(_text_of_message(str(err)), recipe_file, matrix, line=line, folder=folder)
-    ) is not None:
+    if (lacking := missing_key_error(engine_text(str(err)), recipe_file, matrix, line=line, folder=folder)) is not None:
         return lacking
     section = "build.skip" if "skip" in key_path else f"extra.{IMPOSSIBLE_KEY}"
-    message = f"{section} cannot be evaluated: {_condense(str(err))}"
+    message = f"{section} cannot be evaluated: {condensed(str(err))}"
     return recipe_file.document.error(message, *key_path, hint="correct the condition")
 
 
@@ -233,68 +222,3 @@ def _impossible_error(
     message = f"this combination cannot exist: {condition.reason} (found {found})"
     hint = "change the values in the stack's variant files; zip_keys make keys move together"
     return recipe_file.document.error(message, *condition.key_path, hint=hint)
-
-
-def _recipe_error(recipe_file: RecipeFile, message: str, matrix: VariantMatrix, folder: Path) -> ConfigError:
-    found = _RENDER_LINE.search(message)
-    line = int(found.group(1)) if found else _line_holding_quoted(recipe_file.path, message)
-    if line is None and ("template" in message or _BAD_REQUIREMENT in message):
-        line = _line_of_bad_text(recipe_file, folder)
-    if (
-        lacking := missing_key_error(_text_of_message(message), recipe_file, matrix, line=line, folder=folder)
-    ) is not None:
-        return lacking
-    said = explained(_condense(message))
-    hint = said.hint or f"correct {recipe_file.path.name}; CEP 13 and CEP 14 describe what a recipe may contain"
-    return ConfigError(f"the recipe does not render: {said.message}", path=recipe_file.path, line=line, hint=hint)
-
-
-def _condense(message: str) -> str:
-    text = " ".join(_text_of_message(message).split())
-    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."
-
-
-def _text_of_message(message: str) -> str:
-    """The text within the engine's description of an error, which has the quotes of a Rust string escaped."""
-    inner = _RENDER_MESSAGE.search(message)
-    return inner.group(1).replace('\\"', '"') if inner else message
-
-
-def _line_of_bad_text(recipe_file: RecipeFile, folder: Path) -> int | None:
-    """The line of the first template, condition or requirement that does not parse; the engine only says that there is
-    one."""
-    for key_path, text in _texts_with_paths(recipe_file.document.value, ()):
-        probe: dict[str, object] = {"package": {"name": "probe", "version": "0"}}
-        if key_path[-1] == "if":
-            probe["requirements"] = {"run": [{"if": text, "then": "probe"}]}
-        elif "requirements" in key_path:
-            probe["requirements"] = {"run": [text]}
-        elif "${{" in text:
-            probe["about"] = {"summary": text}
-        else:
-            continue
-        try:
-            Stage0Recipe.from_yaml(yaml.safe_dump(probe), recipe_dir=folder)
-        except RattlerBuildError:
-            return recipe_file.document.line_of(*key_path)
-    return None
-
-
-def _texts_with_paths(value: YamlValue, key_path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(value, str):
-        yield key_path, value
-    elif isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, item in items:
-            yield from _texts_with_paths(item, (*key_path, key))
-
-
-def _line_holding_quoted(path: Path, message: str) -> int | None:
-    """The line of the text that the engine quotes, if exactly one line of the recipe contains it."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    for groups in _QUOTED.findall(message):
-        quoted = next(group for group in groups if group)
-        holding = [number for number, line in enumerate(lines, start=1) if quoted in line]
-        if len(holding) == 1:
-            return holding[0]
-    return None
