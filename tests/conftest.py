@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 from collections.abc import Generator
 
 import coverage
@@ -59,20 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PATH"] = restricted_path()
         os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # as commands do (cli/entry.py)
         start_server()
-    _import_securesystemslib()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # no deadline: what an example takes says how busy the machine is
     hypothesis.settings.register_profile("any machine", deadline=None, max_examples=_EXAMPLES)
     hypothesis.settings.load_profile("any machine")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _import_securesystemslib() -> None:
-    """Without boto3, as commands do (cli/entry.py); moto imports that later."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "boto3", None)  # stops its import
-        import securesystemslib.signer  # noqa: F401, PLC0415
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.system.errors import CommandError
@@ -33,13 +32,8 @@ def missing(what: str, extra: Extra, *, purpose: str) -> CommandError:
 
 
 def skip_unused_plugins() -> None:
-    """Keep libraries from searching for or importing their plugins, of which this program uses none.
-
-    pydantic reads the metadata of every installed package; securesystemslib imports boto3, if installed, for keys in
-    AWS, which takes as long as many commands run.
-    """
+    """Have pydantic search for no plugins, of which this program uses none: it reads every package's metadata."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    sys.modules.setdefault("boto3", None)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

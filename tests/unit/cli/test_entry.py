@@ -238,15 +238,6 @@ def test_an_interrupt_of_the_first_import_gives_no_traceback() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_keys_are_made_without_boto3(tmp_path: Path) -> None:
-    """securesystemslib imports it for keys in AWS, and that would take longer than the rest of the command."""
-    (tmp_path / "boto3.py").write_text("raise SystemExit('imported')\n")
-    command = [sys.executable, "-m", "channel_tools", "attest", "create-key", str(tmp_path / "keys")]
-    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    result = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
-
-
 def test_nohup_is_heeded(tree: Path) -> None:
     """A signal that the caller ignores stays ignored while a command runs."""
     script = (
