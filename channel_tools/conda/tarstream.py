@@ -8,17 +8,14 @@ headers with megabytes of metadata, negative sizes, sparse files, and bytes afte
 from __future__ import annotations
 
 import bz2
-import contextlib
 import io
 import tarfile
-from typing import IO, TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Protocol, cast
 
 import zstandard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_T = TypeVar("_T", bound=tarfile.TarInfo)
 
 SMALL_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 18
@@ -40,93 +37,11 @@ _WINDOW_BYTES = 128 << 20
 """What a zstd frame may ask a reader to keep in memory: as much as zstd's own programs and libraries grant unasked."""
 _LATEST_S = 1 << 40
 """Later times, in seconds since 1970, cannot be set by clients."""
-_METADATA_TYPES = (
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-)
-
 _PLAIN_TYPES = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
 _NUMBERS = ((100, 108), (108, 116), (116, 124), (124, 136), (136, 148), (148, 156))
 _BLANK_SUM = 8 * ord(" ")
 """The checksum is taken with its own field blank."""
 _END = bytes(tarfile.BLOCKSIZE)
-
-
-class _Member(tarfile.TarInfo):
-    """The standard library's header, read strictly."""
-
-    @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> _Member:
-        """The next member, for which this is called once more for each header that only describes the next one.
-
-        Raises ReadError if there are more of these than any member needs.
-        """
-        if hasattr(tarfile.TarInfo, "_fromtarfile"):
-            return super().fromtarfile(archive)  # which calls that
-        with _counted(archive):
-            return super().fromtarfile(archive)
-
-    @classmethod
-    def _fromtarfile(cls, archive: tarfile.TarFile, **how: bool) -> _Member:
-        """As fromtarfile: called instead of it by Pythons that have ``dircheck`` (see _frombuf)."""
-        with _counted(archive):
-            return cast("_Member", super()._fromtarfile(archive, **how))  # type: ignore[misc]
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
-        """Raises ReadError if tarfile would take a damaged header for the end of the archive."""
-        if (plain := _plain_header(bytes(buf), cls)) is not None:
-            return plain
-        try:
-            return _checked(super().frombuf(buf, encoding, errors))
-        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as err:  # type: ignore[attr-defined]
-            raise tarfile.ReadError(f"damaged header: {err}") from None
-
-    @classmethod
-    def _frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str, **how: bool) -> _Member:
-        """As frombuf: called by Pythons that distinguish a header from the one it describes (``dircheck``).
-
-        Seen in Debian 12's 3.11.2, which does not call frombuf. Delete this when tarfile calls a public method.
-        """
-        if (plain := _plain_header(bytes(buf), cls)) is not None:
-            return plain
-        try:
-            return _checked(super()._frombuf(buf, encoding, errors, **how))  # type: ignore[misc]
-        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as err:  # type: ignore[attr-defined]
-            raise tarfile.ReadError(f"damaged header: {err}") from None
-
-
-class _Archive(tarfile.TarFile):
-    """An archive; ``headers`` counts those of the member that is being read."""
-
-    headers = 0
-
-
-@contextlib.contextmanager
-def _counted(archive: tarfile.TarFile) -> Iterator[None]:
-    """Guards the reading of a member's headers.
-
-    Raises ReadError if there are too many of them, or if tarfile would take a damaged one for the archive's end.
-    """
-    counted = cast("_Archive", archive)
-    if counted.headers >= _HEADERS:
-        raise tarfile.ReadError(f"more than {_HEADERS} headers for one member")
-    counted.headers += 1
-    try:
-        yield
-    except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as err:  # type: ignore[attr-defined]
-        raise tarfile.ReadError(f"damaged header: {err}") from None
-    finally:
-        counted.headers -= 1
-
-
-def _checked(member: _Member) -> _Member:
-    if member.size < 0 or (member.type in _METADATA_TYPES and member.size > _HEADER_BYTES):
-        raise tarfile.ReadError(f"a header of {member.size} bytes")
-    return member
 
 
 class _Readable(Protocol):
@@ -175,9 +90,7 @@ def _limited_members(
     if whole and (plainly := plain_members(start)) is not None:
         yield from plainly
         return
-    source = _Forward(start, limited)
-    with _Archive.open(fileobj=cast("IO[bytes]", source), mode="r:", tarinfo=_Member) as archive:
-        yield from _members(archive, source, members)
+    yield from _members(_Forward(start, limited), members)
 
 
 def stream_bz2_tar(
@@ -213,7 +126,7 @@ def plain_members(archive: bytes) -> list[tuple[tarfile.TarInfo, IO[bytes] | Non
     members: list[tuple[tarfile.TarInfo, IO[bytes] | None]] = []
     at = 0
     while (header := archive[at : at + tarfile.BLOCKSIZE]) != _END:
-        member = _plain_header(header, tarfile.TarInfo)
+        member = _plain_header(header)
         if member is None:
             return None
         member.offset, member.offset_data = at, at + tarfile.BLOCKSIZE
@@ -226,11 +139,11 @@ def plain_members(archive: bytes) -> list[tuple[tarfile.TarInfo, IO[bytes] | Non
     return members if members and archive[at:] == bytes(len(archive) - at) else None
 
 
-def _plain_header(header: bytes, kind_of_member: type[_T]) -> _T | None:
+def _plain_header(header: bytes) -> tarfile.TarInfo | None:
     if len(header) != tarfile.BLOCKSIZE:
         return None
     kind = header[156:157]
-    numbers = [header[start:end].strip(b"\0 ") for start, end in _NUMBERS]
+    numbers = [header[start:end].partition(b"\0")[0].strip(b" ") for start, end in _NUMBERS]
     if kind not in _PLAIN_TYPES or header[257:262] != b"ustar" or header[345] or not all(map(bytes.isdigit, numbers)):
         return None
     try:
@@ -239,7 +152,7 @@ def _plain_header(header: bytes, kind_of_member: type[_T]) -> _T | None:
         return None
     if checksum != _BLANK_SUM + sum(header[:148]) + sum(header[156:]) or (size and kind != tarfile.REGTYPE):
         return None
-    member = kind_of_member(_text(header[:100]))
+    member = tarfile.TarInfo(_text(header[:100]))
     if kind == tarfile.DIRTYPE:
         member.name = member.name.rstrip("/")
     member.type, member.mode, member.uid, member.gid, member.size = kind, mode, uid, gid, size
@@ -323,20 +236,105 @@ class _Content:
         return found
 
 
-def _members(
-    archive: tarfile.TarFile, source: _Forward, limit: int
-) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    count = 0
-    while (member := archive.next()) is not None:
-        archive.members.clear()  # type: ignore[attr-defined]  # it would remember all of them
-        count += 1
-        if count > limit:
-            raise tarfile.ReadError(f"more than {limit} members, which no archive of its size has")
-        if member.issparse():
-            raise tarfile.ReadError(f"{member.name!r} is a sparse file")
-        if member.size < 0 or not -_LATEST_S < member.mtime < _LATEST_S:
-            raise tarfile.ReadError(f"{member.name!r} has {member.size} bytes, and its time is {member.mtime}")
-        yield member, cast("IO[bytes]", _Content(source, member.size)) if member.isreg() else None
+def _members(source: _Forward, limit: int) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+    headers = _Headers(source)
+    with _opened(headers) as archive:
+        member = archive.next()
+        count = 0
+        while member is not None:
+            count += 1
+            if count > limit:
+                raise tarfile.ReadError(f"more than {limit} members, which no archive of its size has")
+            _check(member)
+            yield member, cast("IO[bytes]", _Content(source, member.size)) if member.isreg() else None
+            headers.skip_content(member)
+            member = _next_member(archive, headers)
     while chunk := source.read(_CHUNK_BYTES):
         if chunk != bytes(len(chunk)):
             raise tarfile.ReadError("there are bytes after the archive's end")
+
+
+def _opened(headers: _Headers) -> tarfile.TarFile:
+    try:
+        return tarfile.open(fileobj=cast("IO[bytes]", headers), mode="r:")  # which reads the first member's headers
+    except tarfile.ReadError:
+        headers.check_end()
+        raise
+
+
+def _check(member: tarfile.TarInfo) -> None:
+    if member.issparse():
+        raise tarfile.ReadError(f"{member.name!r} is a sparse file")
+    if member.size < 0 or not -_LATEST_S < member.mtime < _LATEST_S:
+        raise tarfile.ReadError(f"{member.name!r} has {member.size} bytes, and its time is {member.mtime}")
+
+
+def _next_member(archive: tarfile.TarFile, headers: _Headers) -> tarfile.TarInfo | None:
+    """The member whose header is next, None if none is.
+
+    TarFile.next would keep every member, and take a damaged header for the archive's end.
+    """
+    if not archive.pax_headers and (member := headers.plain_member()) is not None:
+        return member
+    try:
+        return tarfile.TarInfo.fromtarfile(archive)
+    except tarfile.HeaderError:
+        headers.check_end()
+        return None
+
+
+class _Headers:
+    """The file that tarfile reads headers from. Raises ReadError for more of them than any member needs.
+
+    Everything else is read from ``source`` by its own streams.
+    """
+
+    def __init__(self, source: _Forward) -> None:
+        self._source = source
+        self._block = b""
+        """What was read last: at an archive's end blank or nothing."""
+        self._unread = b""
+        """A header that was looked at only."""
+        self._pieces = 0
+        """How many of them were read for the present member."""
+
+    def tell(self) -> int:
+        """The position in the archive."""
+        return self._source.tell() - len(self._unread)
+
+    def read(self, size: int) -> bytes:
+        """A header, or the text that describes the next one."""
+        self._block = b""
+        if not 0 <= size <= _HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {size} bytes")
+        self._pieces += 1
+        if self._pieces > _HEADERS * 2:
+            raise tarfile.ReadError(f"more than {_HEADERS} headers for one member")
+        unread, self._unread = self._unread, b""
+        self._block = unread or self._source.read(size)
+        return self._block
+
+    def plain_member(self) -> tarfile.TarInfo | None:
+        """The next member if its header is a plain one, which need not be read by tarfile."""
+        self._unread = self._source.read(tarfile.BLOCKSIZE)
+        member = _plain_header(self._unread)
+        if member is not None:
+            self._unread = b""
+            member.offset_data = self._source.tell()
+            member.offset = member.offset_data - tarfile.BLOCKSIZE
+        return member
+
+    def skip_content(self, member: tarfile.TarInfo) -> None:
+        """Go to the header after ``member``. Raises ReadError if the archive ends before."""
+        self._pieces = 0
+        has_content = member.isreg() or not (member.isdir() or member.issym() or member.islnk() or member.isdev())
+        blocks = -(-member.size // tarfile.BLOCKSIZE) if has_content else 0
+        end = member.offset_data + blocks * tarfile.BLOCKSIZE
+        self._source.seek(end)
+        if self._source.tell() < end:
+            raise tarfile.ReadError("unexpected end of data")
+
+    def check_end(self) -> None:
+        """Raise ReadError unless an archive's end was read where a member's first header may be."""
+        if self._pieces > 1 or self._block not in (b"", _END):
+            raise tarfile.ReadError("damaged header")

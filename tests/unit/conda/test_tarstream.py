@@ -101,18 +101,78 @@ def test_plain_archives_take_the_quick_way() -> None:
         ]
 
 
+def with_checksum(archive: bytes, at: int) -> bytes:
+    """The archive with the checksum of the header at ``at`` made right."""
+    blank = archive[: at + 148] + b" " * 8 + archive[at + 156 :]
+    return blank[: at + 148] + b"%06o\0 " % sum(blank[at : at + 512]) + blank[at + 156 :]
+
+
+_TWO = [("a", tarfile.REGTYPE, b"x" * 600, ""), ("b", tarfile.SYMTYPE, b"", "a")]
+_SECOND_AT = 1536
+
+
+@pytest.mark.parametrize("at", [0, _SECOND_AT], ids=["first", "second"])
+@pytest.mark.parametrize("field", [100, 108, 116, 136], ids=["mode", "uid", "gid", "mtime"])
+def test_a_number_ends_where_it_does_for_the_library(at: int, field: int) -> None:
+    archive = bytearray(archive_of(_TWO, tarfile.GNU_FORMAT))
+    archive[at + field] = 0
+    changed = with_checksum(bytes(archive), at)
+    assert quickly(changed) in (None, by_tarfile(changed))
+    assert streamed(changed) == by_tarfile(changed)
+
+
+def _second_is(kind: bytes) -> bytes:
+    """An archive that ends with a header of a kind that describes the next one, of which there is none."""
+    archive = bytearray(archive_of(_TWO, tarfile.GNU_FORMAT))
+    archive[_SECOND_AT + 156] = kind[0]
+    return with_checksum(bytes(archive), _SECOND_AT)
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        pytest.param(archive_of(_TWO, tarfile.GNU_FORMAT)[: _SECOND_AT + 100], id="a header cut short"),
+        pytest.param(archive_of(_TWO, tarfile.GNU_FORMAT)[: _SECOND_AT - 1], id="the blank after a content cut short"),
+        pytest.param(
+            archive_of(_TWO, tarfile.GNU_FORMAT)[:_SECOND_AT] + b"?" + bytes(4096), id="a header with a wrong checksum"
+        ),
+        pytest.param(_second_is(tarfile.XHDTYPE), id="pax of nothing"),
+        pytest.param(_second_is(tarfile.GNUTYPE_LONGNAME), id="a long name of nothing"),
+        pytest.param(_second_is(tarfile.GNUTYPE_LONGLINK), id="a long link of nothing"),
+        pytest.param(_second_is(tarfile.GNUTYPE_SPARSE), id="sparse"),
+    ],
+)
+def test_what_the_library_takes_for_the_end_is_refused(archive: bytes) -> None:
+    with pytest.raises(tarfile.ReadError, match=r"damaged header|unexpected end|sparse"):
+        streamed(archive)
+
+
+def test_an_archive_may_end_without_blank_blocks() -> None:
+    archive = archive_of(_TWO, tarfile.GNU_FORMAT)[: _SECOND_AT + 512]
+    assert streamed(archive) == by_tarfile(archive)
+    assert len(streamed(archive)) == 2
+
+
+def test_headers_for_all_later_members_are_heeded() -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"uname": "builder"}) as tar:
+        for name in ("a", "b"):
+            tar.addfile(tarfile.TarInfo(name))
+    assert [fields[_FIELDS.index("uname")] for fields, _content in streamed(stream.getvalue())] == ["builder"] * 2
+    assert streamed(stream.getvalue()) == by_tarfile(stream.getvalue())
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_archives_are_read_alike_or_left_to_the_library(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret is made of it
-    archive = archive_of([("a", tarfile.REGTYPE, b"x" * 600, ""), ("b", tarfile.SYMTYPE, b"", "a")], tarfile.GNU_FORMAT)
+    archive = archive_of(_TWO, tarfile.GNU_FORMAT)
     taken = 0
     for _ in range(500):
         changed = bytearray(archive)
-        at = chance.choice((0, 1536))
+        at = chance.choice((0, _SECOND_AT))
         changed[at + chance.randrange(512)] = chance.choice((0, 32, 47, 48, 55, 57, 128, chance.randrange(256)))
         if chance.random() < 0.7:
-            changed[at + 148 : at + 156] = b" " * 8
-            changed[at + 148 : at + 156] = b"%06o\0 " % sum(changed[at : at + 512])
+            changed[:] = with_checksum(bytes(changed), at)
         cut = bytes(changed[: chance.choice((len(changed), len(changed), chance.randrange(len(changed))))])
         quick = quickly(cut)
         if quick is not None:
