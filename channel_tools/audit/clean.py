@@ -8,13 +8,12 @@ build scripts use, sources by upstream's addresses. The payload is not changed; 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import yaml
 
 from channel_tools.audit.package import PATHS
+from channel_tools.conda.addresses import channel_name, local_path, without_credentials
 from channel_tools.conda.compiled_in import RENDERED_RECIPE
 from channel_tools.conda.rewrite import rewrite_info
 from channel_tools.system.document import decode_json
@@ -34,7 +33,6 @@ _FOLDERS = {
     "work_dir": "$SRC_DIR",
     "build_dir": "$BUILD_DIR",
 }
-_TOKEN = re.compile(r"/t/[^/]+")
 
 
 def clean_package(path: Path) -> bool:
@@ -75,12 +73,10 @@ def machine_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict
 
 def _channel_texts(address: str) -> dict[str, str]:
     """``file:///srv/channel/`` becomes ``channel``; other addresses lose their credentials."""
-    parts = urlsplit(address)
-    if parts.scheme == "file":
-        plain = address.rstrip("/")
-        name = unquote(parts.path).rstrip("/").rpartition("/")[2] or "local"
+    if local_path(address) is not None:
+        plain, name = address.rstrip("/"), channel_name(address) or "local"
         return {plain: name, f"{plain}/": name + "/"}
-    public = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], path=_TOKEN.sub("", parts.path)))
+    public = without_credentials(address)
     return {address: public} if public != address else {}
 
 
@@ -95,7 +91,7 @@ def _source_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> Iter
     for source, origin in zip(taken, _mappings(origins), strict=False):
         upstream = next(iter(_strings(origin.get("url")) or _strings(origin.get("git"))), None)
         for address in _strings(source.get("url")):
-            if upstream is not None and address.startswith("file:"):
+            if upstream is not None and local_path(address) is not None:
                 yield address, upstream if "url" in origin else f"git+{upstream}@{origin.get('rev')}"
 
 

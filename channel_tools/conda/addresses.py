@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Parses and checks addresses of channels and packages, and removes credentials from them.
 
+No other module takes such an address apart. One of the web is compared in its normal form only (``normal_address``):
+records have the addresses that rattler made of it, in which the host's case, a default port and ``..`` are gone.
+
 Three places in an address can contain a secret: the user information before the host, a ``/t/TOKEN`` in the path
 (conda's own form) and a query (signed addresses of object stores). None of them is ever written, logged or shown.
 """
@@ -15,12 +18,16 @@ from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.settings import user_path
 
 _UNREADABLE = "(an address that cannot be read)"
-_TOKEN = re.compile(r"/t/[^/]+(?=/|$)")
+_TOKEN = re.compile(r"/t/([^/]+)(?=/|$)")
+_WEB_SCHEMES = {"http": 80, "https": 443}
+"""With their default ports."""
 _CHANNEL_ALIAS = "https://conda.anaconda.org"
 _LOCAL_SCHEMES = frozenset({"", "file"})
 _CHANNEL_SCHEMES = frozenset({"file", "http", "https", "s3", "gcs", "oci"})
 """The schemes that rattler can read channels from."""
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_AS_IS = "/%:@!$&'()*+,;=~"
+"""Characters of paths that rattler does not write as %XX in addresses; letters, digits and ``_.-~`` neither."""
 _MAY_BE_SECRET = re.compile(r"[@?]|/t/")
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
 _FORMS = "https://HOST/CHANNEL, file:///FOLDER or a folder"
@@ -57,27 +64,116 @@ def _problem(address: str, parts: SplitResult) -> str | None:
     return "its port is 0" if parts.port == 0 else None
 
 
+def scheme_of(text: str) -> str:
+    """What stands before ``://``, in lower case, whether or not it can be a scheme; empty for a path or a name."""
+    scheme, found, _rest = text.partition("://")
+    return scheme.lower() if found else ""
+
+
+def is_web(address: str) -> bool:
+    """Whether an address is one of http or https."""
+    return scheme_of(address) in _WEB_SCHEMES
+
+
+def host_of(address: str) -> str:
+    """The host that an address names, as clients ask for it: lower case, ASCII, an IPv6 address in brackets.
+
+    Empty if it names none. Raises UsageError for an address that cannot be used.
+    """
+    host = parse_address(address).hostname or ""
+    return f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
+
+
+def path_of(address: str) -> str:
+    """The path in an address, as it is written there."""
+    return urlsplit(address).path
+
+
+def normal_address(address: str) -> str:
+    """An address of http or https in the form in which it is requested (RFC 3986, 6.2), others unchanged.
+
+    The host is as host_of gives it, a default port is left out; in the path, characters that need it are written as
+    %XX, and ``.`` and ``..`` are resolved. Raises UsageError for an address that cannot be used.
+    """
+    if not is_web(address):
+        return address
+    from urllib3.util import parse_url  # noqa: PLC0415 - a tenth of a second for commands without a network
+
+    parts = parse_address(address)
+    user, at, _place = parts.netloc.rpartition("@")
+    port = "" if parts.port in {None, _WEB_SCHEMES[parts.scheme]} else f":{parts.port}"
+    place = f"{user}{at}{host_of(address)}{port}"
+    return parse_url(urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))).url
+
+
+def split_credentials(address: str) -> tuple[str, str | None, tuple[str, str] | None]:
+    """A web address in its normal form without user and token, the token, and the user's name and password.
+
+    Raises UsageError for an address that cannot be used.
+    """
+    parts = urlsplit(normal_address(address))
+    token = _TOKEN.search(parts.path)
+    plain = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=_TOKEN.sub("", parts.path, count=1))
+    user = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    return urlunsplit(plain._replace(fragment="")), None if token is None else unquote(token[1]), user
+
+
+def with_token(address: str, token: str) -> str:
+    """A web address with a token in front of its path, as conda and rattler send it."""
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(path=f"/t/{token}{parts.path}"))
+
+
+def without_user(address: str) -> str:
+    """A web address in its normal form without user and fragment, but with its token."""
+    parts = urlsplit(normal_address(address))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
+
+
 def channel_address(channel: str) -> str:
-    """The address of a channel, without a slash at its end.
+    """The address of a channel, without a slash at its end; that of the web in its normal form.
 
     The text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name on
-    anaconda.org, as for conda and rattler. Raises UsageError for anything else.
+    anaconda.org, as for conda and rattler. Raises UsageError for anything else, and for an address with a query, which
+    clients would drop.
     """
-    if "://" in channel:
-        scheme = parse_address(channel).scheme
+    if scheme := scheme_of(channel):
+        parts = parse_address(channel)
         if scheme not in _CHANNEL_SCHEMES:
             message = (
                 f"{without_credentials(channel)}: channels cannot be read from addresses that start with {scheme}://"
             )
             raise UsageError(message, hint=f"write {_FORMS}")
+        if parts.query or parts.fragment:
+            message = f"{without_credentials(channel)}: given with a query (?) or fragment (#), which clients drop"
+            raise UsageError(message, hint=f"write {_FORMS}; in a path, ? is %3F and # is %23")
         folder = local_path(channel)
-        return channel.rstrip("/") if folder is None else folder.as_uri()
+        return normal_address(parts.geturl()).rstrip("/") if folder is None else _folder_address(folder)
     folder = user_path(channel)
     if "/" in channel or (channel and folder.is_dir()):
-        return folder.absolute().as_uri()
+        return _folder_address(folder)
     if not _CHANNEL_NAME.fullmatch(channel):
         raise UsageError(f"{channel!r}: not a channel's name or an existing folder", hint=f"write {_FORMS}")
     return f"{_CHANNEL_ALIAS}/{channel}"
+
+
+def file_address(path: str) -> str:
+    """The address of an absolute path, with the characters as %XX that rattler writes so in addresses."""
+    return f"file://{quote(path, safe=_AS_IS.replace('%', ''))}"
+
+
+def _folder_address(folder: Path) -> str:
+    """The address of a folder. Clients resolve ``..`` in it as text, so what it means to the system is said here."""
+    return (folder.resolve() if ".." in folder.parts else folder.absolute()).as_uri()
+
+
+def channel_name(address: str) -> str:
+    """The last part of an address's path, decoded, else its host; empty if it has neither.
+
+    Credentials, a query and slashes at the end do not matter. Raises UsageError for an address that cannot be used.
+    """
+    plain = without_credentials(normal_address(address))
+    return last_part(plain) or urlsplit(plain).hostname or ""
 
 
 def without_credentials(address: str) -> str:
@@ -103,10 +199,6 @@ def local_path(address: str) -> Path | None:
     """The file or folder that a ``file://`` address names, None for any other address."""
     parts = urlsplit(address)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
-
-
-_AS_IS = "/%:@!$&'()*+,;=~"
-"""Characters of a ``base_url`` that are not written as %XX; letters, digits and ``_.-~`` never are."""
 
 
 def packages_address(channel: str, subdir: str, base_url: str | None) -> str:
@@ -151,6 +243,21 @@ def _unusable_base(plain: str, subdir: str, base_url: str | None, reason: str) -
     )
 
 
+def split_last(address: str) -> tuple[str, str]:
+    """An address up to the last slash of its path, and what stands after it, decoded.
+
+    The query and the fragment stay with the first. A slash that was written as %2F stays in the second.
+    """
+    parts = urlsplit(address)
+    folder, _slash, last = parts.path.rpartition("/")
+    return urlunsplit(parts._replace(path=folder)), unquote(last)
+
+
 def file_name_of(address: str) -> str:
-    """The last part of an address's path, as a file name."""
-    return unquote(urlsplit(address).path.rpartition("/")[2])
+    """What stands after the last slash of an address's path, decoded; with a slash in it, it is no file name."""
+    return split_last(address)[1]
+
+
+def last_part(address: str) -> str:
+    """The last part of an address's path, decoded; slashes at the end do not matter. Empty if there is none."""
+    return unquote(urlsplit(address).path.rstrip("/").rpartition("/")[2])

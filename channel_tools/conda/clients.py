@@ -16,7 +16,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rattler.exceptions import AuthenticationStorageError
 from rattler.networking import (
@@ -30,7 +29,15 @@ from rattler.networking import (
     S3Middleware,
 )
 
-from channel_tools.conda.addresses import parse_address, without_credentials
+from channel_tools.conda.addresses import (
+    host_of,
+    is_web,
+    path_of,
+    split_credentials,
+    with_token,
+    without_credentials,
+    without_user,
+)
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.http.client import HttpClient, basic_authorization, netrc_authorization
@@ -39,9 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from channel_tools.system.http.pace import Retry, Timeouts
-
-_TOKEN = re.compile(r"/t/([^/]+)(?=/|$)")
-_WEB_SCHEMES = frozenset({"http", "https"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,25 +68,22 @@ class Credential:
 def split_credential(address: str) -> tuple[str, Credential | None]:
     """An address without ``user:password@`` and ``/t/TOKEN``, and the credential made from these.
 
-    Addresses with schemes other than http and https are unchanged. Raises UsageError for one that cannot be used.
+    Both are in the normal form, in which rattler asks for them. Addresses with schemes other than http and https are
+    unchanged. Raises UsageError for one that cannot be used.
     """
-    if address.partition("://")[0].lower() not in _WEB_SCHEMES:
+    if not is_web(address):
         return address, None
-    parts = parse_address(address)
-    found = _TOKEN.search(parts.path)
-    path = _TOKEN.sub("", parts.path, count=1)
-    place = parts.netloc.rpartition("@")[2]
-    plain = urlunsplit((parts.scheme, place, path, parts.query, ""))
+    plain, token, user = split_credentials(address)
     given = None
-    if found is not None:
-        authorization = f"Bearer {unquote(found[1])}"
-        given = urlunsplit((parts.scheme, place, parts.path, parts.query, ""))
-    elif parts.username is not None:
-        authorization = basic_authorization(unquote(parts.username), unquote(parts.password or ""))
+    if token is not None:
+        authorization = f"Bearer {token}"
+        given = without_user(address)
+    elif user is not None:
+        authorization = basic_authorization(*user)
     else:
         return plain, None
-    host = parts.hostname or ""
-    return plain, Credential(host=host, path=path.rstrip("/"), authorization=authorization, address=given)
+    path = path_of(plain).rstrip("/")
+    return plain, Credential(host=host_of(plain), path=path, authorization=authorization, address=given)
 
 
 def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
@@ -150,14 +151,13 @@ class ChannelCredentials:
             return credential.address, {}
         if credential is not None:
             return plain, {"Authorization": credential.authorization}
-        host = urlsplit(plain).hostname or ""
+        host = host_of(plain)
         if host not in self._by_host:
             self._by_host[host] = _stored(host, self._environ)
         entry, authorization = self._by_host[host]
         match entry:
             case {"CondaToken": str(token)}:  # as conda and rattler send it
-                parts = urlsplit(plain)
-                return parts._replace(path=f"/t/{token}{parts.path}").geturl(), {}
+                return with_token(plain, token), {}
         return plain, {} if authorization is None else {"Authorization": authorization}
 
     def redact(self, url: str) -> str:
@@ -185,7 +185,7 @@ def stored_authorization(host: str, environ: Mapping[str, str]) -> str | None:
 def _stored(host: str, environ: Mapping[str, str]) -> tuple[object, str | None]:
     """The host's entry in rattler's file, and the Authorization header from there or from .netrc."""
     entry = _rattler_entry(host, environ)
-    return entry, _authorization_of(entry) or netrc_authorization(host, environ)
+    return entry, _authorization_of(entry) or netrc_authorization(host.strip("[]"), environ)
 
 
 def _rattler_entry(host: str, environ: Mapping[str, str]) -> object:

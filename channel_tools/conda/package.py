@@ -15,9 +15,8 @@ import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import unquote, urlsplit, urlunsplit
 
-from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.addresses import split_last, without_credentials
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import open_regular, write_bytes_atomically
 
@@ -32,7 +31,7 @@ PACKAGE_SUFFIX = ".conda"
 OLD_SUFFIX = ".tar.bz2"
 """The suffix of packages in the older format, which are read, listed, installed and mirrored, but not built here."""
 PACKAGE_SUFFIXES = (PACKAGE_SUFFIX, OLD_SUFFIX)
-_FILE_NAME = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-(?P<build>[^-]+)(?P<suffix>\.conda|\.tar\.bz2)")
+_FILE_NAME = re.compile(r"(?P<name>[^/]+)-(?P<version>[^-/]+)-(?P<build>[^-/]+)(?P<suffix>\.conda|\.tar\.bz2)")
 
 
 _Row = TypeVar("_Row")
@@ -136,14 +135,13 @@ def names_of_files(file_names: Iterable[str]) -> list[str]:
 
 def split_package_address(address: str) -> tuple[str, PackageKey]:
     """The address of the channel and the key in a package's address. Raises UsageError for any other address."""
-    parts = urlsplit(address)
-    channel, _slash, last = parts.path.rpartition("/")
-    channel, _slash, subdir = channel.rpartition("/")
-    key = PackageKey(unquote(subdir), unquote(last))
+    folder, file_name = split_last(address)
+    channel, subdir = split_last(folder)
+    key = PackageKey(subdir, file_name)
     if not key.subdir or split_file_name(key.file_name, old_format=True) is None:
         found = without_credentials(address)
         raise UsageError(f"{found}: not the address of a package; expected CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda")
-    return urlunsplit(parts._replace(path=channel)), key
+    return channel, key
 
 
 SUFFIX = ".sigs"

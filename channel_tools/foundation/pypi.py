@@ -16,11 +16,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from channel_tools.conda.addresses import file_name_of, local_path
 from channel_tools.foundation.apt import OTHER_FOUNDATION
 from channel_tools.foundation.model import LockedArtifact
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
@@ -204,20 +204,19 @@ def pip_error(result: CommandResult, what: str) -> FoundationError | NetworkErro
 
 
 def _resolved(item: Mapping[str, Any], requires: tuple[str, ...]) -> LockedArtifact:
-    url = urlsplit(item["download_info"]["url"])
+    url = item["download_info"]["url"]
     name, version = canonicalize_name(item["metadata"]["name"]), item["metadata"]["version"]
     sha256 = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
     if sha256 is None:
         raise FoundationError(f"wheel {name} {version}: the package index has no sha256 for it")
-    path = Path(unquote(url.path))
-    is_local = url.scheme == "file" and path.is_file()
+    path = local_path(url)
     return LockedArtifact(
         kind="wheel",
         name=name,
         version=version,
-        file_name=path.name,
+        file_name=file_name_of(url),
         sha256=sha256,
-        size_bytes=path.stat().st_size if is_local else 0,
+        size_bytes=path.stat().st_size if path is not None and path.is_file() else 0,
         requires=requires,
     )
 

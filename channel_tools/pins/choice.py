@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import rattler
 from rattler.exceptions import InvalidPackageNameError, InvalidVersionError
 
-from channel_tools.conda.addresses import file_name_of, has_credentials, without_credentials
-from channel_tools.conda.package import NOARCH, split_file_name
+from channel_tools.conda.addresses import has_credentials, scheme_of, without_credentials
+from channel_tools.conda.package import NOARCH, PackageKey, split_file_name, split_package_address
 from channel_tools.pins.lock import LockedPackage
 from channel_tools.system.errors import ConfigError, UsageError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-_ADDRESS = re.compile(r"(?P<channel>[a-z0-9+.-]+://.*)/(?P<subdir>[a-z0-9_-]+)/[^/#\s]+")
+_SUBDIR = re.compile(r"[a-z0-9_-]+")
 _BUILD = re.compile(r"[A-Za-z0-9_.+]+")
 """The characters of build strings (CEP 26)."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -104,10 +104,12 @@ def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPacka
 
     Raises ValueError if the address is not that of a package, or a part of its file name is not valid.
     """
-    entry = _ADDRESS.fullmatch(url)
-    file_name = file_name_of(url)
-    found = split_file_name(file_name, old_format=True)
-    if entry is None or found is None:
+    try:
+        channel, key = split_package_address(url)
+    except (UsageError, ValueError):
+        channel, key = "", PackageKey("", "")
+    file_name, found = key.file_name, split_file_name(key.file_name, old_format=True)
+    if found is None or not (scheme_of(channel) and _SUBDIR.fullmatch(key.subdir)):
         raise ValueError(f"not the address of a package: {without_credentials(url)}")
     name, version, build = found
     check_package_name(name, version, build, file_name=file_name)
@@ -116,9 +118,9 @@ def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPacka
         version=version,
         build=build,
         build_number=0,
-        subdir=entry["subdir"],
+        subdir=key.subdir,
         file_name=file_name,
-        channel=entry["channel"],
+        channel=channel,
         url=url,
         sha256=sha256,
         md5=md5,

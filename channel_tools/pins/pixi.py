@@ -13,13 +13,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import rattler
 from rattler import LockChannel, LockFile, LockPlatform
 from rattler.exceptions import EnvironmentCreationError, ParseCondaLockError
 from rattler.lock import CondaLockedBinaryPackage, CondaLockedSourcePackage
 
+from channel_tools.conda.addresses import file_address, scheme_of, split_last
 from channel_tools.conda.package import split_file_name
 from channel_tools.pins.choice import (
     EVERYTHING,
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from rattler.lock import LockedPackage as RattlerPackage
 
 _ENVIRONMENT = "default"
-_AS_IS = "/:@!$&'()*+,;=~"
-"""Characters of paths that rattler does not write as %XX in addresses."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -195,18 +193,18 @@ def _entry(package: CondaLockedBinaryPackage, lines: _Lines) -> LockEntry:
 def _locked(package: CondaLockedBinaryPackage, record: rattler.PackageRecord, path: Path) -> LockedPackage:
     """The package with the fields of its record. Raises ValueError for a location that is not a package's."""
     location = package.location
-    if "://" in location:
+    if scheme_of(location):
         complete = package.repo_data_record()
         file_name, url, channel = complete.file_name, complete.url, complete.channel
     else:
         # rattler has no record for a path, which is relative to the lock
         file = os.path.normpath(path.absolute().parent / location)
-        file_name, url, channel = Path(file).name, f"file://{quote(file, safe=_AS_IS)}", None
+        file_name, url, channel = Path(file).name, file_address(file), None
     check_package_name(record.name.source, str(record.version), str(record.build), file_name=file_name)
     if split_file_name(file_name, old_format=True) is None:
         raise ValueError(f"{file_name!r} is not the file name of a package")
-    folder = url.rpartition("/")[0]
-    above = channel if channel and "://" in channel else folder.removesuffix(f"/{record.subdir}")
+    folder = split_last(url)[0]
+    above = channel if channel and scheme_of(channel) else folder.removesuffix(f"/{record.subdir}")
     # credentials in the address are refused by the caller, and locked_package would drop them
     read = locked_package(rattler.RepoDataRecord(record, file_name, url, above), needs_size=False)
     return replace(read, url=url)

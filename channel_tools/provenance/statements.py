@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from channel_tools import __version__
+from channel_tools.conda.addresses import last_part
 from channel_tools.conda.metadata import subdir_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
@@ -106,11 +106,11 @@ def origins_in(recorded: Mapping[str, Any]) -> Iterator[Origin]:
     for row in _rows(recorded.get("sources")):
         if "git" in row:
             address = str(row["git"][0])
-            name = _last_part(address).removesuffix(".git")
+            name = (last_part(address) or address).removesuffix(".git")
             yield Origin(name=name, version=str(row["rev"]), address=f"git+{address}@{row['rev']}")
         else:
             address = str(row["url"][0])
-            yield Origin(name=_last_part(address), version="", sha256=str(row["sha256"]), address=address)
+            yield Origin(name=last_part(address) or address, version="", sha256=str(row["sha256"]), address=address)
     for row in _rows(recorded.get("taken")):
         name, version = str(row["name"]), str(row["version"])
         yield Origin(name=name, version=version, sha256=str(row["sha256"]), purl=_purl_of_taken(row))
@@ -118,10 +118,6 @@ def origins_in(recorded: Mapping[str, Any]) -> Iterator[Origin]:
 
 def _rows(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _last_part(address: str) -> str:
-    return unquote(urlsplit(address).path.rstrip("/").rpartition("/")[2]) or address
 
 
 def publish_statement(subject: Subject, *, channel: str | None = None) -> JsonObject:

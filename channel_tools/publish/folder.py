@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import add_set, channel_writer, create_channel, indexed_files, open_channel
 from channel_tools.channel.model import RECORD_FOLDER, folder_beneath
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
-from channel_tools.conda.addresses import local_path, parse_address
+from channel_tools.conda.addresses import local_path, parse_address, scheme_of
 from channel_tools.conda.package import PackageKey, sidecar_of
 from channel_tools.page.write import SETTINGS, follow_change, paged_folder
 from channel_tools.publish.channels import ChannelTarget, compare
@@ -49,7 +49,7 @@ def open_folder(address: str, environ: Mapping[str, str]) -> FolderTarget:
     del environ
     if not address:
         raise UsageError("'': not a place to publish to", hint="give a folder or an address")
-    if "://" in address:
+    if scheme_of(address):
         parse_address(address)
     path = (local_path(address) or user_path(address)).absolute()
     check_replaceable(path, folder=True)

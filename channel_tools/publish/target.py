@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
+from channel_tools.conda.addresses import scheme_of
 from channel_tools.system.errors import UsageError
 from channel_tools.system.extras import needs_extra
 
@@ -101,7 +102,7 @@ def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
 
     Credentials are looked up in ``environ``; nothing is contacted yet. Raises UsageError for an unknown scheme.
     """
-    scheme = address.partition("://")[0].lower() if "://" in address else ""
+    scheme = scheme_of(address)
     if scheme not in KINDS:
         known = ", ".join(f"{name}://" for name in sorted(KINDS) if name)
         message = f"{address}: publishing to {scheme}:// addresses is not supported"

@@ -18,11 +18,10 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
 
 from debian.deb822 import Deb822
 
-from channel_tools.conda.addresses import local_path
+from channel_tools.conda.addresses import local_path, scheme_of
 from channel_tools.foundation.apt import Apt, complaints, host_sources
 from channel_tools.sources.git import GitFetcher
 from channel_tools.sources.model import SUPPLY_HINT
@@ -250,7 +249,7 @@ class _Run:
         """Fetch the file from one address. Raises NetworkError or IntegrityError; both name the address."""
         part = self.store.incoming / f"{need.identity}.part"
         local = local_path(url)
-        if local is None and urlsplit(url).scheme == "ftp":
+        if local is None and scheme_of(url) == "ftp":
             _download_ftp(url, part, on_bytes=self.task.advance)
         elif local is None:
             wanted = Download(

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import unquote, urlsplit
+
+from channel_tools.conda.addresses import last_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -57,7 +58,7 @@ class StoredSource:
 
 def file_name_of(url: str) -> str:
     """The file name at the end of an address; the engine recognises an archive by its suffix."""
-    return PurePosixPath(unquote(urlsplit(url).path)).name or "source"
+    return PurePosixPath(last_part(url)).name or "source"
 
 
 EXCLUDES_KEY = "source_excludes"

@@ -444,7 +444,7 @@ def _is_foundation_ready(settings: Settings, expansion: Expansion, request: Buil
         from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415 - as in build_stacks
 
         return not make_registry_foundation(settings, dry, progress=progress).made
-    if not address.startswith("file:"):
+    if local_path(address) is None:
         message = f"the foundation {address} needs the network"
         hint = "mirror it into a folder and give --foundation-channel file:///FOLDER"
         raise NetworkError(message, hint=hint)

@@ -7,9 +7,10 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from channel_tools.channel import indexed_files, open_channel
-from channel_tools.conda.addresses import channel_address, local_path, without_credentials
+from channel_tools.conda.addresses import channel_address, channel_name, local_path, without_credentials
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
@@ -289,7 +290,7 @@ def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
     named: dict[str, SourceChannel] = {}
     for number, address in enumerate(dict.fromkeys(channel_address(address) for address in addresses)):
         shown = without_credentials(address)
-        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", shown.rstrip("/").rpartition("/")[2]).strip(".-")
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", quote(channel_name(address))).strip(".-")
         if not name:
             raise UsageError(
                 f"{shown}: the address does not end in a channel's name", hint="give the full address of a channel"

@@ -20,6 +20,7 @@ from channel_tools.build.settle import source_date_of
 from channel_tools.channel.records import cached_package
 from channel_tools.channel.state import subdirs_of
 from channel_tools.channel.store import indexed_files
+from channel_tools.conda.addresses import channel_name, local_path
 from channel_tools.conda.archive import read_info_files, read_package, stream_component
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.compiled_in import RENDERED_RECIPE
@@ -156,7 +157,7 @@ class RecordedBuild:
             raise FoundationError(message, hint=hint)
         if address is None:
             return (own,)
-        if offline and not address.startswith("file:"):
+        if offline and local_path(address) is None:
             raise NetworkError(f"the foundation {address} needs the network", hint="leave out --offline")
         other = EnvironmentChannel(folder=holder / "foundation" / _last_part(names[-1]), recorded=names[-1])
         options = FetchOptions(client=make_http_client(environ), jobs=_DOWNLOADS_AT_ONCE)
@@ -254,5 +255,5 @@ def _write_index(folder: Path, rows: Mapping[Path, CachedPackage]) -> None:
 
 
 def _last_part(address: str) -> str:
-    name = address.rstrip("/").rpartition("/")[2]
+    name = channel_name(address)
     return name if name.replace("-", "").replace("_", "").isalnum() else "channel"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.addresses import channel_address, local_path, without_credentials
+from channel_tools.conda.addresses import channel_address, local_path, scheme_of, without_credentials
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import (
     LIMIT_BYTES,
@@ -68,7 +68,7 @@ def trusted_keys(settings: Settings | None, files: Sequence[Path]) -> list[Trust
 
 def verify_target(target: str, trust: Trust, environ: Mapping[str, str]) -> list[Verdict]:
     """Check the packages at an address or in a folder. Raises as verify_address and verify_folder do."""
-    return verify_address(target, trust, environ) if "://" in target else verify_folder(Path(target), trust)
+    return verify_address(target, trust, environ) if scheme_of(target) else verify_folder(Path(target), trust)
 
 
 def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> list[Verdict]:
@@ -79,7 +79,7 @@ def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> li
     make_http_client. Raises UsageError if nothing is listed, and as read_index does.
     """
     client, now = make_http_client(environ), datetime.now(UTC)
-    channel, names, subdirs = channel_address(address).rstrip("/"), None, [current_platform(), NOARCH]
+    channel, names, subdirs = channel_address(address), None, [current_platform(), NOARCH]
     if channel.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         channel, key = split_package_address(channel)
         names, subdirs = {key.file_name}, [key.subdir]
@@ -148,7 +148,7 @@ def attestation_check(
     """
     if trust is None:
         return None
-    addresses = [channel_address(channel).rstrip("/") for channel in channels]
+    addresses = [channel_address(channel) for channel in channels]
     plain = {without_credentials(address): address for address in addresses}
     client = make_http_client(environ)
 

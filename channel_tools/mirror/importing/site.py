@@ -17,7 +17,14 @@ import hashlib
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from channel_tools.conda.addresses import file_name_of, parse_address, without_credentials
+from channel_tools.conda.addresses import (
+    is_web,
+    last_part,
+    normal_address,
+    parse_address,
+    scheme_of,
+    without_credentials,
+)
 from channel_tools.mirror.format import (
     CHANNELS_FOLDER,
     COPY_AGAIN,
@@ -52,7 +59,6 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
 
 
-_SERVER_SCHEMES = frozenset({"http", "https"})
 _SHORT = 12
 _CHUNK_BYTES = 1 << 20
 VERIFY_THREADS = 4
@@ -92,13 +98,14 @@ def import_target(to: str, *, state: Path, cwd: Path) -> ImportTarget:
 
     Raises UsageError for any other address.
     """
-    if "://" not in to:
+    if not scheme_of(to):
         return ImportTarget(files=cwd / to)
-    parts = parse_address(to)
-    address, channel = to.rstrip("/"), file_name_of(to.rstrip("/"))
-    if parts.scheme not in _SERVER_SCHEMES or not channel:
+    parse_address(to)
+    channel = last_part(without_credentials(to))
+    if not is_web(to) or not channel:
         message = f"{without_credentials(to)}: bundles can be imported only into a folder or into https://HOST/CHANNEL"
         raise UsageError(message, hint="import into a folder, then publish from there")
+    address = normal_address(to).rstrip("/")
     name = hashlib.sha256(without_credentials(address).encode()).hexdigest()[:_SHORT]
     return ImportTarget(files=state / f"{channel}-{name}", server=address)
 

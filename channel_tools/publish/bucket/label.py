@@ -21,6 +21,7 @@ from channel_tools.channel.content import INDEX_FILES, make_channeldata
 from channel_tools.channel.listing import CHANNEL_SCHEMA
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import ChannelRecord
+from channel_tools.conda.addresses import channel_name
 from channel_tools.conda.repodata import (
     CHANNELDATA,
     REPODATA,
@@ -120,7 +121,7 @@ class LabelPlace:
         """Write the channel's record unless it exists."""
         if self.require_foundation(foundation):
             return
-        name = self.store.url(self.base).rstrip("/").rpartition("/")[2]
+        name = channel_name(self.store.url(self.base))
         record = ChannelRecord(
             schema=CHANNEL_SCHEMA, name=name, foundation=foundation, created_with=f"channel_tools {__version__}"
         )

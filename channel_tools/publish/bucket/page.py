@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.conda.addresses import channel_name
 from channel_tools.page.write import SETTINGS, PagedChannel
 from channel_tools.publish.store import ASK_AGAIN, Served, in_parallel
 from channel_tools.system.errors import IntegrityError
@@ -105,6 +106,6 @@ def paged_label(
         records = label.read()
         return records.listing, records.rows()
 
-    name = label.store.url(label.base).rstrip("/").rpartition("/")[2]
+    name = channel_name(label.store.url(label.base))
     place = _BucketPlace(label=label, lease=lease, files=files or {})
     return PagedChannel(place=place, name=name, foundation=foundation, load=load)

@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
 
+from channel_tools.conda.addresses import host_of, is_web, parse_address
 from channel_tools.conda.clients import RATTLER_FILE, RATTLER_VARIABLE, split_credential, stored_authorization
 from channel_tools.publish.server.protocol import ErrorResponse, encode, from_error_response
 from channel_tools.system.document import decode_json
@@ -63,8 +63,8 @@ class ServerConnection:
 
     def __init__(self, address: ServerAddress, client: HttpClient) -> None:
         self.address = address.url
-        parts = urlsplit(address.url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.count("/") != 1 or parts.query:
+        parts = parse_address(address.url)
+        if not is_web(address.url) or parts.path.count("/") != 1 or parts.query:
             message = f"{address.url}: not the address of a channel on a server; expected https://HOST/CHANNEL"
             raise UsageError(message, hint="give a label with --label, not in the address")
         self.channel = parts.path[1:]
@@ -157,14 +157,15 @@ def server_address(address: str, environ: Mapping[str, str]) -> ServerAddress:
     They are looked up in this order: CHANNEL_TOOLS_TOKEN, the file named by CHANNEL_TOOLS_TOKEN_FILE, the address
     itself, rattler's credentials, .netrc. Raises ConfigError if a named file cannot be read.
     """
-    plain, credential = split_credential(address.rstrip("/"))
+    plain, credential = split_credential(address)
+    plain = plain.rstrip("/")
     if token := environ.get(TOKEN_VARIABLE, "").strip():
         return ServerAddress(url=plain, authorization=f"Bearer {token}")
     if file := environ.get(TOKEN_FILE_VARIABLE, ""):
         return ServerAddress(url=plain, authorization=f"Bearer {_read_token(Path(file))}")
     if credential is not None:
         return ServerAddress(url=plain, authorization=credential.authorization)
-    return ServerAddress(url=plain, authorization=stored_authorization(urlsplit(plain).hostname or "", environ))
+    return ServerAddress(url=plain, authorization=stored_authorization(host_of(plain), environ))
 
 
 def _read_token(path: Path) -> str:

@@ -12,14 +12,14 @@ import asyncio
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs
 
 import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError
 from rattler.networking import AddHeadersMiddleware, AuthenticationMiddleware, Client, RetryMiddleware
 from rattler.package_streaming import download_to_path
 
-from channel_tools.conda.addresses import parse_address
+from channel_tools.conda.addresses import host_of, parse_address, scheme_of
 from channel_tools.conda.package import PackageKey, names_of_files
 from channel_tools.conda.solving import gateway_error, one_line
 from channel_tools.publish.model import MAIN_LABEL
@@ -144,7 +144,7 @@ SERVICES: Mapping[str, Service] = {
 
 def parse_service_address(text: str) -> ServiceAddress:
     """Parse the address of a channel on a third-party server. Raises UsageError if it is not in a known form."""
-    scheme, _plus, protocol = text.partition("://")[0].lower().partition("+")
+    scheme, _plus, protocol = scheme_of(text).partition("+")
     service = SERVICES[scheme]
     parts = parse_address(text, forms=service.form)
     if "@" in parts.netloc:
@@ -254,7 +254,7 @@ class ServiceReader:
 
     def _client(self) -> Client:
         header, key = self.address.service.key_header, self.key
-        host = urlsplit(self.address.read).hostname or ""
+        host = host_of(self.address.read)
 
         def key_for(asked_host: str, _path: str) -> dict[str, str] | None:
             if header is None or key is None or asked_host != host:

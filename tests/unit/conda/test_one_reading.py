@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""No module takes a MatchSpec, a file name or a virtual package's name apart by itself: conda/ has the functions."""
+"""No module takes a MatchSpec, a file name, an address or a virtual package's name apart: conda/ has the functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import channel_tools
 
 PACKAGE = Path(channel_tools.__file__).parent
-SPECS, FILES = "conda/specs.py", "conda/package.py"
+SPECS, FILES, ADDRESSES = "conda/specs.py", "conda/package.py", "conda/addresses.py"
 ALLOWED = {  # how many places, and of which format
     "audit/rules/files.py": (1, "a shebang line"),
     "conda/specs.py": (1, "the functions for MatchSpecs and names"),
@@ -29,6 +29,20 @@ ALLOWED = {  # how many places, and of which format
     "workflow/doctor.py": (1, "VERSION BUILD, as installed_builds writes them"),
     "workflow/recorded_build.py": (1, "the plan's own record of a file"),
 }
+
+ALLOWED_ADDRESSES = {
+    "audit/package.py": (1, "any text in metadata that names a folder of the build machine"),
+    "page/content.py": (1, "a link to any site"),
+    "provenance/components.py": (2, "the plan's name of a file"),
+    "publish/s3/address.py": (1, "a bucket's prefix"),
+    "publish/third_party/services.py": (1, "counts the names in the form of an address"),
+    "serve/access/addresses.py": (1, "the path of a request"),
+    "sources/git.py": (2, "a git submodule's address, relative to git's"),
+    "system/http/client.py": (2, "any site's address, a redirect, a proxy; knows nothing of conda"),
+    "workflow/recorded_build.py": (2, "the plan's name of a file"),
+}
+TAKE_APART = {"urlsplit", "urlparse", "urlunsplit", "urlunparse", "urljoin", "unquote"}
+SCHEMES = ("file:", "http:", "https:", "s3:", "oci:", "gcs:", "://")
 
 
 def is_first_word(node: ast.AST) -> bool:
@@ -53,6 +67,30 @@ def is_hand_made(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "MatchSpec"
 
 
+def is_address_by_hand(node: ast.AST) -> bool:
+    """An import or use of what takes an address apart, or a text that is searched for or cut at a scheme."""
+    if isinstance(node, ast.ImportFrom) and node.module == "urllib.parse":
+        return bool(TAKE_APART & {alias.name for alias in node.names})
+    if isinstance(node, ast.Attribute) and node.attr in TAKE_APART:
+        return True
+    if isinstance(node, ast.Compare) and any(isinstance(one, ast.In | ast.NotIn) for one in node.ops):
+        return has_scheme(node.left)
+    methods = {"partition", "rpartition", "split", "rsplit", "startswith", "removeprefix", "find", "index"}
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods
+    return is_method and isinstance(node, ast.Call) and any(map(has_scheme, node.args))
+
+
+def has_scheme(node: ast.AST) -> bool:
+    """Whether it is a text that ends as a scheme does, or a tuple of such texts."""
+    if isinstance(node, ast.Tuple):
+        return any(map(has_scheme, node.elts))
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(SCHEMES)
+
+
+def addresses_by_hand(source: str) -> list[int]:
+    return [int(getattr(node, "lineno", 0)) for node in ast.walk(ast.parse(source)) if is_address_by_hand(node)]
+
+
 def hand_made(source: str) -> Iterator[int]:
     return (node.lineno for node in ast.walk(ast.parse(source)) if is_hand_made(node) and isinstance(node, ast.expr))
 
@@ -72,6 +110,32 @@ def hand_made(source: str) -> Iterator[int]:
 )
 def test_what_is_taken_apart_by_hand_is_found(source: str) -> None:
     assert list(hand_made(source)) == [1]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from urllib.parse import quote, urlsplit",
+        "urllib.parse.unquote(text)",
+        "'://' in channel",
+        "address.partition('://')[0]",
+        "address.startswith('file:')",
+        "address.startswith(('http://', 'https://'))",
+        "address.removeprefix('s3://')",
+    ],
+)
+def test_an_address_that_is_taken_apart_by_hand_is_found(source: str) -> None:
+    assert addresses_by_hand(source) == [1]
+
+
+def test_nothing_else_takes_an_address_apart() -> None:
+    found = {
+        path.relative_to(PACKAGE).as_posix(): sorted(addresses_by_hand(path.read_text(encoding="utf-8")))
+        for path in PACKAGE.rglob("*.py")
+    }
+    del found[ADDRESSES]
+    other = {name: lines for name, lines in found.items() if len(lines) != ALLOWED_ADDRESSES.get(name, (0, ""))[0]}
+    assert other == {}, f"use the functions of {ADDRESSES}; ALLOWED_ADDRESSES is for others, and counts the places"
 
 
 def test_nothing_else_takes_a_matchspec_or_file_name_apart() -> None:
