@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -130,5 +131,6 @@ def _inventory(
         channels=tuple(channels or ()),
         choice=choice,
         package_cache=options.package_cache(),
+        environ=os.environ,
         note=print_note,
     )

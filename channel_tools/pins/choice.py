@@ -166,7 +166,7 @@ def checked_packages(entries: Iterable[LockEntry], platform: str, path: Path) ->
 
 
 def _identity(package: LockedPackage) -> tuple[str, str]:
-    return package.url, package.sha256
+    return package.url, package.sha256 or str(package.md5)
 
 
 def check_credentials(address: str, path: Path, *, line: int | None = None) -> None:

@@ -51,6 +51,7 @@ from channel_tools.pins.lock import (
     LockedPackage,
     PlatformLock,
 )
+from channel_tools.pins.md5 import MD5
 from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
 from channel_tools.system.yamlfile import DUMPER, parse_yaml
 
@@ -124,6 +125,8 @@ class _Reading:
 
 def parse_conda_lock(text: str, path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignore) -> Lock:
     """The chosen part of the lock in the file. ``note`` gets a line on categories that are left out.
+
+    The sha256 of a package with only an md5 is empty (see pins/md5.py).
 
     Raises ConfigError (file, line) for another shape or schema, duplicate packages or pip packages among those chosen,
     UsageError for a platform or category that the file does not have, and IntegrityError if a file of ours has changed
@@ -325,8 +328,10 @@ def _packages(
 
 def _package(entry: PackageEntry, record: OwnRecord | None, document: YamlDocument, index: int) -> LockedPackage:
     where = ("package", index)
-    if not SHA256.fullmatch(entry.hash.sha256 or ""):
-        found = f"found {entry.hash.sha256!r}" if entry.hash.sha256 else "only an md5" if entry.hash.md5 else "no hash"
+    has_md5 = not entry.hash.sha256 and MD5.fullmatch(entry.hash.md5 or "")
+    if not (has_md5 or SHA256.fullmatch(entry.hash.sha256 or "")):
+        given = entry.hash.sha256 or entry.hash.md5
+        found = f"found {given!r}" if given else "no hash"
         message = f"{entry.name}: no sha256 ({found})"
         raise document.error(message, *where, "hash", hint="lock again with a tool that writes it")
     try:

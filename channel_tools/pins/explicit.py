@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Explicit lists (CEP 23) and environment.yml: text that conda's clients read, one file per platform.
 
-An explicit list has one address with its sha256 per line and needs no solver. The hash is written bare, as
+An explicit list has one address with its hash per line and needs no solver. Ours have sha256, written bare, as
 ``conda list --explicit --sha256`` does. Other data is in comments, among it the number of packages: a list that was
 truncated at the end of a line would otherwise look complete. environment.yml pins every package to version and build;
 it is only written, not read, since it has no hashes. It does not have ``nodefaults``, which should exclude other
@@ -31,6 +31,7 @@ from channel_tools.pins.choice import (
     refuse_options,
 )
 from channel_tools.pins.lock import Lock, PlatformLock
+from channel_tools.pins.md5 import MD5
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ MARK = "@EXPLICIT"
 _COMMENT = re.compile(r"#\s*(platform|virtual packages|packages):\s*(.*)")
 _PIP = re.compile(r"#\s*pip\s+(\S+)\s.*")
 """A pip package as conda-lock writes it into explicit lists: a comment for conda, installed by conda-lock."""
-_MD5 = re.compile(r"[0-9a-f]{32}")
 _SHOWN = 100
 _HINT = (
     "expected ADDRESS/SUBDIR/NAME-VERSION-BUILD.conda#SHA256, or an absolute path; "
@@ -80,7 +80,9 @@ def _header(lock: Lock, platform: PlatformLock) -> list[str]:
 def parse_explicit(text: str, path: Path, choice: LockChoice = EVERYTHING) -> Lock:
     """The lock from a list; it has no stack, specs or sizes.
 
-    Raises ConfigError (file, line) for a line that is not an entry or has no sha256, pip packages, and for missing
+    The sha256 of an entry with only an md5 is empty (see pins/md5.py).
+
+    Raises ConfigError (file, line) for a line that is not an entry or has no hash, pip packages, and for missing
     packages; UsageError for a choice that the list does not have.
     """
     refuse_options(choice, path, what="an explicit list")
@@ -111,15 +113,15 @@ def parse_explicit(text: str, path: Path, choice: LockChoice = EVERYTHING) -> Lo
 def _parse_entry(line: str, path: Path, number: int) -> LockEntry:
     url, _, text = line.partition("#")
     shown = without_credentials(url)[:_SHOWN]
-    sha256 = text.removeprefix("sha256:").lower()
-    if not SHA256.fullmatch(sha256):
-        found = "only an md5" if _MD5.fullmatch(sha256) else f"found {text[:_SHOWN]!r}" if text else "no hash"
-        message = f"no sha256 after the address ({found}): {shown}"
+    found = text.removeprefix("sha256:").lower()
+    sha256, md5 = (found if kind.fullmatch(found) else None for kind in (SHA256, MD5))
+    if not (sha256 or md5):
+        message = f"no sha256 after the address ({f'found {text[:_SHOWN]!r}' if text else 'no hash'}): {shown}"
         raise ConfigError(message, path=path, line=number, hint=_HINT)
     try:
         # a path, as conda takes it in place of an address
         address = PurePosixPath(url).as_uri() if url.startswith("/") else url
-        package = package_of_address(address, sha256=sha256, md5=None)
+        package = package_of_address(address, sha256=sha256 or "", md5=md5)
     except ValueError as err:
         raise ConfigError(str(err), path=path, line=number, hint=_HINT) from None
     return LockEntry(package=package, line=number)

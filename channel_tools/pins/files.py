@@ -15,6 +15,7 @@ from channel_tools.pins.choice import EVERYTHING, LockChoice, ignore
 from channel_tools.pins.conda_lock import parse_conda_lock, render_conda_lock
 from channel_tools.pins.environment_file import DEPENDENCIES, parse_environment_file
 from channel_tools.pins.explicit import MARK, parse_explicit, render_environment, render_explicit
+from channel_tools.pins.md5 import complete_hashes
 from channel_tools.pins.pixi import read_pixi_lock, render_pixi_lock, render_pixi_manifest
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.files import write_text_atomically
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from channel_tools.pins.choice import Note
     from channel_tools.pins.environment_file import EnvironmentFile
     from channel_tools.pins.lock import Lock
+    from channel_tools.pins.md5 import LookUp
 
 PinFormat = Literal["environment", "explicit", "conda-lock", "pixi"]
 FORMATS: tuple[PinFormat, ...] = ("environment", "explicit", "conda-lock", "pixi")
@@ -100,24 +102,28 @@ def _is_ours(path: Path) -> bool:
         return stream.readline().startswith(_OURS)
 
 
-def read_lock(path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignore) -> Lock:
+def read_lock(
+    path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignore, look_up: LookUp | None = None
+) -> Lock:
     """The chosen part of the lock in ``path``. Values that its format does not have are empty (see LockedPackage).
 
-    ``note`` gets a line for each category that is left out. Raises ConfigError (file, and line where the format has
-    one) if it does not exist, is in none of the formats or of a newer schema, or has an entry among those chosen that
-    cannot be installed (pip or source packages, no sha256, two packages of one name, credentials in an address);
-    UsageError for a choice that the file does not have; IntegrityError if a file of ours was truncated or edited.
+    ``note`` gets a line for each category that is left out. With ``look_up``, an entry that has only an md5 gets its
+    sha256 from the channel's index, with a note (see complete_hashes). Raises ConfigError (file, and line where the
+    format has one) if it does not exist, is in none of the formats or of a newer schema, or has an entry among those
+    chosen that cannot be installed (pip or source packages, no sha256, two packages of one name, credentials in an
+    address); UsageError for a choice that the file does not have; IntegrityError if a file of ours was truncated or
+    edited; and as ``look_up`` does.
     """
-    lock = _read(path, choice, note)
+    text = read_text(path)
+    lock = _read(path, text, choice, note)
     empty = [platform.platform for platform in lock.platforms if not platform.packages]
     if len(empty) == len(lock.platforms) or (empty and choice.platforms):
         message = f"it names no packages{' for ' if empty else ''}{', '.join(empty)}"
         raise ConfigError(message, path=path, hint="lock again: the file may be cut off, or have only other categories")
-    return lock
+    return complete_hashes(lock, path, text, look_up=look_up, note=note)
 
 
-def _read(path: Path, choice: LockChoice, note: Note) -> Lock:
-    text = read_text(path)
+def _read(path: Path, text: str, choice: LockChoice, note: Note) -> Lock:
     kind = format_of(text)
     if kind == "explicit":
         return parse_explicit(text, path, choice)
@@ -131,12 +137,14 @@ def _read(path: Path, choice: LockChoice, note: Note) -> Lock:
     raise ConfigError(f"not a lock; expected {_READABLE}", path=path, hint="write one: channel_tools pins")
 
 
-def read_pins(path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignore) -> Lock | EnvironmentFile:
+def read_pins(
+    path: Path, choice: LockChoice = EVERYTHING, *, note: Note = ignore, look_up: LookUp | None = None
+) -> Lock | EnvironmentFile:
     """Like read_lock, and an environment.yml, which has no hashes and must be solved. Raises as both readers do."""
     text = read_text(path)
     if format_of(text) == "environment":
         return parse_environment_file(text, path, note=note)
-    return read_lock(path, choice, note=note)
+    return read_lock(path, choice, note=note, look_up=look_up)
 
 
 def format_of(text: str) -> PinFormat | None:

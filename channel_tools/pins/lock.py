@@ -31,9 +31,10 @@ class LockedPackage:
     """One package of a solution, as described by its channel's repodata.
 
     ``channel`` is the channel's address without a trailing slash and ``url`` the file's address. ``sha256`` and ``md5``
-    are in hexadecimal (md5 None if repodata has none); ``depends`` and ``constrains`` are MatchSpecs. ``size_bytes`` is
-    0 if the lock's format does not have it; then the fields after ``url``, except ``sha256``, may be missing as well.
-    ``timestamp_ms`` is when it was built, since the epoch.
+    are in hexadecimal (md5 None if repodata has none, sha256 empty while only an md5 is known, see pins/md5.py);
+    ``depends`` and ``constrains`` are MatchSpecs. ``size_bytes`` is 0 if the lock's format does not have it; then the
+    fields after ``url``, except ``sha256``, may be missing as well. ``timestamp_ms`` is when it was built, since the
+    epoch.
     """
 
     name: str
@@ -95,12 +96,12 @@ class Lock:
     platforms: tuple[PlatformLock, ...]
 
 
-def locked_package(record: rattler.RepoDataRecord, *, needs_size: bool = True) -> LockedPackage:
+def locked_package(record: rattler.RepoDataRecord, *, complete: bool = True) -> LockedPackage:
     """The locked package for a record of a channel's index.
 
-    Raises IntegrityError if it has no sha256 or, unless ``needs_size`` is false, no size.
+    Raises IntegrityError if it has no sha256 or size, unless ``complete`` is false.
     """
-    if record.sha256 is None or (needs_size and not record.size):
+    if complete and not (record.sha256 and record.size):
         message = f"{record.file_name}: the index of {without_credentials(record.channel)} has no sha256 or size for it"
         raise IntegrityError(message, hint="index the channel again with a tool that writes them")
     return LockedPackage(
@@ -112,7 +113,7 @@ def locked_package(record: rattler.RepoDataRecord, *, needs_size: bool = True) -
         file_name=record.file_name,
         channel=without_credentials(record.channel).rstrip("/"),
         url=without_credentials(record.url),
-        sha256=record.sha256.hex(),
+        sha256=record.sha256.hex() if record.sha256 else "",
         md5=record.md5.hex() if record.md5 else None,
         size_bytes=record.size or 0,
         depends=tuple(record.depends),
@@ -135,7 +136,7 @@ def repodata_record(package: LockedPackage) -> rattler.RepoDataRecord:
         noarch=package.noarch,
         depends=list(package.depends),
         constrains=list(package.constrains),
-        sha256=bytes.fromhex(package.sha256),
+        sha256=bytes.fromhex(package.sha256) if package.sha256 else None,
         md5=bytes.fromhex(package.md5) if package.md5 else None,
         size=package.size_bytes or None,
         license=package.license,

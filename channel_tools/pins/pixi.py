@@ -180,8 +180,8 @@ def _check_kinds(packages: Sequence[RattlerPackage], lines: _Lines) -> None:
 
 def _entry(package: CondaLockedBinaryPackage, lines: _Lines) -> LockEntry:
     record, line = package.package_record, lines.of(package.location)
-    if record is None or record.sha256 is None:
-        message = f"{package.name}: no sha256"
+    if record is None or not (record.sha256 or record.md5):
+        message = f"{package.name}: no sha256 (no hash)"
         raise ConfigError(message, path=lines.path, line=line, hint="lock again with a tool that writes it")
     try:
         return LockEntry(package=_locked(package, record, lines.path), line=line or 1)
@@ -206,7 +206,7 @@ def _locked(package: CondaLockedBinaryPackage, record: rattler.PackageRecord, pa
     folder = split_last(url)[0]
     above = channel if channel and scheme_of(channel) else folder.removesuffix(f"/{record.subdir}")
     # credentials in the address are refused by the caller, and locked_package would drop them
-    read = locked_package(rattler.RepoDataRecord(record, file_name, url, above), needs_size=False)
+    read = locked_package(rattler.RepoDataRecord(record, file_name, url, above), complete=False)
     return replace(read, url=url)
 
 

@@ -32,7 +32,7 @@ from channel_tools.validate import (
     write_report,
 )
 from channel_tools.workflow.launch import method_options
-from channel_tools.workflow.locks import note_unsolved, platforms_of_file
+from channel_tools.workflow.locks import index_look_up, note_unsolved, platforms_of_file
 from channel_tools.workflow.plan import asked_versions, offered_versions
 from channel_tools.workflow.verify import attestation_check
 
@@ -159,7 +159,7 @@ def install_lock(
     """
     here = current_platform()
     choice = choice if choice.platforms else replace(choice, platforms=(here,))
-    found = read_pins(file, choice, note=progress.note)
+    found = read_pins(file, choice, note=progress.note, look_up=index_look_up(channels, environ))
     if isinstance(found, EnvironmentFile):
         _check_platform(file, platforms_of_file(found, choice)[0], here)
         note_unsolved(found, progress.note)

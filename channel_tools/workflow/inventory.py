@@ -20,6 +20,7 @@ from channel_tools.workflow.locks import read_or_solve
 from channel_tools.workflow.pins import PinRequest, pin_stack
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
     from typing import Literal
@@ -39,22 +40,23 @@ def take_inventory(
     channels: tuple[str, ...] = (),
     choice: LockChoice = EVERYTHING,
     package_cache: Path,
+    environ: Mapping[str, str],
     note: Note,
 ) -> Inventory:
     """Read a package file or a lock (``target``), else a stack. For packages that are not local, uses only the lock.
 
     ``channels`` are folders or addresses that the packages are read from; empty means the lock's, or the local channel.
     ``choice`` says which part of a lock is meant, by default that for this machine's platform. An environment.yml is
-    solved with ``package_cache``. ``note`` gets a line for what is left out. Raises UsageError for a target that is
-    neither a package nor a lock or has another platform, the errors of solving, and IntegrityError for a package that
-    is not the locked one.
+    solved with ``package_cache``; ``environ`` is as in read_or_solve. ``note`` gets a line for what is left out. Raises
+    UsageError for a target that is neither a package nor a lock or has another platform, the errors of read_or_solve,
+    and IntegrityError for a package that is not the locked one.
     """
     choice = choice if choice.platforms else replace(choice, platforms=(current_platform(),))
     if target is not None and target.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         component = read_component(target)
         return Inventory(name=component.name, platform=None, components=(component,))
     if target is not None:
-        lock = read_or_solve(target, choice, channels=channels, package_cache=package_cache, note=note)
+        lock = read_or_solve(target, choice, channels=channels, package_cache=package_cache, environ=environ, note=note)
         name = lock.stack or target.name
     else:
         lock = _stack_lock(settings, InstallRequest(stack=stack, channels=channels), choice.platforms)

@@ -3,21 +3,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from channel_tools.conda.addresses import channel_address
+from channel_tools.conda.clients import make_http_client
+from channel_tools.mirror.records import read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.choice import LockChoice, refuse_options
 from channel_tools.pins.environment_file import EnvironmentFile
 from channel_tools.pins.files import read_pins
 from channel_tools.plan import current_platform
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import ChannelError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.conda.contents import JsonObject
     from channel_tools.pins import Lock
     from channel_tools.pins.choice import Note
+    from channel_tools.pins.lock import LockedPackage
+    from channel_tools.pins.md5 import LookUp
 
 
 def read_or_solve(
@@ -27,13 +34,15 @@ def read_or_solve(
     channels: Sequence[str] = (),
     virtual_packages: Sequence[str] = (),
     package_cache: Path,
+    environ: Mapping[str, str],
     note: Note,
 ) -> Lock:
     """The lock in the file ``path``; an environment.yml is solved from ``channels``, or its own if these are empty.
 
-    Raises as read_pins and solve_lock do.
+    ``environ`` is as for make_http_client, for the indexes in which a missing sha256 is looked up. Raises as read_pins,
+    solve_lock and read_index do.
     """
-    found = read_pins(path, choice, note=note)
+    found = read_pins(path, choice, note=note, look_up=index_look_up(channels, environ))
     if not isinstance(found, EnvironmentFile):
         return found
     platforms = platforms_of_file(found, choice)
@@ -46,6 +55,31 @@ def read_or_solve(
         virtual_packages=assumed_virtual_packages(platforms, virtual_packages),
         package_cache=package_cache,
     )
+
+
+def index_look_up(channels: Sequence[str], environ: Mapping[str, str]) -> LookUp:
+    """A function that finds packages' records in ``channels``, or in each package's own channel if these are empty.
+
+    ``environ`` is as for make_http_client. It raises as read_index does; a channel without an index has no records.
+    """
+
+    def look_up(packages: Iterable[LockedPackage]) -> dict[str, list[JsonObject]]:
+        client = make_http_client(environ)
+        wanted: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for package in packages:
+            for channel in channels or [package.channel]:
+                wanted[channel_address(channel), package.subdir].add(package.file_name)
+        found: defaultdict[str, list[JsonObject]] = defaultdict(list)
+        for (address, subdir), names in wanted.items():
+            try:
+                index = read_index(address, subdir, names, client)
+            except ChannelError:
+                continue
+            for name, record in index.records.items():
+                found[f"{subdir}/{name}"].append(record)
+        return found
+
+    return look_up
 
 
 def platforms_of_file(file: EnvironmentFile, choice: LockChoice) -> tuple[str, ...]:

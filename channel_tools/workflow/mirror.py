@@ -168,6 +168,7 @@ def _lock_of(path: Path, settings: Settings, request: MirrorRequest, note: Note)
         channels=request.channels,
         virtual_packages=request.virtual_packages,
         package_cache=settings.package_cache,
+        environ=settings.environ,
         note=note,
     )
 

@@ -126,7 +126,7 @@ def test_the_extra_is_named_where_it_is_missing(environment: Inventory, monkeypa
 
 def listed(lock: Path, platform: str) -> Inventory:
     choice = LockChoice(platforms=(platform,))
-    return take_inventory(None, lock, choice=choice, package_cache=lock.parent / "cache", note=ignore)
+    return take_inventory(None, lock, choice=choice, package_cache=lock.parent / "cache", environ={}, note=ignore)
 
 
 def test_the_packages_of_a_lock_are_those_that_were_locked(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.environment import install_lock
 from channel_tools.workflow.inventory import take_inventory
 from channel_tools.workflow.locks import read_or_solve
-from tests.unit.environments.toychannel import SUBDIR, ToyChannel
+from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
 from tests.unit.pins import foreign
 
 Notes = list[str]
@@ -59,12 +60,12 @@ def _install(path: Path, choice: LockChoice, notes: Notes) -> set[str]:
 
 def _list(path: Path, choice: LockChoice, notes: Notes) -> set[str]:
     cache = path.parent / "pkgs"
-    inventory = take_inventory(None, path, choice=choice, package_cache=cache, note=notes.append)
+    inventory = take_inventory(None, path, choice=choice, package_cache=cache, environ={}, note=notes.append)
     return {component.name for component in inventory.components}
 
 
 def _mirror(path: Path, choice: LockChoice, notes: Notes) -> set[str]:
-    lock = read_or_solve(path, choice, package_cache=path.parent / "pkgs", note=notes.append)
+    lock = read_or_solve(path, choice, package_cache=path.parent / "pkgs", environ={}, note=notes.append)
     return {package.name for platform in lock.platforms for package in platform.packages}
 
 
@@ -86,10 +87,10 @@ def _ours(channel: ToyChannel, name: str) -> Path:
     return path
 
 
-def _foreign(channel: ToyChannel, kind: str, *others: foreign.Entry) -> Path:
+def _foreign(channel: ToyChannel, kind: str, *others: foreign.Entry, algorithm: str = "sha256") -> Path:
     def entry(name: str, **values: str) -> foreign.Entry:
-        sha256 = hashlib.sha256(channel.archive(name).read_bytes()).hexdigest()
-        return foreign.Entry(name=name, address=channel.address, hashes={"sha256": sha256}, **values)
+        digest = hashlib.new(algorithm, channel.archive(name).read_bytes(), usedforsecurity=False).hexdigest()
+        return foreign.Entry(name=name, address=channel.address, hashes={algorithm: digest}, **values)
 
     beside = {"conda-lock": {"category": "gpu"}, "explicit": None}.get(kind, {"environment": "gpu"})
     entries = [entry("tool"), entry("library"), *([] if beside is None else [entry("extra", **beside)]), *others]
@@ -176,3 +177,69 @@ def test_an_environment_file_for_another_platform_or_without_channels(channel: T
         path.write_text(f"{text}dependencies: [tool]\n")
         with pytest.raises(ConfigError, match=says):
             COMMANDS[command](path, LockChoice(), [])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in foreign.FORMATS if kind != "pixi-3"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_md5_stands_for_the_package_that_the_index_lists_with_it(
+    channel: ToyChannel, command: str, kind: str
+) -> None:
+    path, notes = _foreign(channel, kind, algorithm="md5"), Notes()
+    assert COMMANDS[command](path, LockChoice(), notes) == PACKAGES
+    assert sum("2 packages have only an md5" in note for note in notes) == 1
+    lock = read_or_solve(path, LockChoice(), package_cache=path.parent, environ={}, note=notes.append)
+    for package in lock.platforms[0].packages:
+        assert package.sha256 == hashlib.sha256(channel.archive(package.name).read_bytes()).hexdigest()
+
+
+def _edit_index(channel: ToyChannel, **values: str | None) -> None:
+    """Change fields of tool's record, or remove them (None)."""
+    path = channel.root / SUBDIR / "repodata.json"
+    index = json.loads(path.read_text())
+    record = index["packages.conda"]["tool-1.0-0.conda"] | values
+    index["packages.conda"]["tool-1.0-0.conda"] = {key: value for key, value in record.items() if value is not None}
+    path.write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("kind", ["conda-lock", "pixi-6", "explicit"])
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"md5": "0" * 32}, f"lists this file with the md5 {'0' * 32}"),
+        ({"md5": None}, "lists this file without a sha256 or an md5"),
+        ({"sha256": None}, "lists this file without a sha256 or an md5"),
+    ],
+    ids=["other-md5", "no-md5", "no-sha256"],
+)
+def test_an_md5_that_the_index_does_not_confirm_is_refused_by_name_and_line(
+    channel: ToyChannel, kind: str, values: dict[str, str | None], says: str
+) -> None:
+    path = _foreign(channel, kind, algorithm="md5")
+    _edit_index(channel, **values)
+    with pytest.raises(ConfigError, match=says) as caught:
+        _install(path, LockChoice(), [])
+    assert caught.value.line is not None
+    assert "tool-1.0-0.conda" in path.read_text().splitlines()[caught.value.line - 1]
+    assert not (path.parent / "env").exists()
+
+
+def test_an_md5_is_looked_up_in_the_channels_that_are_given(channel: ToyChannel, tmp_path: Path) -> None:
+    path = _foreign(channel, "explicit", algorithm="md5")
+    moved = channel.root.rename(tmp_path / "moved")
+    with pytest.raises(ConfigError, match="does not list this file"):
+        _mirror(path, LockChoice(), [])
+    with served(tmp_path) as host:
+        given, cache = [f"{host}/moved"], tmp_path / "pkgs"
+        lock = read_or_solve(path, LockChoice(), channels=given, package_cache=cache, environ={}, note=Notes().append)
+        result = install_lock(
+            path, tmp_path / "env", channels=given, package_cache=cache, environ={}, progress=SilentProgress()
+        )
+    assert {record.name for record in result.records} == {package.name for package in lock.platforms[0].packages}
+    assert moved.is_dir()
+
+
+def test_no_hash_at_all_is_never_looked_up(channel: ToyChannel) -> None:
+    path = channel.root.parent / "list.txt"
+    path.write_text(f"@EXPLICIT\n{channel.archive('tool').as_uri()}\n")
+    with pytest.raises(ConfigError, match="no hash"):
+        _mirror(path, LockChoice(), [])
