@@ -22,7 +22,7 @@ MODULES: Mapping[Extra, tuple[str, ...]] = {
 }
 """The modules imported from each extra. ``cluster`` has programs instead."""
 AIR_GAPPED: tuple[Extra, ...] = ("mirror", "s3", "serve")
-"""The extras that bundles for sites without a network contain; the mirror's bootstrap.py lists them, too."""
+"""The extras that bundles for sites without a network contain, and their bootstrap.py installs."""
 
 
 def missing(what: str, extra: Extra, *, purpose: str) -> CommandError:

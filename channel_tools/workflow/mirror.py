@@ -14,7 +14,7 @@ from channel_tools.conda.addresses import channel_address, channel_name, local_p
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
-from channel_tools.mirror.exporting.extras import bootstrap_script, export_sources, export_tree, tool_wheels
+from channel_tools.mirror.exporting.extras import export_sources, export_tree, make_tool
 from channel_tools.mirror.exporting.fetch import FetchOptions
 from channel_tools.mirror.exporting.plan import (
     BundlePlan,
@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.mirror.exporting.create import CreateReport
+    from channel_tools.mirror.exporting.extras import Tool
     from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
-    from channel_tools.mirror.format import Received, ToolWheels
+    from channel_tools.mirror.format import Received
     from channel_tools.pins import Lock
     from channel_tools.pins.choice import Note
     from channel_tools.system.http.client import HttpClient
@@ -118,7 +119,8 @@ def make_mirror(
         check_destination(request.destination)
         if request.tool_pythons:
             cache = settings.cache / "mirror" / "wheels"
-            tool, extras = tool_wheels(request.tool_pythons, platforms_of(locks), cache=cache, progress=progress)
+            tool = make_tool(request.tool_pythons, platforms_of(locks), cache=cache, progress=progress)
+            extras += tool.files
         if request.with_sources:
             extras += _source_files(settings, request, locks, progress)
     plan = _plan(settings, request, locks, client, since=since, extras=extras, tool=tool)
@@ -186,7 +188,7 @@ def _plan(
     *,
     since: Received | None,
     extras: Sequence[ExtraFile],
-    tool: ToolWheels | None,
+    tool: Tool | None,
 ) -> BundlePlan:
     """Everything that goes into the bundle, with sizes; no package is downloaded."""
     channels = source_channels(_addresses(settings, request))
@@ -200,13 +202,13 @@ def _plan(
     parts = plan_packages(needed, channels, platforms=platforms, client=client, since=since)
     small = index_files(locks, parts, complete=since is None, now=datetime.now(UTC)) | attestation_files(parts, client)
     if tool is not None:
-        small[BOOTSTRAP] = bootstrap_script()
+        small[BOOTSTRAP] = tool.script
     return BundlePlan(
         locks=locks,
         parts=parts,
         small=small,
         extras=extras,
-        tool=tool,
+        tool=None if tool is None else tool.wheels,
         with_sources=request.with_sources,
         since=since,
     )

@@ -213,11 +213,18 @@ def test_a_machine_with_python_alone_installs_the_tool_and_imports(
     with tarfile.open(bundle) as tar:
         unpack_tar(tar, tmp_path, ("bootstrap.py",))
     assert f"sha256 of bootstrap.py {sha256_of_file(tmp_path / 'bootstrap.py')}" in printed
-    words = ["--bundle", bundle, "--to", destination, "--root-sha256", fingerprint]
+    words = ["--bundle", bundle, "--to", destination, "--root-sha256"]
     command = [*in_namespaces("net"), sys.executable, "-I", tmp_path / "bootstrap.py", *words]
-    installed = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S, cwd=tmp_path
-    )
+
+    def run(root_sha256: str) -> subprocess.CompletedProcess[str]:
+        given = list(map(str, [*command, root_sha256]))
+        return subprocess.run(given, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S, cwd=tmp_path)
+
+    refused = run("0" * 64)
+    assert refused.returncode == 6, refused.stderr
+    assert "wrong keys" in refused.stderr
+    assert [path.name for path in destination.iterdir()] == ["tool"]
+    installed = run(fingerprint)
     assert installed.returncode == 0, installed.stderr
     assert listed(destination / "channels" / "channel") == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
     theirs = destination / "tool" / "venv" / "bin" / "channel_tools"

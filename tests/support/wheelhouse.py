@@ -26,7 +26,7 @@ def fill_wheel_cache(cache: Path, machine: str) -> None:
     """Put everything that our requirements lead to into ``cache``, for the Python that runs here."""
     folder = wheel_folder(cache, f"{sys.version_info.major}.{sys.version_info.minor}", machine)
     folder.mkdir(parents=True)
-    taken = [_repacked(importlib.metadata.distribution(name), folder) for name in _closure()]
+    taken = [repacked(importlib.metadata.distribution(name), folder) for name in _closure()]
     (folder / "wheels.json").write_bytes(msgspec.json.encode(taken))
 
 
@@ -48,7 +48,7 @@ def _closure() -> list[str]:
     return sorted(found)
 
 
-def _repacked(distribution: importlib.metadata.Distribution, folder: Path) -> LockedArtifact:
+def repacked(distribution: importlib.metadata.Distribution, folder: Path) -> LockedArtifact:
     """A wheel of an installed distribution; its programs are left out."""
     tags = [
         line.partition(":")[2].strip().split("-")

@@ -14,8 +14,10 @@ import contextlib
 import hashlib
 import importlib.metadata
 import importlib.resources
+import json
 import os
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +37,7 @@ from channel_tools.system.extras import AIR_GAPPED
 from channel_tools.system.files import atomic_path, exclusive_lock, sha256_of_file, write_bytes_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.sources.store import SourceStore
     from channel_tools.system.progress import Progress
@@ -49,16 +51,29 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 _WHEEL = "Wheel-Version: 1.0\nGenerator: channel_tools\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _HINT = "leave the program out with --without-tool, or make the index reachable for pip (pip config list)"
 _LOCK_WAIT_S = 600.0
+_NO_WHEELS = "WHEELS: dict[str, list[Wheel]] = {}"
+"""The line of bootstrap.py that is replaced."""
 
 
-def bootstrap_script() -> bytes:
-    """The content of the script that installs this program from a bundle."""
-    return (importlib.resources.files("channel_tools.mirror") / "data" / "bootstrap.py").read_bytes()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tool:
+    """This program as a bundle has it: the wheels, and the script that installs them and imports the bundle."""
+
+    wheels: ToolWheels
+    files: Sequence[ExtraFile]
+    script: bytes
 
 
-def tool_wheels(
-    pythons: Sequence[str], platforms: Sequence[str], *, cache: Path, progress: Progress
-) -> tuple[ToolWheels, list[ExtraFile]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolWheel:
+    """A wheel, and the requirement by which pip installs it."""
+
+    requirement: str
+    path: Path
+    sha256: str
+
+
+def make_tool(pythons: Sequence[str], platforms: Sequence[str], *, cache: Path, progress: Progress) -> Tool:
     """This program's wheels for Pythons (``3.12``) and platforms (``linux-64``); wheels in ``cache`` are reused.
 
     Raises NetworkError if the package index cannot be reached, FoundationError if it has no wheels for these Pythons,
@@ -67,13 +82,29 @@ def tool_wheels(
     machines = tuple(MACHINES[platform] for platform in platforms)
     found = {}
     with exclusive_lock(cache / ".lock", what=f"the wheels in {cache}", timeout_s=_LOCK_WAIT_S):
-        own = own_wheel(cache)
-        found[own.name] = own
+        path = own_wheel(cache)
+        requirement = f"{DISTRIBUTION}[{','.join(AIR_GAPPED)}]=={channel_tools.__version__}"
+        own = ToolWheel(requirement=requirement, path=path, sha256=sha256_of_file(path))
         for python in pythons:
             for machine in machines:
-                found |= {path.name: path for path in _required(cache, python, machine, progress)}
-    wheels = ToolWheels(version=channel_tools.__version__, pythons=tuple(pythons), machines=machines)
-    return wheels, [_extra(f"{TOOL_FOLDER}/{name}", path) for name, path in sorted(found.items())]
+                found[f"{python} {machine}"] = [own, *_required(cache, python, machine, progress)]
+    files = {wheel.path.name: wheel.path for wheels in found.values() for wheel in wheels}
+    return Tool(
+        wheels=ToolWheels(version=channel_tools.__version__, pythons=tuple(pythons), machines=machines),
+        files=[_extra(f"{TOOL_FOLDER}/{name}", path) for name, path in sorted(files.items())],
+        script=bootstrap_script(found),
+    )
+
+
+def bootstrap_script(wheels: Mapping[str, Sequence[ToolWheel]]) -> bytes:
+    """The script that installs one of the lists of wheels, which are by Python and machine (``3.12 x86_64``)."""
+    template = (importlib.resources.files("channel_tools.mirror") / "data" / "bootstrap.py").read_text("utf-8")
+    listed = {
+        key: [{"requirement": one.requirement, "file": one.path.name, "sha256": one.sha256} for one in items]
+        for key, items in wheels.items()
+    }
+    before, after = template.split(_NO_WHEELS)
+    return f"{before}{_NO_WHEELS.removesuffix('{}')}{json.dumps(listed, indent=2)}{after}".encode()
 
 
 def own_wheel(folder: Path) -> Path:
@@ -113,7 +144,7 @@ def _record(members: dict[str, bytes], own_name: str) -> bytes:
 
 
 def own_requirements() -> list[str]:
-    """The requirements in our own metadata, including the extras that bootstrap.py installs."""
+    """The requirements in our own metadata, including the extras that bundles have."""
     stated = [Requirement(text) for text in importlib.metadata.requires(DISTRIBUTION) or ()]
     wanted = [item for item in stated if any(_applies(item, extra) for extra in ("", *AIR_GAPPED))]
     return sorted({str(Requirement(str(item).partition(";")[0])) for item in wanted})
@@ -129,7 +160,7 @@ def wheel_folder(cache: Path, python: str, machine: str) -> Path:
     return cache / hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def _required(cache: Path, python: str, machine: str, progress: Progress) -> list[Path]:
+def _required(cache: Path, python: str, machine: str, progress: Progress) -> list[ToolWheel]:
     """The wheels that one Python needs, in a folder of the cache that has exactly these."""
     folder = wheel_folder(cache, python, machine)
     listing = folder / "wheels.json"
@@ -146,7 +177,10 @@ def _required(cache: Path, python: str, machine: str, progress: Progress) -> lis
             _download(pip, missing, folder, progress)
         if not listing.is_file():
             write_bytes_atomically(listing, msgspec.json.encode(wheels))
-    return [folder / item.file_name for item in wheels]
+    return [
+        ToolWheel(requirement=f"{item.name}=={item.version}", path=folder / item.file_name, sha256=item.sha256)
+        for item in wheels
+    ]
 
 
 def _download(pip: Pip, missing: Sequence[LockedArtifact], folder: Path, progress: Progress) -> None:

@@ -1,57 +1,45 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The script that installs this program from a bundle: its own verification, in Python's standard library alone."""
+"""The script that installs this program from a bundle: it needs Python alone, and installs what it has the hashes of.
+
+What it installs here is a small program; tests/integration/test_mirror.py has it install this one.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import json
+import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from securesystemslib.formats import encode_canonical
 
 import channel_tools.mirror
-from channel_tools.mirror.format import ToolWheels
-from channel_tools.mirror.keys import Role, Rotation, rotate_keys
+from channel_tools.mirror.exporting.extras import ToolWheel, bootstrap_script
+from channel_tools.system.files import sha256_of_file
 from channel_tools.system.work_folder import temporary_folder
 from tests.support.processes import TEST_TIMEOUT_S
-from tests.unit.mirror.bundles import ExportingSite, exporting_site, new_keys
+from tests.support.wheelhouse import repacked
 
-SCRIPT = Path(channel_tools.mirror.__file__).parent / "data" / "bootstrap.py"
-
-
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bootstrap", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-script = load_script()
+TEMPLATE = Path(channel_tools.mirror.__file__).parent / "data" / "bootstrap.py"
+HERE = f"{sys.version_info.major}.{sys.version_info.minor} {os.uname().machine}"
+ENTRY_POINT = "[console_scripts]\nchannel_tools = toy:main\n"
+PROGRAM = "import sys\n\n\ndef main():\n    print(sys.argv[1:])\n    sys.exit(7)\n"
+"""Says how it was called, and ends with a code of its own."""
 
 
 def test_it_needs_nothing_but_python() -> None:
-    command = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(SCRIPT)!r})"]
+    command = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(TEMPLATE)!r})"]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 WAITING = f"""
 import contextlib, runpy, sys
 with contextlib.ExitStack() as stack:
-    print(runpy.run_path({str(SCRIPT)!r})["temporary_folder"](stack), flush=True)
+    print(runpy.run_path({str(TEMPLATE)!r})["temporary_folder"](stack), flush=True)
     sys.stdin.read()
 """
 
@@ -70,203 +58,102 @@ def test_wheels_that_it_left_when_it_was_killed_are_removed_by_the_next_command(
             assert list(tmp_path.iterdir()) == [folder]
 
 
-# RFC 8032, 7.1: secret key, message, signature
-VECTORS = [
-    (
-        "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
-        "",
-        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
-    ),
-    (
-        "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
-        "72",
-        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
-    ),
-]
+def wheel(path: Path, members: Mapping[str, str], metadata: str = "") -> Path:
+    name, version = path.name.split("-")[:2]
+    info = f"{name}-{version}.dist-info"
+    listed = {
+        **members,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, text in listed.items():
+            archive.writestr(member, text)
+        archive.writestr(f"{info}/RECORD", "".join(f"{member},,\n" for member in (*listed, f"{info}/RECORD")))
+    return path
 
 
-@pytest.mark.parametrize(("secret", "message", "signature"), VECTORS, ids=["empty", "one-byte"])
-def test_signatures_of_the_standard(secret: str, message: str, signature: str) -> None:
-    public = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret)).public_key().public_bytes_raw()
-    assert script.verifies(public, bytes.fromhex(signature), bytes.fromhex(message))
-
-
-@settings(max_examples=15)
-@given(message=st.binary(max_size=300), place=st.integers(0, 64 * 8 - 1), data=st.data())
-def test_it_judges_signatures_as_cryptography_does(message: bytes, place: int, data: st.DataObject) -> None:
-    key = Ed25519PrivateKey.from_private_bytes(data.draw(st.binary(min_size=32, max_size=32)))
-    public, signature = key.public_key().public_bytes_raw(), bytearray(key.sign(message))
-    assert script.verifies(public, bytes(signature), message)
-    signature[place // 8] ^= 1 << place % 8
-    assert not script.verifies(public, bytes(signature), message)
-    assert not script.verifies(public, key.sign(message), message + b"x")
-
-
-@pytest.mark.parametrize("length", [0, 31, 33, 63, 65])
-def test_keys_and_signatures_of_other_lengths(length: int) -> None:
-    assert not script.verifies(b"\1" * length, b"\1" * 64, b"")
-    assert not script.verifies(b"\1" * 32, b"\1" * length, b"")
-
-
-def test_a_signature_is_refused_in_its_other_form() -> None:
-    """S + L gives the same point; accepted, it would make signatures ambiguous."""
-    key = Ed25519PrivateKey.generate()
-    signature = key.sign(b"x")
-    larger = int.from_bytes(signature[32:], "little") + script.ORDER
-    assert not script.verifies(
-        key.public_key().public_bytes_raw(), signature[:32] + larger.to_bytes(32, "little"), b"x"
-    )
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(value=JSON)
-def test_what_is_signed_is_spelled_as_tuf_does(value: dict[str, Any]) -> None:
-    assert script.canonical(value) == encode_canonical(value)
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[ToolWheel]:
+    """A program of the name, what it requires, and pip as it is installed here."""
+    folder = tmp_path_factory.mktemp("wheels")
+    program = {"toy.py": PROGRAM, "channel_tools-1.dist-info/entry_points.txt": ENTRY_POINT}
+    own = wheel(folder / "channel_tools-1-py3-none-any.whl", program, "Requires-Dist: toydep\nProvides-Extra: s3\n")
+    needed = wheel(folder / "toydep-1.0-py3-none-any.whl", {"toydep.py": ""})
+    pip = repacked(importlib.metadata.distribution("pip"), folder)
+    return [
+        ToolWheel(requirement="channel-tools[s3]==1", path=own, sha256=sha256_of_file(own)),
+        ToolWheel(requirement="toydep==1.0", path=needed, sha256=sha256_of_file(needed)),
+        ToolWheel(requirement=f"pip=={pip.version}", path=folder / pip.file_name, sha256=pip.sha256),
+    ]
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> ExportingSite:
-    return exporting_site(tmp_path)
+def bundle(tmp_path: Path, wheels: list[ToolWheel]) -> Path:
+    """The part of a bundle that the script reads."""
+    folder = tmp_path / "bundle"
+    (folder / "tool").mkdir(parents=True)
+    for one in wheels:
+        shutil.copy(one.path, folder / "tool")
+    (folder / "bootstrap.py").write_bytes(bootstrap_script({HERE: wheels}))
+    return folder
 
 
-def targets_of(bundle: Path, root_sha256: str) -> dict[str, object]:
-    if bundle.is_dir():
-        return dict(script.trusted_targets(script.Bundle(bundle, None), root_sha256))
-    with script.tarfile.open(bundle, "r:") as tar:
-        return dict(script.trusted_targets(script.Bundle(bundle, tar), root_sha256))
-
-
-@pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
-def test_a_sound_bundle_is_trusted(tmp_path: Path, site: ExportingSite, name: str) -> None:
-    site.bundle(tmp_path / name)
-    assert "bundle.json" in targets_of(tmp_path / name, site.fingerprint)
-
-
-def test_it_follows_new_keys(tmp_path: Path, site: ExportingSite) -> None:
-    first = site.fingerprint
-    rotations: list[tuple[Role, ...]] = [("root",), ("targets", "timestamp"), ()]
-    for roles in rotations:
-        rotate_keys(
-            site.keys,
-            Rotation(roles=roles),
-            root_files=(),
-            passphrase=None,
-            now=datetime.now(UTC),
-        )
-    site.bundle(tmp_path / "bundle")
-    assert "bundle.json" in targets_of(tmp_path / "bundle", first)
-
-
-def change(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    place = content.index(b'"version"')
-    content[place + 1] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("name", ["1.root.json", "timestamp.json", "1.snapshot.json", "1.targets.json"])
-def test_changed_metadata_is_refused(tmp_path: Path, site: ExportingSite, name: str) -> None:
-    site.bundle(tmp_path / "bundle")
-    change(tmp_path / "bundle" / "metadata" / name)
-    with pytest.raises((script.RejectedError, KeyError, ValueError)):
-        targets_of(tmp_path / "bundle", site.fingerprint)
-
-
-def test_metadata_of_other_bundles_and_keys_is_refused(tmp_path: Path, site: ExportingSite) -> None:
-    site.bundle(tmp_path / "first")
-    site.bundle(tmp_path / "second")
-    with pytest.raises(script.RejectedError, match="wrong keys"):
-        targets_of(tmp_path / "first", "0" * 64)
-    stranger = ExportingSite(keys=new_keys(tmp_path / "stranger"), channels=site.channels)
-    stranger.bundle(tmp_path / "theirs")
-    shutil.copy(tmp_path / "first" / "metadata" / "1.root.json", tmp_path / "theirs" / "metadata" / "1.root.json")
-    with pytest.raises(script.RejectedError, match="0 of the 1 signatures"):
-        targets_of(tmp_path / "theirs", site.fingerprint)
-    for role in ("snapshot", "targets"):
-        shutil.copytree(tmp_path / "second", tmp_path / f"mixed {role}")
-        place = tmp_path / f"mixed {role}" / "metadata" / f"2.{role}.json"
-        shutil.copy(tmp_path / "first" / "metadata" / f"1.{role}.json", place)
-        with pytest.raises(script.RejectedError, match="changed"):
-            targets_of(tmp_path / f"mixed {role}", site.fingerprint)
-
-
-def test_what_has_expired_is_refused(tmp_path: Path, site: ExportingSite) -> None:
-    site.bundle(tmp_path / "bundle", now=datetime.now(UTC) - timedelta(days=181))
-    with pytest.raises(script.RejectedError, match="frozen"):
-        targets_of(tmp_path / "bundle", site.fingerprint)
-
-
-def test_a_changed_wheel_is_not_installed(tmp_path: Path, site: ExportingSite) -> None:
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    bundle = tmp_path / "bundle"
-    made = site.plan()
-    wheels = ToolWheels(version="1", pythons=(here,), machines=(os.uname().machine,))
-    small = {**made.small, "tool/pip-1.whl": b"pip", "tool/x-1.whl": b"wheel"}
-    site.bundle(bundle, plan=type(made)(locks=made.locks, parts=made.parts, small=small, tool=wheels))
-    targets = targets_of(bundle, site.fingerprint)
-    out = tmp_path / "out"
-    out.mkdir()
-    script.copy_wheels(script.Bundle(bundle, None), targets, out)
-    assert sorted(path.name for path in out.iterdir()) == ["pip-1.whl", "x-1.whl"]
-    (bundle / "tool" / "x-1.whl").write_bytes(b"wheeL")
-    with pytest.raises(script.RejectedError, match=r"changed: tool/x-1\.whl"):
-        script.copy_wheels(script.Bundle(bundle, None), targets, out)
-
-
-def run(bundle: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", str(SCRIPT), "--bundle", str(bundle), *words]
+def run(bundle: Path, *words: str, script: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The script as a user runs it, by default the one in the bundle, to install below ``destination``."""
+    to = ("--root-sha256", "f" * 64, "--to", str(bundle.parent / "destination"))
+    command = [sys.executable, "-I", str(script or bundle / "bootstrap.py"), *to, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
 
 
-def test_errors_are_one_line(tmp_path: Path, site: ExportingSite) -> None:
-    site.bundle(tmp_path / "bundle")
-    to = ("--to", str(tmp_path / "far"))
-    wrong = run(tmp_path / "bundle", "--root-sha256", "0" * 64, *to)
-    without = run(tmp_path / "bundle", "--root-sha256", site.fingerprint, *to)
-    (tmp_path / "bundle" / "metadata" / "timestamp.json").write_text("[" * 5000)
-    damaged = run(tmp_path / "bundle", "--root-sha256", site.fingerprint, *to)
-    absent = run(tmp_path / "nowhere", "--root-sha256", site.fingerprint, *to)
-    for result, words in (
-        (wrong, "wrong keys"),
-        (without, "--without-tool"),
-        (damaged, "damaged"),
-        (absent, "nowhere"),
-    ):
-        assert result.returncode == 1
-        assert words in result.stderr
-        assert len(result.stderr.splitlines()) == 1
-    assert not (tmp_path / "far").exists()
+def test_the_installed_program_is_handed_the_bundle(tmp_path: Path, bundle: Path) -> None:
+    result = run(bundle, "--venv", str(tmp_path / "venv"))
+    assert result.returncode == 7, result.stderr
+    words = ["mirror", "import", str(bundle), "--to", str(tmp_path / "destination"), "--root-sha256", "f" * 64]
+    assert result.stdout == f"{words}\n"
+    assert (tmp_path / "venv" / "bin" / "channel_tools").is_file()
 
 
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, site: ExportingSite) -> None:
-    site.bundle(tmp_path / "bundle")
+def test_a_wheel_that_differs_is_not_installed(tmp_path: Path, bundle: Path) -> None:
+    """Not even a good one: the same name and version, and a program that does something else."""
+    changed = {"toy.py": PROGRAM + "# more\n", "channel_tools-1.dist-info/entry_points.txt": ENTRY_POINT}
+    wheel(bundle / "tool" / "channel_tools-1-py3-none-any.whl", changed, "Requires-Dist: toydep\nProvides-Extra: s3\n")
+    result = run(bundle)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert "DO NOT MATCH THE HASHES" in result.stderr
+    assert result.stderr.splitlines()[-1].endswith("pip did not install the wheels; its output is above")
+    assert not (tmp_path / "destination" / "tool" / "venv" / "bin" / "channel_tools").exists()
+
+
+def test_a_pip_that_differs_is_not_run(tmp_path: Path, bundle: Path, wheels: list[ToolWheel]) -> None:
+    with zipfile.ZipFile(bundle / "tool" / wheels[-1].path.name, "w") as archive:
+        archive.writestr("pip/__main__.py", f"open({str(tmp_path / 'proof')!r}, 'w')")
+    refused(run(bundle), f"tool/{wheels[-1].path.name} is not the file with sha256 {wheels[-1].sha256}")
+    assert not (tmp_path / "proof").exists()
+
+
+def refused(result: subprocess.CompletedProcess[str], words: str) -> None:
+    assert (result.returncode, result.stdout) == (1, "")
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_what_cannot_be_installed_is_one_line(tmp_path: Path, bundle: Path, wheels: list[ToolWheel]) -> None:
+    refused(run(bundle, script=TEMPLATE), "this script is not from a bundle")
+    (bundle / "bootstrap.py").write_bytes(bootstrap_script({"3.99 riscv64": wheels}))
+    refused(run(bundle), f"for Python 3.99 riscv64; this is Python {HERE}")
+    (bundle / "bootstrap.py").write_bytes(bootstrap_script({HERE: wheels}))
+    (bundle / "tool" / "toydep-1.0-py3-none-any.whl").unlink()
+    refused(run(bundle), "tool/toydep-1.0-py3-none-any.whl is not in the bundle; updates leave it out")
+    (tmp_path / "bundle.tar").write_bytes(b"x" * 2000)
+    refused(run(bundle, "--bundle", str(tmp_path / "bundle.tar")), "bundle.tar: damaged or unreadable")
+    refused(run(bundle, "--bundle", str(tmp_path / "nowhere")), "nowhere: damaged or unreadable")
+    assert not (tmp_path / "destination").exists()
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, bundle: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter").write_text("dear")
-    words = ("--to", str(tmp_path / "far"), "--venv", str(tmp_path / "home"))
-    result = run(tmp_path / "bundle", "--root-sha256", site.fingerprint, *words)
-    assert "is not a virtual environment" in result.stderr
+    refused(run(bundle, "--venv", str(tmp_path / "home")), "is not a virtual environment")
     assert (tmp_path / "home" / "letter").read_text() == "dear"
-
-
-def test_a_bundle_for_another_machine_is_named(tmp_path: Path, site: ExportingSite) -> None:
-    made = site.plan()
-    wheels = ToolWheels(version="1", pythons=("3.99",), machines=("riscv64",))
-    plan = type(made)(locks=made.locks, parts=made.parts, small=made.small, tool=wheels)
-    site.bundle(tmp_path / "bundle", plan=plan)
-    result = run(tmp_path / "bundle", "--root-sha256", site.fingerprint, "--to", str(tmp_path / "far"))
-    assert "for Python 3.99 on riscv64; this is Python" in result.stderr
-
-
-def test_hashes_are_compared_without_a_look_at_the_case(tmp_path: Path, site: ExportingSite) -> None:
-    site.bundle(tmp_path / "bundle")
-    content = json.loads((tmp_path / "bundle" / "bundle.json").read_bytes())
-    assert content["tool"] is None
-    digest = hashlib.sha256((tmp_path / "bundle" / "metadata" / "1.root.json").read_bytes()).hexdigest()
-    result = run(tmp_path / "bundle", "--root-sha256", digest.upper(), "--to", str(tmp_path / "far"))
-    assert "--without-tool" in result.stderr
