@@ -190,6 +190,12 @@ def without_credentials(address: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], _TOKEN.sub("", parts.path), "", ""))
 
 
+def with_credentials_of(channel: str, url: str) -> str:
+    """``url`` with the credentials in the address ``channel`` if it is below that channel; others do not get them."""
+    plain = without_credentials(channel).rstrip("/")
+    return channel.rstrip("/") + url.removeprefix(plain) if url.startswith(f"{plain}/") else url
+
+
 def has_credentials(address: str) -> bool:
     """Whether ``address`` has anything that without_credentials removes."""
     return without_credentials(address) != address
@@ -220,7 +226,7 @@ def packages_address(channel: str, subdir: str, base_url: str | None) -> str:
         raise _unusable_base(plain, subdir, base_url, str(err).partition("; expected")[0]) from None
     if local_path(folder) is not None and local_path(plain) is None:
         raise _unusable_base(plain, subdir, base_url, "a channel elsewhere cannot have packages in folders here")
-    return given + folder.removeprefix(plain) if folder.startswith(f"{plain}/") else folder
+    return with_credentials_of(given, folder)
 
 
 def _joined(subdir_address: str, base_url: str) -> str:

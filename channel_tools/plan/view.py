@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rattler import Gateway
 from rattler.exceptions import FetchRepoDataError, GatewayError
 
-from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.addresses import with_credentials_of, without_credentials
 from channel_tools.conda.package import NOARCH
 from channel_tools.conda.repodata import REPODATA, encode_json
 from channel_tools.system.errors import FoundationError, NetworkError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from rattler import Channel
+    from rattler import Channel, RepoDataRecord
 
     from channel_tools.plan.foundation import Foundation
     from channel_tools.plan.lock import FoundationLock
@@ -37,13 +37,7 @@ def find_locked(foundation: Foundation, lock: FoundationLock, keys: Collection[s
     Raises FoundationError that names the packages that it no longer has with the same bytes, NetworkError if its index
     cannot be read.
     """
-    names = sorted({str(lock.records[key]["name"]) for key in keys})
-    try:
-        groups = asyncio.run(_query(foundation, names, platform))
-    except (GatewayError, FetchRepoDataError, OSError) as err:
-        message = f"the index of {foundation.label} cannot be read: {' '.join(str(err).split())}"
-        raise NetworkError(message, hint="check the address and the network, then run it again") from None
-    found = {f"{record.subdir}/{record.file_name}": record for group in groups for record in group}
+    found = find_records(foundation, {str(lock.records[key]["name"]) for key in keys}, platform)
     lost = []
     for key in sorted(keys):
         sha256 = found[key].sha256 if key in found else None
@@ -56,6 +50,19 @@ def find_locked(foundation: Foundation, lock: FoundationLock, keys: Collection[s
     if lost:
         raise _lost_error(foundation, lock, lost)
     return {found[key].subdir: found[key].url.removesuffix(found[key].file_name) for key in keys}
+
+
+def find_records(foundation: Foundation, names: Collection[str], platform: str) -> dict[str, RepoDataRecord]:
+    """All records of these names that the foundation's index has now, by ``subdir/file name``.
+
+    Raises NetworkError if its index cannot be read.
+    """
+    try:
+        groups = asyncio.run(_query(foundation, sorted(names), platform))
+    except (GatewayError, FetchRepoDataError, OSError) as err:
+        message = f"the index of {foundation.label} cannot be read: {' '.join(str(err).split())}"
+        raise NetworkError(message, hint="check the address and the network, then run it again") from None
+    return {f"{record.subdir}/{record.file_name}": record for group in groups for record in group}
 
 
 async def _query(foundation: Foundation, names: Iterable[str], platform: str) -> Any:  # noqa: ANN401 - rattler's lists
@@ -80,11 +87,10 @@ def write_view(
 
     ``address`` is the foundation's as it was given: credentials in it are needed for what is below it.
     """
-    given, plain = address.rstrip("/") + "/", without_credentials(address).rstrip("/") + "/"
+    plain = without_credentials(address).rstrip("/")
     for subdir in (platform, NOARCH):
         records = {key.partition("/")[2]: lock.records[key] for key in sorted(keys) if key.startswith(f"{subdir}/")}
-        place = places.get(subdir, f"{plain}{subdir}/")
-        base = given + place.removeprefix(plain) if place.startswith(plain) else place
+        base = with_credentials_of(address, places.get(subdir, f"{plain}/{subdir}/"))
         old = {name: record for name, record in records.items() if not name.endswith(".conda")}
         index = {
             "info": {"subdir": subdir, "base_url": base},

@@ -8,6 +8,7 @@ what they refer to.
 
 from __future__ import annotations
 
+import io
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -160,13 +161,20 @@ def _beyond(problem: str, event: yaml.Event) -> YamlLimitError:
 def read_yaml_text(path: Path) -> str:
     """The text of a file. Raises ConfigError if it is missing, is not UTF-8, or begins with a byte order mark."""
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+    except OSError as err:
+        raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
+    return yaml_text(content, path)
+
+
+def yaml_text(content: bytes, path: Path) -> str:
+    """The text of what was read from ``path``, with lines that end in a newline alone. Raises as read_yaml_text."""
+    try:
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
     except UnicodeDecodeError as err:
         raise ConfigError(
             f"byte {err.start} is not valid UTF-8", path=path, hint="save the file as UTF-8 text"
         ) from None
-    except OSError as err:
-        raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
     if text.startswith(_BOM):
         message = "begins with a byte order mark (BOM), which build engines take for a part of the first key"
         hint = f"save it as UTF-8 without BOM: sed -i '1s/^\\xef\\xbb\\xbf//' {shlex.quote(str(path))}"
