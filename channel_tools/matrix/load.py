@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+    from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.system.settings import Tree
     from channel_tools.system.yamlfile import YamlDocument
 
@@ -62,10 +63,13 @@ def on_foundation(file: str, kind: FoundationKind) -> str:
     return f"{file.removesuffix('.yaml')}-{kind}.yaml"
 
 
-def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> LoadedTree:
+def load_tree(
+    tree: Tree, environ: Mapping[str, str] = MappingProxyType({}), *, pinned: PinnedPackage | None = None
+) -> LoadedTree:
     """Read and check stacks, variant files and recipes, without rendering.
 
-    ``environ`` are the environment variables that selectors of variant files may ask for.
+    ``environ`` are the environment variables that selectors of variant files may ask for. ``pinned`` stands for the
+    version of conda-forge's pinning that the tree names, which then need not be in the tree.
     Raises ConfigError (file, line, nearest names) for invalid YAML, duplicate keys, values other than lists, zip_keys
     of unequal length, a recipe of the format before v1, and a stack that names a recipe or variant file that does not
     exist.
@@ -83,7 +87,7 @@ def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> 
         resources=file.resources,
         recipes=recipes,
         variant_files=variant_files,
-        pinning=read_pinning(file, tree.root, recipes, environ),
+        pinning=read_pinning(file, tree.root, recipes, environ, pinned),
         notes=tuple(notes_on_unused_keys(variant_files.values(), used_keys)),
     )
     for stack in stacks.values():
@@ -213,8 +217,9 @@ class _StacksModel(_Model):
     stacks: dict[_Name, _StackModel] = Field(min_length=1, description="Stacks by name.")
     pinning: str | None = Field(
         default=None,
-        description="A copy of conda-forge's conda_build_config.yaml, or the folder that has it, relative to the tree: "
-        "on conda-forge, its values hold for keys that the variant files leave out.",
+        description="A version of conda-forge-pinning, which channel_tools foundation lock takes into the tree, or the "
+        "path of a conda_build_config.yaml or its folder, relative to the tree: on conda-forge, its values hold for "
+        "keys that the variant files leave out.",
     )
     migrations: list[str] = Field(
         default=[], description="conda-forge's migrations that are applied to the pinning, by name: pytorch213."

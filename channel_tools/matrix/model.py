@@ -98,7 +98,7 @@ class StacksFile:
     default_stack: str
     resources: Mapping[str, BuildResources]
     pinning: str | None = None
-    """The path of conda-forge's pinning, relative to the tree."""
+    """The version of conda-forge's pinning, or its path relative to the tree."""
     migrations: tuple[str, ...] = ()
     """The names of the migrations that are applied to it."""
 
