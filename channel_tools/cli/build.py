@@ -166,7 +166,7 @@ def _announce(plan: Plan) -> None:
     )
     for package in plan.to_build:
         print_note(f"  {package.folder_name}: {reasons_in_short(package)}")
-    for line in unsatisfiable_in_short(plan):
+    for line in unsatisfiable_in_short(plan.unsatisfiable):
         print_note(f"  cannot be built: {line}")
 
 

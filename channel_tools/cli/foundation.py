@@ -10,6 +10,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
+from channel_tools.cli.plan import unsatisfiable_in_short
 
 if TYPE_CHECKING:
     from channel_tools.audit.model import Finding
@@ -29,7 +30,12 @@ app = typer.Typer(
 )
 _Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME]...", help="Move only these packages and what they require.", show_default="all"),
+    typer.Argument(
+        metavar="[NAME]...",
+        help="Move only these packages and what they require; conda-forge-pinning (or conda-forge-pinning==VERSION) "
+        "moves the pinning that stacks.yaml names.",
+        show_default="all locked packages",
+    ),
 ]
 
 
@@ -141,7 +147,9 @@ def lock(
     from channel_tools.workflow.foundation_lock import LockRequest, change_lock
 
     request = LockRequest(update=False, foundation=foundation, address=address, dry_run=dry_run)
-    _show_change(change_lock(options.settings_from(root, output), request), dry_run=dry_run, as_json=as_json)
+    with shown_progress() as progress:
+        change = change_lock(options.settings_from(root, output), request, progress=progress)
+    _show_change(change, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("update")
@@ -162,14 +170,18 @@ def update_lock(
     request = LockRequest(
         update=True, names=tuple(names or ()), foundation=foundation, address=address, dry_run=dry_run
     )
-    _show_change(change_lock(options.settings_from(root, output), request), dry_run=dry_run, as_json=as_json)
+    with shown_progress() as progress:
+        change = change_lock(options.settings_from(root, output), request, progress=progress)
+    _show_change(change, dry_run=dry_run, as_json=as_json)
 
 
 def _show_change(change: LockChange, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         rebuilt = [{"package": one.folder_name, "reasons": list(one.reasons)} for one in change.rebuilt]
         moved = [asdict(one) for one in change.moved]
-        print_json({"schema": 1, "lock": str(change.path), "dry_run": dry_run, "moved": moved, "rebuilt": rebuilt})
+        unserved = [{"package": one.rendered.name, "reason": one.reason} for one in change.unserved]
+        changes = {"moved": moved, "rebuilt": rebuilt, "unserved": unserved}
+        print_json({"schema": 1, "lock": str(change.path), "dry_run": dry_run, **changes})
         return
     for one in change.moved:
         print_line(f"{one.name}: {', '.join(one.before) or '(none)'} -> {', '.join(one.after) or '(none)'}")
@@ -177,6 +189,10 @@ def _show_change(change: LockChange, *, dry_run: bool, as_json: bool) -> None:
         print_line(f"{package.folder_name}: would be built, because")
         for reason in package.reasons:
             print_line(f"  {reason}")
+    if change.unserved:
+        print_line(f"{len(change.unserved)} variants that conda-forge cannot serve after this:")
+        for line in unsatisfiable_in_short(change.unserved):
+            print_line(f"  {line}")
     would = "would have" if dry_run else "has"
     counts = f"{len(change.after.records)} packages in {len(change.after.environments)} environments"
     moves = f"{len(change.moved)} names moved, {len(change.rebuilt)} packages to build again"

@@ -16,6 +16,7 @@ from channel_tools.cli.options import grouped
 if TYPE_CHECKING:
     from channel_tools.matrix import RenderedPackage
     from channel_tools.plan import Plan, PlannedPackage
+    from channel_tools.plan.model import UnsatisfiablePackage
     from channel_tools.workflow.plan import ListedStack
 
 _REASONS_IN_SHORT = 3
@@ -60,7 +61,7 @@ def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
             print_line(
                 f"{len(made.unsatisfiable)} variants that this foundation cannot serve; --variant NAME shows each:"
             )
-            for line in unsatisfiable_in_short(made):
+            for line in unsatisfiable_in_short(made.unsatisfiable):
                 print_line(f"  {line}")
 
 
@@ -76,10 +77,10 @@ def _print_unsatisfiable(made: Plan) -> None:
     )
 
 
-def unsatisfiable_in_short(made: Plan) -> list[str]:
+def unsatisfiable_in_short(variants: Iterable[UnsatisfiablePackage]) -> list[str]:
     """A line per reason why variants cannot be built: how many, of which packages."""
     by_reason: dict[str, list[str]] = {}
-    for item in made.unsatisfiable:
+    for item in variants:
         by_reason.setdefault(item.reason, []).append(item.rendered.name)
     return [
         f"{', '.join(dict.fromkeys(names))} ({len(names)}): {reason}" for reason, names in sorted(by_reason.items())

@@ -262,7 +262,7 @@ def _views(settings: Settings, expansion: Expansion, plan: Plan, rendered: Path)
         return {}
     keys = {key for package in plan.to_build for key in package.foundation}
     platform = current_platform()
-    places = find_locked(open_index(settings, expansion), plan.lock, keys, platform)
+    places = find_locked(open_index(settings, expansion.foundation), plan.lock, keys, platform)
     return {
         package.key: write_view(
             rendered.with_name(f"{rendered.name}-foundation").absolute() / package.folder_name,

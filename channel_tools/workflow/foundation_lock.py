@@ -1,24 +1,37 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The foundation lock of a tree: made, filled in and moved, and what moving it would build again."""
+"""The foundation lock of a tree: made, filled in and moved, and what moving it would build again.
+
+conda-forge's pinning, if the tree names it by version, is fetched and moved with it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from channel_tools.channel import open_channel
+from channel_tools.conda.specs import specs_on
+from channel_tools.matrix.pinning_lock import PINNING_PACKAGE
 from channel_tools.plan import PublishedPackage, current_platform, judge_again
 from channel_tools.plan.lock import FoundationLock, lock_path, read_lock, write_lock
 from channel_tools.plan.locking import LockedFoundation
 from channel_tools.system.errors import UsageError, nearest_names_hint
-from channel_tools.workflow.plan import PlanRequest, expand_request, plan_expansion
+from channel_tools.system.progress import SilentProgress
+from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
+from channel_tools.workflow.plan import PlanRequest, chosen_foundation, expand_request, plan_expansion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from channel_tools.channel import Foundation
     from channel_tools.matrix import FoundationKind
-    from channel_tools.plan import PlannedPackage
+    from channel_tools.matrix.pinning_lock import PinnedPackage
+    from channel_tools.plan import Plan, PlannedPackage
+    from channel_tools.plan.model import UnsatisfiablePackage
+    from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
+    from channel_tools.workflow.foundation_pinning import PinningChange
     from channel_tools.workflow.plan import Expansion
 
 
@@ -26,7 +39,9 @@ if TYPE_CHECKING:
 class LockRequest:
     """What to do with the lock: fill it in, or with ``update`` move it, for ``names`` alone unless that is empty.
 
-    ``foundation`` and ``address`` are those of PlanRequest; ``dry_run`` writes nothing.
+    ``conda-forge-pinning`` among the names, or a MatchSpec of it, moves the pinning that stacks.yaml names by version.
+    ``foundation`` and ``address`` are those of PlanRequest, but need not be the local channel's; ``dry_run`` writes
+    nothing.
     """
 
     update: bool
@@ -47,67 +62,104 @@ class MovedName:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockChange:
-    """A change of the lock in ``path``: what moves, and the packages that it makes anew, each with its reasons."""
+    """A change of the lock in ``path``: what moves, and the packages that it makes anew, each with its reasons.
+
+    ``unserved`` are variants that the foundation cannot serve after it, for a reason that was none before.
+    """
 
     path: Path
     before: FoundationLock
     after: FoundationLock
-    rebuilt: tuple[PlannedPackage, ...]
+    rebuilt: tuple[PlannedPackage, ...] = ()
+    unserved: tuple[UnsatisfiablePackage, ...] = ()
+    pinning: MovedName | None = None
+    """The package with conda-forge's pinning, if that is fetched or moved."""
 
     @property
     def moved(self) -> tuple[MovedName, ...]:
-        """The names whose locked packages differ, in alphabetical order."""
+        """The pinning, then the names whose locked packages differ, in alphabetical order."""
         old, new = _by_name(self.before), _by_name(self.after)
-        return tuple(
+        pinning = () if self.pinning is None else (self.pinning,)
+        return pinning + tuple(
             MovedName(name=name, before=old.get(name, ()), after=new.get(name, ()))
             for name in sorted(old.keys() | new.keys())
             if old.get(name) != new.get(name)
         )
 
 
-def change_lock(settings: Settings, request: LockRequest) -> LockChange:
+def change_lock(settings: Settings, request: LockRequest, *, progress: Progress | None = None) -> LockChange:
     """Fill in or move the lock for every stack and variant of the tree; what none of them needs is left out.
 
+    A pinning that stacks.yaml names by version is fetched into the tree if it is not there as recorded, and moved if
+    the request names it. ``progress`` is told of the download.
+
     Raises UsageError for the registry foundation, which has no lock, and for a name that is not locked, and the errors
-    of planning. Nothing is written with ``dry_run``, or after an error.
+    of planning and of change_pinning. Nothing is written with ``dry_run``, or after an error.
     """
-    expansion = _expand(settings, request)
-    kind, platform, root = expansion.foundation.kind, current_platform(), settings.tree.root
-    before = read_lock(root, kind, platform)
-    _check_names(request.names, before, lock_path(root, kind, platform))
-    moved = None if request.update and not request.names else request.names
-    # an update is compared with what the tree would build now
-    now = plan_expansion(settings, expansion) if request.update else None
-    locked = LockedFoundation(before, moved=moved)
+    foundation = _foundation(settings, request)
+    kind, platform, root = foundation.kind, current_platform(), settings.tree.root
+    path, before = lock_path(root, kind, platform), read_lock(root, kind, platform)
+    asked = specs_on({PINNING_PACKAGE}, request.names)
+    names = tuple(name for name in request.names if name not in asked)
+    _check_names(names, before, path)
+    if len(asked) > 1:
+        raise UsageError(f"{', '.join(asked)}: a tree has one pinning", hint=f"give {PINNING_PACKAGE} once")
+    pinning = change_pinning(
+        settings, foundation, asked=asked[-1] if asked else None, progress=progress or SilentProgress()
+    )
+    expansion = _expand(settings, foundation, None if pinning is None else pinning.after)
+    locked = LockedFoundation(before, moved=None if request.update and not request.names else names)
     plan = plan_expansion(settings, expansion, locked=locked)
-    after = locked.result(only_used=True)
-    rebuilt: tuple[PlannedPackage, ...] = ()
-    if now is not None:
-        known = {
-            one.file_name: PublishedPackage(
-                name=one.name, file_name=one.file_name, digest=one.digest, inputs=one.inputs
-            )
-            for one in now.packages
-        }
-        rebuilt = judge_again(plan, known).to_build
-    path = lock_path(root, kind, platform)
-    if not request.dry_run and after != before:
-        write_lock(root, kind, platform, after)
-    return LockChange(path=path, before=before, after=after, rebuilt=rebuilt)
+    change = LockChange(path=path, before=before, after=locked.result(only_used=True), pinning=_moved_pinning(pinning))
+    if request.update:
+        change = _compared(change, plan, plan_expansion(settings, _expand(settings, foundation)))
+    if not request.dry_run:
+        if change.after != before:
+            write_lock(root, kind, platform, change.after)
+        if pinning is not None and pinning.is_new:
+            write_pinning(settings, pinning)
+    return change
 
 
-def _expand(settings: Settings, request: LockRequest) -> Expansion:
+def _compared(change: LockChange, plan: Plan, now: Plan) -> LockChange:
+    """The change with what its plan would build, compared with what the tree, as it is ``now``, would build."""
+    known = {
+        one.file_name: PublishedPackage(name=one.name, file_name=one.file_name, digest=one.digest, inputs=one.inputs)
+        for one in now.packages
+    }
+    reasons = {(one.rendered.name, one.reason) for one in now.unsatisfiable}
+    unserved = tuple(one for one in plan.unsatisfiable if (one.rendered.name, one.reason) not in reasons)
+    return replace(change, rebuilt=judge_again(plan, known).to_build, unserved=unserved)
+
+
+def _moved_pinning(change: PinningChange | None) -> MovedName | None:
+    if change is None or not change.is_new:
+        return None
+    before, after = ((f"{one.version} {one.build}",) if one else () for one in (change.before, change.after))
+    return MovedName(name=PINNING_PACKAGE, before=before, after=after)
+
+
+def _foundation(settings: Settings, request: LockRequest) -> Foundation:
+    """The foundation of the request, else the local channel's, else conda-forge.
+
+    It may be another than the local channel's, since nothing is written there.
+    """
     kind = request.foundation
-    if kind is None and not settings.channel.exists():
+    if kind is None and (request.address is not None or not settings.channel.exists()):
         kind = "conda-forge"
-    plan = PlanRequest(every_stack=True, all_variants=True, foundation=kind, address=request.address)
-    expansion = expand_request(settings, plan)
-    if expansion.foundation.kind == "registry":
+    foundation = chosen_foundation(kind, request.address) or open_channel(settings.channel).foundation
+    if foundation.kind == "registry":
         message = (
             "the registry foundation has no lock: it is made from a table in channel_tools, and moves only when told"
         )
-        raise UsageError(message, hint="update it with: channel_tools foundation build --update; or give --foundation")
-    return expansion
+        hint = "update it with: channel_tools foundation build --update; or give --foundation conda-forge"
+        raise UsageError(message, hint=hint)
+    return foundation
+
+
+def _expand(settings: Settings, foundation: Foundation, pinned: PinnedPackage | None = None) -> Expansion:
+    request = PlanRequest(every_stack=True, all_variants=True)
+    return expand_request(settings, request, foundation=foundation, pinned=pinned)
 
 
 def _check_names(names: tuple[str, ...], lock: FoundationLock, path: Path) -> None:

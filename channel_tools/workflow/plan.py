@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from channel_tools.foundation.model import Combination
     from channel_tools.matrix import FoundationKind, LoadedTree, RenderedPackage, Stack
     from channel_tools.matrix.choice import Choice
+    from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.pins.choice import Note
     from channel_tools.plan import Foundation as Index
     from channel_tools.plan import Plan
@@ -109,16 +110,24 @@ def _is_for(choice: Choice, combination: Combination) -> bool:
     return ordinary and fits(versions["pytorch"], combination.pytorch)
 
 
-def expand_request(settings: Settings, request: PlanRequest, *, note: Note = ignore) -> Expansion:
+def expand_request(
+    settings: Settings,
+    request: PlanRequest,
+    *,
+    note: Note = ignore,
+    foundation: Foundation | None = None,
+    pinned: PinnedPackage | None = None,
+) -> Expansion:
     """Read the tree and render the recipes of the request; the foundation is not opened.
 
-    ``note`` gets a line for each key of a variant file that no recipe uses.
+    ``note`` gets a line for each key of a variant file that no recipe uses. ``foundation`` replaces the request's,
+    without regard to the local channel's. ``pinned`` is that of load_tree.
 
     Raises ConfigError for faults in the tree, UsageError for names it does not have and for a stack without any package
     for this platform, FoundationError if the local channel was made with another foundation.
     """
-    loaded = _noted_tree(settings, note)
-    foundation = _choose_foundation(settings, kind=request.foundation, address=request.address)
+    loaded = _noted_tree(settings, note, pinned)
+    foundation = foundation or _choose_foundation(settings, kind=request.foundation, address=request.address)
     stacks = tuple(loaded.stacks.values()) if request.every_stack else (find_stack(loaded, request.stack),)
     platform = current_platform()
     packages = expand_stacks(
@@ -180,8 +189,8 @@ def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, addre
     return asked or Foundation(kind="registry")
 
 
-def _noted_tree(settings: Settings, note: Note) -> LoadedTree:
-    loaded = load_tree(settings.tree, settings.environ)
+def _noted_tree(settings: Settings, note: Note, pinned: PinnedPackage | None = None) -> LoadedTree:
+    loaded = load_tree(settings.tree, settings.environ, pinned=pinned)
     for line in loaded.notes:
         note(line)
     return loaded
@@ -195,9 +204,9 @@ def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignor
     return plan_expansion(settings, expand_request(settings, request, note=note))
 
 
-def open_index(settings: Settings, expansion: Expansion) -> Index:
+def open_index(settings: Settings, foundation: Foundation) -> Index:
     """The foundation's index. Raises FoundationError if the foundation has not been made."""
-    kind, address = expansion.foundation.kind, expansion.foundation.address
+    kind, address = foundation.kind, foundation.address
     return open_foundation(
         settings.foundation if address is None else address,
         kind=kind,
@@ -217,7 +226,7 @@ def plan_expansion(settings: Settings, expansion: Expansion, *, locked: LockedFo
     kind, root = expansion.foundation.kind, settings.tree.root
     if kind == "conda-forge" and locked is None:
         locked = LockedFoundation(read_lock(root, kind, current_platform()))
-    index = replace(open_index(settings, expansion), locked=locked)
+    index = replace(open_index(settings, expansion.foundation), locked=locked)
     plan = make_plan(
         expansion.packages,
         root=root,

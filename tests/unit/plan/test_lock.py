@@ -230,7 +230,7 @@ def test_a_build_sees_the_locked_packages_alone_at_the_foundations_address(tree:
     plan = tree.plan()
     assert plan.lock is not None
     package = next(item for item in plan.packages if item.name == "libtoy")
-    index = open_index(tree.settings, expand_request(tree.settings, _request(tree)))
+    index = open_index(tree.settings, expand_request(tree.settings, _request(tree)).foundation)
     places = find_locked(index, plan.lock, package.foundation, PLATFORM)
     address = tree.foundation.as_uri()
     view = write_view(
@@ -250,7 +250,7 @@ def test_locked_packages_that_are_gone_are_one_error(tree: Tree) -> None:
     plan = tree.plan()
     assert plan.lock is not None
     keys = {key for package in plan.packages for key in package.foundation}
-    index = open_index(tree.settings, expand_request(tree.settings, _request(tree)))
+    index = open_index(tree.settings, expand_request(tree.settings, _request(tree)).foundation)
     with pytest.raises(
         FoundationError, match=r"(?s)libwire-1.82.0-h1_0.conda is no longer there\n.*zlib.*other bytes"
     ) as caught:

@@ -47,7 +47,7 @@ def test_what_is_not_servable_is_counted_by_reason(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     write_foundation(settings.foundation, [record for record in FOUNDATION if record[0] != "python"])
     plan = plan_request(settings, PlanRequest(stack="udp"))
-    lines = unsatisfiable_in_short(plan)
+    lines = unsatisfiable_in_short(plan.unsatisfiable)
     assert len(lines) == len({item.reason for item in plan.unsatisfiable})
     assert len(lines) < len(plan.unsatisfiable)
     assert lines[0].startswith("toy-plugin")
