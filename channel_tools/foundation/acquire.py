@@ -14,7 +14,10 @@ import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
 
 from channel_tools.foundation.apt import DEB_ARCHITECTURES, OTHER_FOUNDATION, Apt, complaints
 from channel_tools.foundation.model import reachable
@@ -150,50 +153,76 @@ def make_sources(table: FoundationTable, *, downloads: Path, subdir: str, offlin
 
 def wheel_requirements(table: FoundationTable) -> tuple[str, ...]:
     """The requirements for pip of the rows that are always made."""
-    always = [entry for entry in table.entries if not entry.optional]
+    always = [entry for entry in table.entries if not table.is_optional(entry)]
     return tuple(sorted({requirement for entry in always for requirement in entry.wheels}))
 
 
 def optional_requirements(table: FoundationTable) -> tuple[str, ...]:
     """The additional requirements for pip of the optional rows to make."""
-    optional = [entry for entry in table.wanted if entry.optional]
+    optional = [entry for entry in table.wanted if table.is_optional(entry)]
     return tuple(sorted({requirement for entry in optional for requirement in entry.wheels}))
 
 
-def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sources) -> LockedArtifacts:
+def resolve(
+    table: FoundationTable,
+    known: FoundationRecord | None,
+    sources: Sources,
+    *,
+    taken: Mapping[tuple[str, str], LockedArtifact] = MappingProxyType({}),
+) -> LockedArtifacts:
     """The file for every deb and wheel of ``table``: the one recorded in ``known``, if there is one.
 
-    Raises FoundationError naming the row if there is no such package, NetworkError if that cannot be determined.
+    ``taken`` are files that were found for fewer rows of the same table, and are kept.
+
+    Raises FoundationError naming the row if there is no such package, and for a wheel that does not go with those
+    recorded; NetworkError if that cannot be determined.
     """
-    recorded = known.taken() if known else {}
+    recorded = {**(known.taken() if known else {}), **taken}
     debs = _deb_rows(table)
-    taken = {("deb", name): recorded["deb", name] for name in debs if ("deb", name) in recorded}
-    unknown = {name: entry for name, entry in debs.items() if ("deb", name) not in taken}
-    taken |= _find_debs(unknown, sources, table.suite)
+    found = {("deb", name): recorded["deb", name] for name in debs if ("deb", name) in recorded}
+    unknown = {name: entry for name, entry in debs.items() if ("deb", name) not in found}
+    found |= _find_debs(unknown, sources, table.suite)
     requirements = wheel_requirements(table)
-    if known is not None and known.requirements == requirements:
-        taken |= {key: file for key, file in recorded.items() if key[0] == "wheel"}
+    earlier = requirements if taken else known.requirements if known is not None else ()
+    if earlier and set(earlier) <= set(requirements):
+        found |= {key: file for key, file in recorded.items() if key[0] == "wheel"}
     elif requirements:
+        earlier = requirements
         sources.reach(f"the versions of {len(requirements)} wheels ({_some(requirements)})")
-        taken |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(requirements)}
-    return taken | _find_optional_wheels(table, recorded, taken, sources)
+        found |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(requirements)}
+    more = (*(text for text in requirements if text not in earlier), *optional_requirements(table))
+    return found | _find_more_wheels(more, recorded, found, sources)
 
 
-def _find_optional_wheels(
-    table: FoundationTable, recorded: LockedArtifacts, taken: LockedArtifacts, sources: Sources
+def _find_more_wheels(
+    asked: Sequence[str], recorded: LockedArtifacts, taken: LockedArtifacts, sources: Sources
 ) -> LockedArtifacts:
-    """The wheels of optional rows, compatible with those in ``taken``, which stay as they are.
+    """The wheels of optional and of new rows, compatible with those in ``taken``, which stay as they are.
 
     A recorded one is used again with what it requires. PyTorch's wheel may require one.
     """
-    asked = optional_requirements(table)
     again = {("wheel", project) for project in _needed_projects(asked, recorded)} & recorded.keys()
     found = {key: recorded[key] for key in again - taken.keys()}
     missing = [text for text in asked if ("wheel", project_of(text)) not in taken | found]
     if missing:
         sources.reach(f"the versions of {len(missing)} wheels ({_some(missing)})")
-        found |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(missing)}
+        added = {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(missing)}
+        _check_fits(added, taken | found)
+        found = added | found
     return {key: file for key, file in found.items() if key not in taken}
+
+
+def _check_fits(added: LockedArtifacts, kept: LockedArtifacts) -> None:
+    """Raise FoundationError for a requirement of an added wheel that the version kept of another does not meet."""
+    for key, wheel in added.items():
+        for text in wheel.requires if key not in kept else ():
+            requirement = Requirement(text)
+            other = kept.get(("wheel", project_of(text)))
+            if other is not None and not requirement.specifier.contains(other.version, prereleases=True):
+                message = f"{wheel.name} {wheel.version} requires {text}, but the foundation has {other.version} of it"
+                raise FoundationError(
+                    message, hint="take the newest versions of all: channel_tools foundation build --update"
+                )
 
 
 def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArtifacts:

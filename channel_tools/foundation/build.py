@@ -30,7 +30,7 @@ from channel_tools.foundation.acquire import (
 from channel_tools.foundation.codes import engine_digest, step_digest
 from channel_tools.foundation.combinations import given_python, plan_combinations, resolve_combinations
 from channel_tools.foundation.model import names_in, reachable
-from channel_tools.foundation.plan import PYTHON, WHEEL_STEP, PackagePlan, plan_packages
+from channel_tools.foundation.plan import WHEEL_STEP, PackagePlan, needed_by_wheels, plan_packages
 from channel_tools.foundation.record import (
     RECORD_NAME,
     FoundationRecord,
@@ -41,6 +41,7 @@ from channel_tools.foundation.record import (
     recorded,
     write_record,
 )
+from channel_tools.foundation.table import PYTHON
 from channel_tools.foundation.unpack import unpack_conda
 from channel_tools.foundation.worker import MULTIARCH, PackageJob, make_packages
 from channel_tools.system.beneath import Beneath
@@ -99,7 +100,7 @@ def build_foundation(
             # a failing run removes its half-written packages: on a full disk they would be in the way
             stack.callback(remove_leftovers, destination)
         known = _record_or_none(destination)
-        table = _with_asked(table, request.asked, known, lock)
+        table = _with_asked(_limited(table, request, known), request.asked, known, lock)
         digest = foundation_digest(table, subdir)
         given = {path.name for path in request.pythons.values()}
         if (
@@ -118,7 +119,8 @@ def build_foundation(
             progress=progress,
             sources=sources or make_sources(table, downloads=downloads, subdir=subdir, offline=request.offline),
         )
-        return run.finish(*run.begin(known, lock=lock, update=request.update))
+        planned, plans, present = run.begin(known, lock=lock, update=request.update)
+        return planned.finish(plans, present)
 
 
 def remove_superseded(destination: Path, result: FoundationResult) -> None:
@@ -155,12 +157,16 @@ class _Run:
 
     def begin(
         self, known: FoundationRecord | None, *, lock: FoundationRecord | None, update: bool
-    ) -> tuple[list[PackagePlan], dict[str, RecordedPackage]]:
-        """Plan, and download the files for the packages to make; returns which packages are already there."""
-        plans = self._plan(None if update else known, lock, made=known)
+    ) -> tuple[_Run, list[PackagePlan], dict[str, RecordedPackage]]:
+        """Plan, and download the files for the packages to make; returns which packages are already there.
+
+        The run that is returned has the rows that the wheels need as well.
+        """
+        table, plans = self._plan(None if update else known, lock, made=known)
+        run = replace(self, table=table, digest=foundation_digest(table, self.subdir))
         present = self._present(plans, known)
         if self.request.dry_run and not self.sources.offline:
-            return plans, present
+            return run, plans, present
         try:
             self._fetch(plans, present)
         except UnavailableError as err:
@@ -168,7 +174,7 @@ class _Run:
                 raise
             self.progress.note(f"{err.message}; using the versions that are available now")
             return self.begin(known, lock=None, update=True)
-        return plans, present
+        return run, plans, present
 
     def finish(self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage]) -> FoundationResult:
         """Make what is missing and write the record."""
@@ -187,18 +193,31 @@ class _Run:
 
     def _plan(
         self, known: FoundationRecord | None, lock: FoundationRecord | None, *, made: FoundationRecord | None
-    ) -> list[PackagePlan]:
+    ) -> tuple[FoundationTable, list[PackagePlan]]:
         with self.progress.task("resolving versions", total=None):
-            taken: LockedArtifacts = (
-                resolve_locked(self.table, lock) if lock else resolve(self.table, known, self.sources)
-            )
-            wheels = resolve_combinations(self.table, taken, lock or known, self.sources, locked=lock is not None)
+            table, taken = self._resolved(known, lock)
+            wheels = resolve_combinations(table, taken, lock or known, self.sources, locked=lock is not None)
         taken = with_sizes(taken, self.sources.store)
-        plans = plan_packages(self.table, taken, subdir=self.subdir, code_of=code_digest)
+        plans = plan_packages(table, taken, subdir=self.subdir, code_of=code_digest)
         for combination, found in wheels.items():
             self.wheels[combination] = with_sizes(found, self.sources.store)
-        added = plan_combinations(self.table, self.wheels, taken, plans, subdir=self.subdir, code_of=code_digest)
-        return [*plans, *self._pythons(made), *added]
+        added = plan_combinations(table, self.wheels, taken, plans, subdir=self.subdir, code_of=code_digest)
+        return table, [*plans, *self._pythons(made), *added]
+
+    def _resolved(
+        self, known: FoundationRecord | None, lock: FoundationRecord | None
+    ) -> tuple[FoundationTable, LockedArtifacts]:
+        """The table with the rows that its wheels turn out to need, and the file for each of its debs and wheels."""
+        table = self.table
+        taken: LockedArtifacts = {}
+        while True:
+            taken = resolve_locked(table, lock) if lock else resolve(table, known, self.sources, taken=taken)
+            wheels = {name: file for (kind, name), file in taken.items() if kind == "wheel"}
+            names = {*table.asked, *(one.name for one in table.asked_combinations)}
+            grown = table.asking(names | needed_by_wheels(table, wheels))
+            if grown.asked == table.asked:
+                return table, taken
+            table = grown
 
     def _pythons(self, made: FoundationRecord | None) -> list[PackagePlan]:
         """The Pythons that combinations need besides the table's: as given, else those of an earlier run."""
@@ -291,6 +310,7 @@ class _Run:
             requirements=wheel_requirements(self.table),
             packages=tuple(sorted(sized, key=lambda package: (package.name, package.file_name))),
             asked=tuple(sorted(self.table.asked)),
+            needed=None if self.table.needed is None else tuple(sorted(self.table.needed)),
             combinations=tuple(
                 RecordedCombination(name=combination.name, taken=tuple(with_sizes(wheels, self.sources.store).values()))
                 for combination, wheels in self.wheels.items()
@@ -323,6 +343,15 @@ def _with_asked(
     recorded |= {one.name for record in records for one in record.combinations}
     kept = table.optional_names | {one.name for one in table.combinations}
     return table.asking({*asked, *recorded.intersection(kept)})
+
+
+def _limited(table: FoundationTable, request: FoundationRequest, known: FoundationRecord | None) -> FoundationTable:
+    """The table with the rows that are needed now or were in earlier runs; a whole foundation stays whole."""
+    if request.needed is None or (known is not None and known.needed is None):
+        return table
+    combinations = tuple(one for one in table.combinations if one.name in request.asked)
+    earlier = known.needed if known is not None and known.needed is not None else ()
+    return replace(table, asked_combinations=combinations).limited_to({*request.needed, *earlier})
 
 
 def _record_or_none(destination: Path) -> FoundationRecord | None:

@@ -16,7 +16,8 @@ from packaging.version import Version
 
 from channel_tools.conda.metadata import subdir_of
 from channel_tools.foundation.model import Combination, Entry
-from channel_tools.foundation.plan import PYTHON, PackagePlan, plan_packages, project_of
+from channel_tools.foundation.plan import PackagePlan, plan_packages, project_of
+from channel_tools.foundation.table import PYTHON
 from channel_tools.foundation.wheel import is_pure_wheel
 from channel_tools.system.errors import FoundationError
 
@@ -84,7 +85,8 @@ def resolve_combinations(
             raise FoundationError(message, hint="make a new lock: channel_tools foundation build --update")
         if wheels is None:
             sources.reach(f"the versions of the wheels for {combination}")
-            entries = [entry for entry in table_of(table, combination).entries if not entry.optional]
+            own = table_of(table, combination)
+            entries = [entry for entry in own.entries if not own.is_optional(entry)]
             roots = sorted({text for entry in entries for text in entry.wheels})
             resolved = replace(sources.pip, python=combination.python).resolve(roots)
             wheels = tuple(_with_known(resolved, base, same_python=combination.python == table.python))

@@ -50,15 +50,18 @@ class FoundationRequest:
     """How the registry foundation is made: at most ``jobs`` packages at once.
 
     Versions that an earlier run recorded are used again; ``update`` uses the newest available; ``locked`` (a record)
-    uses exactly what it names. ``asked`` are optional rows and combinations to make as well; those of earlier runs
-    stay. ``pythons`` are packages made by recipes, by minor version, for combinations with another Python than the
-    table's; if one is missing there, that of an earlier run is kept. ``offline`` uses only what was recorded and
-    downloaded before, and raises NetworkError for anything else, also with ``dry_run``, which writes nothing.
+    uses exactly what it names. ``needed`` are the names whose rows are made, with what they lead to, beside those of
+    earlier runs; None makes all rows that are not optional, also in later runs. ``asked`` are optional rows and
+    combinations to make as well; those of earlier runs stay. ``pythons`` are packages made by recipes, by minor
+    version, for combinations with another Python than the table's; if one is missing there, that of an earlier run is
+    kept. ``offline`` uses only what was recorded and downloaded before, and raises NetworkError for anything else, also
+    with ``dry_run``, which writes nothing.
     """
 
     jobs: int
     update: bool = False
     locked: Path | None = None
+    needed: frozenset[str] | None = None
     asked: frozenset[str] = frozenset()
     pythons: Mapping[str, Path] = field(default_factory=dict)
     offline: bool = False
@@ -94,6 +97,8 @@ def names_in(specs: Iterable[str]) -> list[str]:
 class TableSummary:
     """The part of the program's table that planning needs."""
 
+    rows: frozenset[str]
+    """All rows."""
     optional: frozenset[str]
     """The rows that are made only when needed."""
     default: Combination
@@ -117,6 +122,7 @@ def table_summary() -> TableSummary:
     default = Combination(python=header["python"], pytorch=wheel.partition("==")[2])
     more = header.get("combinations", {})
     return TableSummary(
+        rows=frozenset(rows),
         optional=frozenset(name for name, row in rows.items() if row.get("optional") is True),
         default=default,
         combinations=combinations_of(default, more.get("python", ()), more.get("pytorch", ())),

@@ -17,8 +17,8 @@ from packaging.utils import canonicalize_name
 
 from channel_tools.conda.package import NOARCH, PackageKey, RunExports
 from channel_tools.conda.specs import InvalidSpecError, is_virtual, spec_name
-from channel_tools.foundation.model import TEMPLATE, Combination, Entry, names_in
-from channel_tools.foundation.table import FoundationTable, entry_value
+from channel_tools.foundation.model import TEMPLATE, Combination, Entry, names_in, reachable
+from channel_tools.foundation.table import PYTHON, FoundationTable, entry_value
 from channel_tools.foundation.wheel import is_pure_wheel
 from channel_tools.system.errors import ConfigError
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 WHEEL_STEP = "wheel_libraries"
 """The repair step for compiled wheels that have no row."""
-PYTHON = "python"
-"""The row of the Python that all other rows are for."""
 _RUNTIME_PACKAGES = frozenset({"libgcc", "libstdcxx"})
 _HASH_DIGITS = 7
 _REQUIREMENT_NAME = re.compile(r"[a-z0-9-]+")
@@ -104,13 +102,22 @@ def _required_names(table: FoundationTable, wheels: Mapping[str, LockedArtifact]
 
     If several rows split one wheel, a requirement on it means the first; the others must be requested.
     """
-    optional = {entry.name: entry for entry in table.entries if entry.optional}
+    optional = {entry.name: entry for entry in table.entries if table.is_optional(entry)}
     first = {project_of(text): entry.name for entry in reversed(optional.values()) for text in entry.wheels}
     required = {first[project] for project in wheels if project in first}
     for name in list(required):
         named = (other for other in names_in(optional[name].depends) if other in optional)
         required.update(other for other in named if not _has_files(optional[other]))
     return required
+
+
+def needed_by_wheels(table: FoundationTable, wheels: Mapping[str, LockedArtifact]) -> set[str]:
+    """The optional rows of Debian's packages that rows depend on which other packages' wheels need."""
+    rows = {entry.name: entry for entry in table.entries}
+    reached = reachable(
+        _required_names(table, wheels), lambda name: [one for one in names_in(rows[name].depends) if one in rows]
+    )
+    return {name for name in reached if rows[name].debs and table.is_optional(rows[name])}
 
 
 def _has_files(entry: Entry) -> bool:

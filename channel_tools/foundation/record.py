@@ -83,6 +83,8 @@ class FoundationRecord:
     """The requested optional rows; they stay until the record is made again without them."""
     combinations: tuple[RecordedCombination, ...] = ()
     """The requested combinations; they stay, too."""
+    needed: tuple[str, ...] | None = None
+    """The rows that are made without being requested by name; they stay. None: all that are not optional."""
 
     def taken(self) -> dict[tuple[str, str], LockedArtifact]:
         """Every file used for the table's own packages, by kind and name."""

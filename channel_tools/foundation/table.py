@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 _HEADER_KEYS = ("suite", "python", "glibc", "conda_names")
 _Minor = Annotated[str, Field(pattern=r"^3\.\d+$")]
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
+PYTHON = "python"
+"""The row of the Python that all other rows are for."""
+_WITH_PYTHON = ("pip", "python_abi", "setuptools", "wheel")
+_WITH_WHEELS = ("libgcc", "libstdcxx")
+"""What compiled wheels without a row depend on."""
+_PROGRAM_STEP = "wheel_program"
+"""The repair step that leaves a wheel's program and none of its Python modules."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,16 +65,18 @@ class FoundationTable:
     """Those of ``combinations`` to make."""
     asked: frozenset[str] = frozenset()
     """The optional rows to make: requested by name, or dependencies of rows that are made."""
+    needed: frozenset[str] | None = None
+    """The only rows that are not optional; None: all whose row does not say that they are."""
 
     @property
     def wanted(self) -> tuple[Entry, ...]:
         """The rows that are made whatever pip finds: all except unrequested optional ones."""
-        return tuple(entry for entry in self.entries if not entry.optional or entry.name in self.asked)
+        return tuple(entry for entry in self.entries if not self.is_optional(entry) or entry.name in self.asked)
 
     @property
     def optional_names(self) -> frozenset[str]:
         """The rows that are made only when needed."""
-        return frozenset(entry.name for entry in self.entries if entry.optional)
+        return frozenset(entry.name for entry in self.entries if self.is_optional(entry))
 
     def asking(self, names: Collection[str]) -> FoundationTable:
         """The table with the optional rows ``names``, and those that rows to make depend on, requested as well.
@@ -86,9 +95,24 @@ class FoundationTable:
         reached = reachable(wanted, lambda name: names_in(rows[name].depends if name in rows else ()))
         return replace(
             self,
-            asked=frozenset(name for name in reached & rows.keys() if rows[name].optional),
+            asked=frozenset(name for name in reached & rows.keys() if self.is_optional(rows[name])),
             asked_combinations=tuple(one for name, one in sorted(combinations.items()) if name in names),
         )
+
+    def limited_to(self, names: Collection[str]) -> FoundationTable:
+        """The table in which every row is optional except for ``names`` and what they lead to.
+
+        Rows lead to what they depend on and to what they export, wheels to Python, and Python to pip, which conda adds
+        to every environment with Python. Names without a row are ignored.
+        """
+        rows = {entry.name: entry for entry in self.entries}
+        combined = self.combined if self.asked_combinations else frozenset[str]()
+        needed = reachable(rows.keys() & {*names, *combined}, lambda name: _leads_to(rows[name], rows))
+        return replace(self, needed=frozenset(needed))
+
+    def is_optional(self, entry: Entry) -> bool:
+        """Whether a row is made only when it is asked for, or when a row or wheel that is made leads to it."""
+        return entry.optional or (self.needed is not None and entry.name not in self.needed)
 
     def entry(self, name: str) -> Entry | None:
         """The row of that name."""
@@ -102,9 +126,19 @@ class FoundationTable:
             "entries": [entry_value(entry) for entry in self.entries],
             "asked": sorted(self.asked),
         }
+        if self.needed is not None:
+            value["needed"] = sorted(self.needed)
         if self.asked_combinations:
             value["combinations"] = [sorted(self.combined), [one.name for one in self.asked_combinations]]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _leads_to(entry: Entry, rows: Mapping[str, Entry]) -> Sequence[str]:
+    exports = entry.run_exports
+    named = names_in((*entry.depends, *exports.weak, *exports.strong, *exports.noarch))
+    runtime = _WITH_PYTHON if entry.name == PYTHON else _WITH_WHEELS if entry.wheels else ()
+    modules = (PYTHON,) if entry.wheels and _PROGRAM_STEP not in entry.repairs else ()
+    return [name for name in (*named, *runtime, *modules) if name in rows]
 
 
 def _texts(description: str) -> Any:  # noqa: ANN401 - as Field

@@ -35,6 +35,7 @@ from channel_tools.workflow.plan import (
     PlanRequest,
     check_served,
     expand_request,
+    foundation_needs,
     open_index,
     plan_expansion,
     published_by_name,
@@ -130,7 +131,7 @@ def build_stacks(
         pythons = _built_pythons(
             settings, expansion, request, workers=workers, progress=progress, on_plan=on_plan, on_result=on_result
         )
-        asked = replace(_with_asked(request.foundation, expansion), pythons=pythons)
+        asked = replace(_with_asked(settings, request.foundation, expansion), pythons=pythons)
         # only this foundation needs what downloads and unpacks wheels and Debian's packages
         from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415
 
@@ -354,9 +355,10 @@ def _remote_builds(
     )
 
 
-def _with_asked(request: FoundationRequest, expansion: Expansion) -> FoundationRequest:
+def _with_asked(settings: Settings, request: FoundationRequest, expansion: Expansion) -> FoundationRequest:
     combinations = {one.name for one in expansion.combinations}
-    return replace(request, asked=request.asked | expansion.optional_packages | combinations)
+    asked = request.asked | expansion.optional_packages | combinations
+    return replace(request, needed=foundation_needs(settings, expansion), asked=asked)
 
 
 def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
@@ -440,7 +442,7 @@ def _is_foundation_ready(settings: Settings, expansion: Expansion, request: Buil
     """
     address = expansion.foundation.address
     if address is None:
-        dry = replace(_with_asked(request.foundation, expansion), jobs=1, dry_run=True)
+        dry = replace(_with_asked(settings, request.foundation, expansion), jobs=1, dry_run=True)
         from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415 - as in build_stacks
 
         return not make_registry_foundation(settings, dry, progress=progress).made

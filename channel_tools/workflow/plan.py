@@ -31,7 +31,7 @@ from channel_tools.plan.locking import LockedFoundation
 from channel_tools.system.errors import SolveError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from channel_tools.foundation.model import Combination
     from channel_tools.matrix import FoundationKind, LoadedTree, RenderedPackage, Stack
@@ -88,9 +88,7 @@ class Expansion:
     @property
     def optional_packages(self) -> frozenset[str]:
         """The optional packages of the registry foundation that recipes or environments of the stacks name."""
-        recipes = (package.requirement_names() for package in self.packages)
-        installed = (requirement_name(spec) for stack in self.stacks for spec in stack.install)
-        return table_summary().optional & frozenset(installed).union(*recipes)
+        return table_summary().optional & required_names(self.packages, self.stacks)
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
@@ -102,6 +100,26 @@ class Expansion:
             for one in table_summary().combinations
             if (self.makes_pythons or one.python == default.python) and any(_is_for(choice, one) for choice in wanted)
         )
+
+
+def required_names(packages: Iterable[RenderedPackage], stacks: Iterable[Stack]) -> frozenset[str]:
+    """The packages that recipes or the environments of stacks name, their own ones among them."""
+    installed = (requirement_name(spec) for stack in stacks for spec in stack.install)
+    return frozenset(installed).union(*(package.requirement_names() for package in packages))
+
+
+def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]:
+    """The names from which the registry foundation is made: those of the request and, the first time, of every stack.
+
+    So a second stack of the tree finds its foundation made; the foundation keeps what it was made for once.
+    """
+    names = required_names(expansion.packages, expansion.stacks)
+    if (settings.foundation / RECORD_NAME).is_file():
+        return names
+    loaded = load_tree(settings.tree, settings.environ)
+    stacks = tuple(loaded.stacks.values())
+    packages = expand_stacks(loaded, stacks, foundation_kind="registry", platform=current_platform())
+    return names | required_names(packages, stacks)
 
 
 def _is_for(choice: Choice, combination: Combination) -> bool:
@@ -211,7 +229,7 @@ def open_index(settings: Settings, foundation: Foundation) -> Index:
         settings.foundation if address is None else address,
         kind=kind,
         platform=current_platform(),
-        optional=table_summary().optional if kind == "registry" else frozenset(),
+        optional=table_summary().rows if kind == "registry" else frozenset(),
         environ=settings.environ,
         cache=settings.package_cache / REPODATA_CACHE,
     )

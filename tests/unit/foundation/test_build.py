@@ -160,6 +160,87 @@ def test_an_optional_package_is_made_when_asked_for_and_then_stays(
     assert (again.made, len(again.kept), again.removed) == ((), 5, ())
 
 
+NEEDED_ROWS = """
+base: {debs: [base], repairs: [flatten], run_exports: {weak: [exported]}}
+exported: {debs: [exported], repairs: [flatten]}
+demo: {wheels: [demo], depends: [libgcc]}
+dep: {wheels: [dep], depends: [base]}
+other: {wheels: [other]}
+libgcc: {debs: [libgcc], repairs: [flatten]}
+libstdcxx: {debs: [libstdcxx], repairs: [flatten]}
+"""
+
+
+def _offer_needed(registries: Registries) -> None:
+    for name in ("base", "exported", "libgcc", "libstdcxx"):
+        registries.add_deb(name, {f"usr/share/{name}/a.txt": name})
+    registries.add_wheel("other", {"other.py": ""})
+
+
+def _made(root: Path) -> list[str]:
+    return [package.name for package in read_record(root / "foundation").packages]
+
+
+@pytest.mark.parametrize(
+    ("needed", "made"),
+    [
+        ("base", ["base", "exported"]),
+        ("absent", []),
+        # its wheel requires dep, whose row depends on a package of Debian's
+        ("demo", ["base", "demo", "dep", "libgcc", "libstdcxx"]),
+    ],
+)
+def test_only_what_is_needed_is_made_with_what_it_leads_to(
+    registries: Registries, tmp_path: Path, progress: NotedProgress, needed: str, made: list[str]
+) -> None:
+    _offer_needed(registries)
+    _build(registries, tmp_path, progress, rows=NEEDED_ROWS, needed=frozenset({needed}))
+    assert _made(tmp_path) == made
+    again = _build(
+        registries,
+        tmp_path,
+        progress,
+        rows=NEEDED_ROWS,
+        needed=frozenset({needed}),
+        sources=registries.unreachable(),
+    )
+    assert (again.made, again.removed) == ((), ())
+
+
+def test_what_is_needed_later_is_added_and_what_was_made_stays(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    _offer_needed(registries)
+    first = _build(registries, tmp_path, progress, rows=NEEDED_ROWS, needed=frozenset({"demo"}))
+    registries.add_wheel("dep", {"dep.py": "y = 2\n"}, version="9.0")
+    registries.add_wheel("other", {"other.py": ""}, requires=("dep>=1",), version="2.0")
+    second = _build(registries, tmp_path, progress, rows=NEEDED_ROWS, needed=frozenset({"other"}))
+    assert [name.rpartition("-")[0] for name in second.made] == ["noarch/other-2.0"]
+    assert (second.kept, second.removed) == (first.made, ())
+    whole = _build(registries, tmp_path, progress, rows=NEEDED_ROWS)
+    assert _made(tmp_path) == sorted(line.partition(":")[0] for line in NEEDED_ROWS.split("\n") if line)
+    assert whole.kept == tuple(sorted((*first.made, *second.made)))
+    kept = _build(registries, tmp_path, progress, rows=NEEDED_ROWS, needed=frozenset({"base"}))
+    assert (kept.made, kept.removed) == ((), ())
+
+
+def test_a_wheel_that_does_not_go_with_those_that_were_made_is_refused(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    _offer_needed(registries)
+    _build(registries, tmp_path, progress, rows=NEEDED_ROWS, needed=frozenset({"demo"}))
+    registries.add_wheel("dep", {"dep.py": "y = 2\n"}, version="9.0")
+    registries.add_wheel("other", {"other.py": ""}, requires=("dep>=9",), version="2.0")
+    with pytest.raises(
+        FoundationError, match=r"other 2\.0 requires dep>=9, but the foundation has 1\.0 of it"
+    ) as caught:
+        _build(registries, tmp_path, progress, rows=NEEDED_ROWS, needed=frozenset({"other"}))
+    assert "--update" in str(caught.value.hint)
+    _build(registries, tmp_path, progress, rows=NEEDED_ROWS, needed=frozenset({"other"}), update=True)
+    versions = {package.name: package.version for package in read_record(tmp_path / "foundation").packages}
+    assert (versions["dep"], versions["other"]) == ("9.0", "2.0")
+
+
 def test_a_lock_with_an_optional_package_gives_it_again(
     registries: Registries, tmp_path: Path, progress: NotedProgress
 ) -> None:

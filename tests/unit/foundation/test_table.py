@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -178,3 +179,16 @@ def test_what_is_built_with_the_compiler_asks_for_its_runtime_and_its_glibc() ->
 )
 def test_development_packages_export_what_runs(seen_by_recipes: str, exported: str) -> None:
     assert exported in {spec.split()[0] for spec in row(seen_by_recipes).run_exports.weak}
+
+
+def test_the_table_can_be_limited_to_what_recipes_name() -> None:
+    table = load_table()
+    compiled = {entry.name for entry in table.limited_to({"gcc_linux-64", "sysroot_linux-64", "own-package"}).wanted}
+    assert {"gcc_impl_linux-64", "binutils_impl_linux-64", "libgcc"} <= compiled
+    assert not compiled & {"python", "pytorch", "mpich", "libgrpc", "cmake"}
+    with_python = {entry.name for entry in table.limited_to({"pytorch"}).asking(()).wanted}
+    assert {"python", "python_abi", "pip", "libtorch", "numpy", "openssl"} <= with_python
+    assert "python" not in {entry.name for entry in table.limited_to({"cmake"}).asking(()).wanted}
+    (combination, *_rest) = table.combinations
+    both = replace(table, asked_combinations=(combination,)).limited_to(())
+    assert table.combined <= {entry.name for entry in both.wanted}
