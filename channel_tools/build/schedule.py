@@ -1,49 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Builds a plan: as many packages in parallel as allowed, each as soon as the packages it waits for are in the channel.
-
-One thread waits for the children through descriptors, so the end of a child and an interrupt are both
-noticed at once. A package is added to the channel and its index before anything that waits for it starts, since
-dependents solve from the channel.
-"""
+"""Builds a plan into a channel, and adds what was built there: checked one by one, in one change of the indexes."""
 
 from __future__ import annotations
 
 import contextlib
 import graphlib
-import os
 from collections import Counter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import raise_failures
-from channel_tools.build.model import BuildJob, BuildResult
+from channel_tools.build.model import BuildResult
 from channel_tools.build.node import finished_build, lock_of, remove_build
 from channel_tools.build.resume import resumable_builds
+from channel_tools.build.run import BuildRun
 from channel_tools.build.usage import record_usage
-from channel_tools.build.worker import (
-    Child,
-    check_paths,
-    clear_work,
-    forget,
-    notes_of,
-    package_of,
-    start_child,
-    usage_of,
-)
+from channel_tools.build.worker import check_paths, clear_work, start_child
 from channel_tools.channel.publish import add_set, check_package, prefer_packages
 from channel_tools.channel.records import cached_package
 from channel_tools.channel.store import published_packages
 from channel_tools.conda.package import PackageKey
-from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError
+from channel_tools.system.errors import ChannelToolsError, ConfigError
 from channel_tools.system.files import exclusive_lock
-from channel_tools.system.processes import end_process_group, wait_for_any
 from channel_tools.system.work_folder import make_work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.build.model import BuildOptions, BuildPlaces
+    from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
     from channel_tools.build.remote import Outcome
+    from channel_tools.build.worker import Child
     from channel_tools.channel.model import Channel, ChannelWriter
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.archive import PackageInfo
@@ -82,7 +68,8 @@ def build_packages(
     builds run; an error from it ends them and is raised. ``on_result`` is called once for every job,
     with its result. At the end, raises the error of the builds that failed (BuildError, SolveError, DiskFullError ...),
     with the last lines of their logs; ConfigError for jobs that wait for each other in a cycle. An interrupt ends all
-    builds and their children before it is raised again; packages that are finished by then are in the channel.
+    builds and their children before it is raised again; packages that are finished by then are in the channel, except
+    those of quick builds that waited to be added with others.
     """
     check_order(jobs)
     check_paths(jobs, places)
@@ -96,16 +83,17 @@ def build_packages(
     clear_work(places.work, keep=[job.folder_name for job in resumed], needed=[job.folder_name for job in jobs])
     results = []
 
-    def enter(package: Path) -> Path:
-        return take_in(writer, package, admit=admit, progress=progress)
+    def enter(packages: Sequence[Path]) -> dict[Path, Path | ChannelToolsError]:
+        return take_in(writer, packages, admit=admit, progress=progress)
 
     with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
-        for result in run.results(options.max_jobs, meanwhile):
-            results.append(result)
-            if result.status == "built" and result.usage is not None:
-                record_usage(writer.channel, {result.job.stem: result.usage})
+        for together in run.results(options.max_jobs, meanwhile):
+            results += together
+            if usages := {one.job.stem: one.usage for one in together if one.usage is not None}:
+                record_usage(writer.channel, usages)
             if on_result is not None:
-                on_result(result)
+                for result in together:
+                    on_result(result)
     raise_failures(results)
     return results
 
@@ -141,7 +129,9 @@ def take_over_finished(
                 if (finished := _finished_elsewhere(folder, job)) is None:
                     continue
                 outcome, built = finished
-                package = take_in(writer, built, admit=admit, progress=progress)
+                package = take_in(writer, [built], admit=admit, progress=progress)[built]
+            if isinstance(package, ChannelToolsError):
+                raise package
         except PermissionError:  # another user's
             continue
         except ChannelToolsError as err:
@@ -180,27 +170,54 @@ def channels_of(channel: Channel) -> tuple[str, ...]:
 
 
 def take_in(
-    writer: ChannelWriter, package: Path, *, admit: Callable[[Path], PackageInfo | None], progress: Progress
-) -> Path:
-    """Add a finished package to the channel, unless it is there already (--force); returns its path in the channel.
+    writer: ChannelWriter,
+    packages: Sequence[Path],
+    *,
+    admit: Callable[[Path], PackageInfo | None],
+    progress: Progress,
+) -> dict[Path, Path | ChannelToolsError]:
+    """Add finished packages to the channel, except those that are there already (--force).
 
-    Raises the errors of ``admit`` for a package that must not be added.
+    Returns for each its path in the channel, or the error of ``admit`` or of the channel that keeps it out; the others
+    are added all the same.
     """
-    enter_packages(writer, {package: admitted_row(package, admit)}, progress=progress)
-    return PackageKey.of(package).path_in(writer.channel.path)
+    outcomes: dict[Path, Path | ChannelToolsError] = {}
+    rows = {}
+    for package in packages:
+        try:
+            rows[package] = _admitted_row(package, admit)
+        except ChannelToolsError as err:
+            outcomes[package] = err
+    return outcomes | _entered(writer, rows, progress=progress)
 
 
-def admitted_row(package: Path, admit: Callable[[Path], PackageInfo | None]) -> CachedPackage:
+def _entered(
+    writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *, progress: Progress
+) -> dict[Path, Path | ChannelToolsError]:
+    """As take_in, for the rows of admitted packages: all of them together, or each alone if that is an error."""
+    try:
+        _enter_packages(writer, rows, progress=progress)
+    except ChannelToolsError as err:
+        if len(rows) == 1:
+            return dict.fromkeys(rows, err)
+        alone = [_entered(writer, {package: row}, progress=progress) for package, row in rows.items()]
+        return {package: outcome for found in alone for package, outcome in found.items()}
+    return {package: PackageKey.of(package).path_in(writer.channel.path) for package in rows}
+
+
+def _admitted_row(package: Path, admit: Callable[[Path], PackageInfo | None]) -> CachedPackage:
     """The channel's row for a finished package that ``admit`` accepts. Raises the errors of ``admit``."""
     info = admit(package)
     return check_package(package) if info is None else cached_package(package, info, indexed_ms=0)
 
 
-def enter_packages(writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *, progress: Progress) -> None:
+def _enter_packages(writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *, progress: Progress) -> None:
     """Add finished packages, except those built again, to the channel in one change of its indexes; all or none.
 
     Raises the errors of add_set.
     """
+    if not rows:
+        return
     digests = {published.path: published.row.digest for published in published_packages(writer.channel)}
     keys = {package: PackageKey.of(package) for package in rows}
     again = [
@@ -227,117 +244,3 @@ def check_order(jobs: Sequence[BuildJob]) -> None:
         graphlib.TopologicalSorter({job.file_name: job.waits_for for job in jobs}).prepare()
     except graphlib.CycleError as err:
         raise ConfigError(f"these packages wait for each other: {' -> '.join(err.args[1])}") from None
-
-
-class BuildRun:
-    """Runs jobs in an order that their ``waits_for`` allows; leaving its ``with`` block ends those that still run.
-
-    ``start`` starts the child of a job, given how many then share the machine; ``enter`` adds a finished package to the
-    channel and returns its path there.
-    """
-
-    def __init__(
-        self,
-        jobs: Sequence[BuildJob],
-        *,
-        start: Callable[[BuildJob, int], Child],
-        enter: Callable[[Path], Path],
-        progress: Progress,
-    ) -> None:
-        self._waiting = list(jobs)
-        self._start = start
-        self._enter = enter
-        self._progress = progress
-        self._running: dict[int, tuple[Child, contextlib.ExitStack]] = {}
-        self._ended: list[tuple[Child, contextlib.ExitStack]] = []
-        """Those whose packages have not been entered yet."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end_process_group(*(child.process for child, _shown in self._running.values()))
-        for descriptor, (child, shown) in self._running.items():
-            os.close(descriptor)
-            _close(shown, BuildError(f"{child.job.stem}: interrupted"))
-        for child, shown in self._ended:
-            _close(shown, BuildError(f"{child.job.stem}: interrupted"))
-        self._running.clear()
-
-    def results(self, max_jobs: int, meanwhile: Callable[[], object] = lambda: None) -> Iterator[BuildResult]:
-        """Run everything, at most ``max_jobs`` at once; yields results as they come, also those of jobs held back.
-
-        What waits for none of the packages that were just built starts before they are entered. ``meanwhile`` is called
-        once, when the first have started.
-        """
-        self._launch_ready(max_jobs)
-        if self._running:
-            meanwhile()
-        while self._running:
-            self._await_ended()
-            self._launch_ready(max_jobs)
-            while self._ended:
-                result = self._result_of(*self._ended[0])
-                del self._ended[0]
-                yield result
-                if result.status == "failed":
-                    yield from self._hold_back(result.job)
-            self._launch_ready(max_jobs)
-
-    def _launch_ready(self, max_jobs: int) -> None:
-        while len(self._running) < max_jobs and (ready := self._ready()):
-            self._launch(ready[0], at_once=min(max_jobs, len(self._running) + len(ready)))
-
-    def _ready(self) -> list[BuildJob]:
-        started = {child.job.file_name for child, _shown in (*self._running.values(), *self._ended)}
-        unfinished = started | {job.file_name for job in self._waiting}
-        return [job for job in self._waiting if unfinished.isdisjoint(job.waits_for)]
-
-    def _launch(self, job: BuildJob, *, at_once: int) -> None:
-        self._waiting.remove(job)
-        child = self._start(job, at_once)
-        shown = contextlib.ExitStack()
-        descriptor = child.process.end_descriptor()
-        self._running[descriptor] = (child, shown)
-        shown.enter_context(self._progress.task(f"building {job.stem}", total=None))
-
-    def _await_ended(self) -> None:
-        """Wait until at least one child has ended."""
-        for descriptor in wait_for_any(self._running):
-            child, shown = self._running[descriptor]
-            end_process_group(child.process)  # it has ended, but if it was killed, its group may still be alive
-            os.close(descriptor)
-            del self._running[descriptor]
-            self._ended.append((child, shown))
-
-    def _result_of(self, child: Child, shown: contextlib.ExitStack) -> BuildResult:
-        seconds, usage = child.seconds(), usage_of(child)
-        try:
-            package = self._enter(package_of(child))
-        except ChannelToolsError as err:
-            _close(shown, err)
-            return BuildResult(job=child.job, status="failed", log=child.log, seconds=seconds, error=err)
-        shown.close()
-        for note in notes_of(child):
-            self._progress.note(note)
-        forget(child)
-        return BuildResult(job=child.job, status="built", log=child.log, seconds=seconds, package=package, usage=usage)
-
-    def _hold_back(self, failed: BuildJob) -> Iterator[BuildResult]:
-        for job in held_back(failed, self._waiting):
-            self._waiting.remove(job)
-            yield BuildResult(job=job, status="not_started")
-
-
-def held_back(failed: BuildJob, waiting: Iterable[BuildJob]) -> list[BuildJob]:
-    """Those of ``waiting`` that wait for ``failed``, directly or through others."""
-    lost, left = [failed], list(waiting)
-    while hit := next((job for job in left if not {one.file_name for one in lost}.isdisjoint(job.waits_for)), None):
-        left.remove(hit)
-        lost.append(hit)
-    return lost[1:]
-
-
-def _close(shown: contextlib.ExitStack, error: ChannelToolsError) -> None:
-    """End the progress display of a step that failed with ``error``."""
-    shown.__exit__(type(error), error, None)

@@ -26,7 +26,7 @@ from channel_tools.build.forecast import state_in_words, time_left
 from channel_tools.build.model import BuildJob, BuildResult
 from channel_tools.build.node import lock_of
 from channel_tools.build.remote import BUILDS_FILE, read_outcome, results_of, write_builds
-from channel_tools.build.schedule import held_back
+from channel_tools.build.run import held_back
 from channel_tools.build.submissions import Submissions, lost_jobs
 from channel_tools.system.errors import BuildError, CommandError, UsageError
 from channel_tools.system.extras import missing

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, cast
 from channel_tools.build.model import FINISHED
 from channel_tools.build.node import remove_build
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
-from channel_tools.build.schedule import admitted_row, enter_packages
+from channel_tools.build.run import TOGETHER_BYTES
+from channel_tools.build.schedule import take_in
 from channel_tools.build.usage import record_usage
 from channel_tools.channel import channel_writer, open_channel
 from channel_tools.conda.package import PackageKey
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from channel_tools.conda.archive import PackageInfo
 
 _LOCK_WAIT_S = 3600.0
-_TOGETHER_BYTES = 64 << 20
-"""The most packages added with another, since whatever waits for that one waits for the audits of all of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,24 +117,16 @@ def _enter(
     progress: NotesOnly,
 ) -> list[_Finished]:
     """Add ``own`` and those of the others that can be added; returns these. Raises the error that rejects ``own``."""
-    rows = {own.package: admitted_row(own.package, gate)}
-    entered = [own]
-    for other in others:
-        with contextlib.suppress(ChannelToolsError):
-            rows[other.package] = admitted_row(other.package, gate)
-            entered.append(other)
-    try:
-        enter_packages(writer, rows, progress=progress)
-    except ChannelToolsError:  # of any of them
-        entered = [own]
-        enter_packages(writer, {own.package: rows[own.package]}, progress=progress)
-    return entered
+    outcomes = take_in(writer, [own.package, *(other.package for other in others)], admit=gate, progress=progress)
+    if isinstance(error := outcomes[own.package], ChannelToolsError):
+        raise error
+    return [own, *(other for other in others if isinstance(outcomes[other.package], Path))]
 
 
 def _others(builds: RemoteBuilds, builds_file: Path, own: str) -> list[_Finished]:
     """Other successful builds that wait for their admission, in the plan's order."""
     names = {path.name for path in results_of(builds_file, own).folder.iterdir()}
-    found, room_bytes = [], _TOGETHER_BYTES
+    found, room_bytes = [], TOGETHER_BYTES
     for job in (job for job in builds.jobs if job.stem != own):
         results = results_of(builds_file, job.stem)
         if results.built.name not in names or not names.isdisjoint({results.entered.name, results.admitted.name}):

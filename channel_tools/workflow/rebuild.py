@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, cast
 from channel_tools.audit.clean import clean_package
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
-from channel_tools.build.schedule import BuildRun, locked_builds
+from channel_tools.build.run import BuildRun
+from channel_tools.build.schedule import locked_builds
 from channel_tools.build.worker import check_paths, clear_work, start_child, worker_server
 from channel_tools.channel import open_channel
 from channel_tools.channel.model import RECORD_FOLDER
@@ -37,11 +38,12 @@ from channel_tools.workflow.recorded_build import read_recorded
 from channel_tools.workflow.sources import fetch_missing, missing_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from channel_tools.build.worker import Child
     from channel_tools.conda.archive import Component
     from channel_tools.conda.comparison import Difference, Verdict
+    from channel_tools.system.errors import ChannelToolsError
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.recorded_build import EnvironmentChannel, RecordedBuild
@@ -216,7 +218,10 @@ def _build(
     def start(job: BuildJob, _at_once: int) -> Child:
         return start_child(job, options, workers=workers, places=places, channels=addresses, cores=request.cores)
 
-    def enter(package: Path) -> Path:
+    def enter(packages: Sequence[Path]) -> dict[Path, Path | ChannelToolsError]:
+        return {package: move(package) for package in packages}
+
+    def move(package: Path) -> Path:
         rewrite_info(package, lambda info: _with_recorded(info, channels))
         clean_package(package)
         destination = PackageKey.of(package).path_in(request.destination.absolute())
@@ -228,7 +233,7 @@ def _build(
         worker_server(request.environ) as workers,
         BuildRun([job], start=start, enter=enter, progress=progress) as run,
     ):
-        results = list(run.results(1))
+        results = [result for together in run.results(1) for result in together]
     raise_failures(results)
     (result,) = results
     return cast("Path", result.package)

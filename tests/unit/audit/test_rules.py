@@ -18,7 +18,7 @@ from channel_tools.audit.run import Gate, audit_channel, audit_package
 from channel_tools.build.schedule import take_in
 from channel_tools.channel import Channel, ChannelWriter, published_packages
 from channel_tools.conda.archive import PackageInfo
-from channel_tools.system.errors import IntegrityError, VerificationError
+from channel_tools.system.errors import ChannelToolsError, IntegrityError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from tests.unit.audit.packages import BUILD_FOLDER, Entry, Toy
 from tests.unit.audit.spoiled import CASES, GXX, Case, library
@@ -45,7 +45,9 @@ def enter(channel: Channel, package: Path) -> None:
     def admit(package: Path) -> PackageInfo | None:
         return gate.admit(package).info
 
-    take_in(writer, package, admit=admit, progress=SilentProgress())
+    outcome = take_in(writer, [package], admit=admit, progress=SilentProgress())[package]
+    if isinstance(outcome, ChannelToolsError):
+        raise outcome
 
 
 @by_id

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from channel_tools.build.model import BuildJob, BuildResult, WorkerResult, encode
+from channel_tools.build.run import BuildRun
+from channel_tools.build.worker import Child
+from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError, ConfigError
+from channel_tools.system.processes import Deadline, start_command
+from channel_tools.system.progress import SilentProgress
+
+
+def job(name: str, *waits_for: str) -> BuildJob:
+    waits = tuple(f"{other}-1-0.conda" for other in waits_for)
+    return BuildJob(file_name=f"{name}-1-0.conda", subdir="noarch", recipe_folder=Path(name), waits_for=waits)
+
+
+class Started:
+    """A program with what a child of a ForkServer has."""
+
+    def __init__(self, program: subprocess.Popen[bytes]) -> None:
+        self.pid, self.wait = program.pid, program.wait
+
+    def end_descriptor(self) -> int:
+        return os.pidfd_open(self.pid)
+
+    def close(self) -> None:
+        """It has ended."""
+
+
+class FakeBuilds:
+    """Children that are tiny shell commands beside the result that a worker would have written."""
+
+    def __init__(self, folder: Path, *, failing: tuple[str, ...] = (), command: str = "exit 0") -> None:
+        self.started: list[str] = []
+        self.entered: list[str] = []
+        self.together: list[int] = []
+        self.at_once: list[int] = []
+        self._folder = folder
+        self._failing = failing
+        self._command = command
+
+    def start(self, job: BuildJob, at_once: int) -> Child:
+        self.at_once.append(at_once)
+        name = job.stem.partition("-")[0]
+        self.started.append(name)
+        folder = self._folder / job.stem
+        folder.mkdir()
+        result = WorkerResult(packages=(folder / "noarch" / job.file_name,))
+        if name in self._failing:
+            result = WorkerResult(failure="script", message="Script failed")
+        (folder / "result.json").write_bytes(encode(result))
+        (folder / "log").write_text("last words\n")
+        process = Started(start_command(["sh", "-c", self._command]))
+        return Child(
+            job=job, process=process, folder=folder, log=folder / "log", cache=folder, started_s=time.monotonic()
+        )
+
+    def enter(self, packages: Sequence[Path]) -> Mapping[Path, Path | ChannelToolsError]:
+        self.entered += [package.name.partition("-")[0] for package in packages]
+        self.together.append(len(packages))
+        return {package: package for package in packages}
+
+
+def run(builds: FakeBuilds, jobs: list[BuildJob], *, max_jobs: int = 2) -> dict[str, BuildResult]:
+    with BuildRun(jobs, start=builds.start, enter=builds.enter, progress=SilentProgress()) as build_run:
+        return {
+            result.job.stem.partition("-")[0]: result for together in build_run.results(max_jobs) for result in together
+        }
+
+
+def test_nothing_starts_before_what_it_waits_for_has_entered(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path)
+    original = builds.start
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        assert {name.partition("-")[0] for name in job.waits_for} <= set(builds.entered)
+        return original(job, at_once)
+
+    builds.start = start  # type: ignore[method-assign]
+    jobs = [job("d", "b", "c"), job("c", "a"), job("b", "a"), job("a")]
+    results = run(builds, jobs, max_jobs=4)
+    assert {name: result.status for name, result in results.items()} == dict.fromkeys("abcd", "built")
+
+
+def test_a_job_is_told_how_many_share_the_machine_when_it_starts(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path)
+    run(builds, [job("a"), job("b", "a"), job("c", "a"), job("d", "b", "c")], max_jobs=3)
+    assert (builds.started, builds.at_once) == (["a", "b", "c", "d"], [1, 2, 2, 1])
+
+
+def test_what_may_be_done_meanwhile_is_done_once_while_the_first_run(tmp_path: Path) -> None:
+    builds, seen = FakeBuilds(tmp_path), list[list[str]]()
+    with BuildRun(
+        [job("a"), job("b"), job("c", "a")], start=builds.start, enter=builds.enter, progress=SilentProgress()
+    ) as build_run:
+        results = list(build_run.results(2, lambda: seen.append([*builds.started])))
+    assert seen == [["a", "b"]]
+    assert sum(map(len, results)) == 3
+
+
+def test_an_error_meanwhile_ends_what_runs(tmp_path: Path) -> None:
+    builds, children = FakeBuilds(tmp_path, command="exec sleep 1000"), list[Child]()
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        children.append(builds.start(job, at_once))
+        return children[-1]
+
+    def refuse() -> None:
+        raise ConfigError("no key")
+
+    def ended_early() -> None:
+        with BuildRun([job("a")], start=start, enter=builds.enter, progress=SilentProgress()) as build_run:
+            list(build_run.results(1, refuse))
+
+    with pytest.raises(ConfigError, match="no key"):
+        ended_early()
+    assert [child.process.wait() for child in children] == [-signal.SIGTERM]
+
+
+def test_packages_of_quick_builds_are_entered_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channel_tools.build.run._TOGETHER_S", 60.0)
+    builds = FakeBuilds(tmp_path, failing=("c",))
+    results = run(builds, [job("a"), job("b"), job("c"), job("d", "c")], max_jobs=1)
+    assert (builds.entered, builds.together) == (["a", "b"], [2])
+    statuses = {name: result.status for name, result in results.items()}
+    assert statuses == {"a": "built", "b": "built", "c": "failed", "d": "not_started"}
+
+
+def test_what_took_long_is_entered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channel_tools.build.run._TOGETHER_S", 60.0)
+    monkeypatch.setattr("channel_tools.build.run._QUICK_S", 0.0)
+    builds = FakeBuilds(tmp_path)
+    run(builds, [job("a"), job("b")], max_jobs=1)
+    assert builds.together == [1, 1]
+
+
+def test_what_others_wait_for_is_entered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channel_tools.build.run._TOGETHER_S", 60.0)
+    os.mkfifo(tmp_path / "pipe")
+    commands = iter(["exit 0", f"timeout 20 sh -c 'read x < {tmp_path}/pipe'", f"echo x > {tmp_path}/pipe"])
+    builds = FakeBuilds(tmp_path)
+    original = builds.start
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        builds._command = next(commands)
+        return original(job, at_once)
+
+    builds.start = start  # type: ignore[method-assign]
+    run(builds, [job("a"), job("c"), job("b", "a")])
+    assert builds.started == ["a", "c", "b"]
+    assert builds.entered[0] == "a"
+    assert builds.together[0] == 1
+
+
+def test_large_packages_are_entered_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channel_tools.build.run._TOGETHER_S", 60.0)
+    monkeypatch.setattr("channel_tools.build.run.TOGETHER_BYTES", 5)
+    builds = FakeBuilds(tmp_path)
+    original = builds.start
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        child = original(job, at_once)
+        package = child.folder / "noarch" / job.file_name
+        package.parent.mkdir()
+        package.write_bytes(b"four")
+        return child
+
+    builds.start = start  # type: ignore[method-assign]
+    run(builds, [job("a"), job("b"), job("c")], max_jobs=1)
+    assert (builds.entered, builds.together) == (["a", "b", "c"], [1, 1, 1])
+
+
+def test_packages_that_are_no_jobs_count_as_there(tmp_path: Path) -> None:
+    assert run(FakeBuilds(tmp_path), [job("a", "published")])["a"].status == "built"
+
+
+def test_a_failure_holds_back_only_what_waits_for_it(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path, failing=("b",))
+    results = run(builds, [job("a"), job("b"), job("c", "b"), job("d", "c"), job("e", "a")], max_jobs=1)
+    statuses = {name: result.status for name, result in results.items()}
+    assert statuses == {"a": "built", "b": "failed", "c": "not_started", "d": "not_started", "e": "built"}
+    assert builds.started == ["a", "b", "e"]
+    assert isinstance(results["b"].error, BuildError)
+    assert "last words" in str(results["b"].error)
+
+
+def test_a_package_that_the_channel_refuses_fails_its_job(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path)
+
+    def refuse(packages: Sequence[Path]) -> Mapping[Path, ChannelToolsError]:
+        return {package: ChannelError(f"{package}: refused") for package in packages}
+
+    builds.enter = refuse  # type: ignore[method-assign]
+    result = run(builds, [job("a")])["a"]
+    assert result.status == "failed"
+    assert isinstance(result.error, ChannelError)
+
+
+@pytest.mark.parametrize("command", ["kill -9 $$", "exit 137"])
+def test_a_killed_worker_is_a_failure(tmp_path: Path, command: str) -> None:
+    result = run(FakeBuilds(tmp_path, command=command), [job("a")])["a"]
+    assert "it was killed (signal 9)" in str(result.error)
+
+
+def test_a_worker_without_a_result_is_a_failure(tmp_path: Path) -> None:
+    result = run(FakeBuilds(tmp_path, command="exit 3"), [job("a")])["a"]
+    assert "exit status 3" in str(result.error)
+
+
+def test_independent_jobs_run_at_once_up_to_the_limit(tmp_path: Path) -> None:
+    # Each child opens a pipe that the other reads: alone, either would wait forever.
+    for name in ("one", "two"):
+        os.mkfifo(tmp_path / name)
+    commands = iter(["echo x > one; read y < two", "read y < one; echo x > two"])
+    builds = FakeBuilds(tmp_path)
+    original = builds.start
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        builds._command = f"cd {tmp_path}; {next(commands)}"
+        return original(job, at_once)
+
+    builds.start = start  # type: ignore[method-assign]
+    results = run(builds, [job("a"), job("b")], max_jobs=2)
+    assert {result.status for result in results.values()} == {"built"}
+
+
+def test_leaving_early_ends_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = FakeBuilds(tmp_path, command="exec sleep 1000")
+    children: list[Child] = []
+    original = builds.start
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        children.append(original(job, at_once))
+        return children[-1]
+
+    def interrupted() -> Iterator[list[BuildResult]]:
+        with BuildRun([job("a"), job("b")], start=start, enter=builds.enter, progress=SilentProgress()) as build_run:
+            yield from build_run.results(2)
+
+    def interrupt(_descriptors: Iterable[int], _deadline: Deadline | None) -> tuple[int, ...]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("channel_tools.build.run.wait_for_any", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        list(interrupted())
+    assert [child.process.wait() for child in children] == [-signal.SIGTERM] * 2
