@@ -15,7 +15,13 @@ import yaml
 from channel_tools.audit.instructions import required_level
 from channel_tools.audit.model import FileFacts, PackageFacts, Place, Placeholder
 from channel_tools.audit.policy import declared_by
-from channel_tools.conda.compiled_in import RENDERED_RECIPE, host_packages, packages_with_texts
+from channel_tools.conda.compiled_in import (
+    RENDERED_RECIPE,
+    RenderedRecipe,
+    host_packages,
+    packages_with_texts,
+    read_rendered,
+)
 from channel_tools.conda.contents import damaged_package, info_object, read_path_rows
 from channel_tools.conda.metadata import check_link, subdir_of
 from channel_tools.system.document import decode_json
@@ -56,17 +62,18 @@ class PackageReader:
         )
         specs = (*self._facts.depends, *self._facts.constrains)
         self._reader = dataclasses.replace(self._reader, level=required_level(specs))
+        rendered = read_rendered(files.get(RENDERED_RECIPE))
         self._facts = dataclasses.replace(
             self._facts,
-            declared=declared_by(self._object(files, "about.json"), files.get(RENDERED_RECIPE), name=name),
+            declared=declared_by(self._object(files, "about.json"), rendered, name=name),
             entry_points=self._entry_points(files),
-            host=host_packages(files.get(RENDERED_RECIPE)),
+            host=host_packages(rendered),
             licensed=packages_with_texts(files),
         )
         if PATHS not in files:
             raise damaged_package(self._path, f"it has no info/{PATHS}")
         self._placeholders = dict(_placeholders(read_path_rows(files[PATHS], self._path).values()))
-        found = tuple(_info_paths(files, self._reader, self._placeholders))
+        found = tuple(_info_paths(files, rendered, self._reader, self._placeholders))
         self._facts = dataclasses.replace(self._facts, info_paths=found)
 
     def visit_member(self, member: tarfile.TarInfo, stream: IO[bytes] | None) -> None:
@@ -106,7 +113,7 @@ def _placeholders(rows: Iterable[PathRow]) -> Iterator[tuple[str, Placeholder]]:
 
 
 def _info_paths(
-    files: Mapping[str, bytes], reader: Reader, placeholders: Mapping[str, Placeholder]
+    files: Mapping[str, bytes], rendered: RenderedRecipe, reader: Reader, placeholders: Mapping[str, Placeholder]
 ) -> Iterator[tuple[str, Place]]:
     """The paths of the build machine that files of info/ name; the prefix lists may contain placeholders."""
     own = tuple({placeholder.text for placeholder in placeholders.values()})
@@ -117,10 +124,10 @@ def _info_paths(
         yield from ((f"info/{name}", place) for place in facts.build_paths)
         if name not in _PREFIX_LISTS:
             yield from ((f"info/{name}", place) for place in facts.strays)
-        yield from ((f"info/{name}", place) for place in _local_addresses(name, content))
+        yield from ((f"info/{name}", place) for place in _local_addresses(name, content, rendered))
 
 
-def _local_addresses(name: str, content: bytes) -> Iterator[Place]:
+def _local_addresses(name: str, content: bytes, rendered: RenderedRecipe) -> Iterator[Place]:
     """Values that are addresses of this machine, in files that the engine wrote; longer strings that merely contain
     one do not count."""
     if len(content) > _STRUCTURED_BYTES:
@@ -128,6 +135,8 @@ def _local_addresses(name: str, content: bytes) -> Iterator[Place]:
     try:
         if name.endswith(".json") and name != PATHS:
             value = decode_json(content)
+        elif name == RENDERED_RECIPE:
+            value = rendered.value
         elif name.endswith(".yaml") and name.startswith("recipe/") and name.count("/") == 1:
             value = load_plain_yaml(content)
         else:

@@ -20,8 +20,6 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from channel_tools.audit.model import Declared, DeclaredException, Excused, Finding, Rule
 from channel_tools.audit.rules import files, foundation, licenses, loader
 from channel_tools.system.yamlfile import load_plain_yaml
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from channel_tools.audit.model import Dependencies, PackageFacts
+    from channel_tools.conda.compiled_in import RenderedRecipe
 
     RuleFunction = Callable[[PackageFacts, Dependencies], Iterator[Finding]]
     from collections.abc import Iterator, Mapping
@@ -127,7 +126,7 @@ _ALLOWLISTS: Mapping[Rule, tuple[str, Callable[[Declared], Sequence[str]]]] = {
 }
 
 
-def declared_by(about: Mapping[str, Any], rendered_recipe: bytes | None, *, name: str | None = None) -> Declared:
+def declared_by(about: Mapping[str, Any], rendered: RenderedRecipe, *, name: str | None = None) -> Declared:
     """The declarations of about.json's ``extra.audit`` and of the rendered recipe's ``build.dynamic_linking``.
 
     Packages of the registry foundation have no recipe: the declarations for ``name`` are in this program's own table.
@@ -145,7 +144,7 @@ def declared_by(about: Mapping[str, Any], rendered_recipe: bytes | None, *, name
         exceptions += _exception(row, str(row.get("rule")), "allow", faults)
     for row in _rows(audit, "runtime_dispatch", faults):
         exceptions += _exception({**row, "rule": Rule.INSTRUCTIONS}, Rule.INSTRUCTIONS, "runtime_dispatch", faults)
-    linking = _dynamic_linking(rendered_recipe, faults)
+    linking = _dynamic_linking(rendered, faults)
     return Declared(
         exceptions=tuple(exceptions),
         missing_dso=_narrow(linking, "missing_dso_allowlist", faults),
@@ -194,12 +193,10 @@ def _exception(row: Mapping[str, Any], rule: str, key: str, faults: list[str]) -
         yield DeclaredException(rule=rule, files=files, reason=" ".join(reason.split()))
 
 
-def _dynamic_linking(rendered_recipe: bytes | None, faults: list[str]) -> Mapping[str, Any]:
-    try:
-        found: Any = load_plain_yaml(rendered_recipe or b"")
-    except yaml.YAMLError as err:
-        faults.append(f"info/recipe/rendered_recipe.yaml cannot be read: {' '.join(str(err).split())}")
-        return {}
+def _dynamic_linking(rendered: RenderedRecipe, faults: list[str]) -> Mapping[str, Any]:
+    if rendered.fault:
+        faults.append(rendered.fault)
+    found = rendered.value
     for key in ("recipe", "build", "dynamic_linking"):
         found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, dict) else {}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from channel_tools.audit.model import AuditReport, Declared, Dependencies, FileFacts, PackageFacts
 from channel_tools.audit.policy import INSTALLED_RULES, declared_by
 from channel_tools.audit.run import audit_facts
-from channel_tools.conda.compiled_in import RENDERED_RECIPE
+from channel_tools.conda.compiled_in import RENDERED_RECIPE, read_rendered
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.workers import run_in_processes
@@ -128,7 +128,7 @@ def _declared(record: Mapping[str, Any]) -> Declared:
         about = decode_json((info / "about.json").read_bytes())
         rendered = info / RENDERED_RECIPE
         recipe = rendered.read_bytes() if rendered.is_file() else None
-        return declared_by(about, recipe, name=str(record.get("name")))
+        return declared_by(about, read_rendered(recipe), name=str(record.get("name")))
     except (OSError, ValueError):
         return Declared()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Audits package files and all packages of a channel: reads them in parallel, then applies the policy.
 
-The gate is between a build and the channel: it cleans a package, reads it once for both the audit and the channel, and
-keeps it out if there are findings.
+The gate is between a build and the channel: it reads a package once for both the audit and the channel, and keeps it
+out if there are findings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from channel_tools.audit.clean import clean_package
 from channel_tools.audit.dependencies import Known, neighbour_of, neighbours_in_cache, neighbours_in_files
 from channel_tools.audit.model import AuditReport, PackageAudit
 from channel_tools.audit.package import PackageReader
@@ -199,11 +198,10 @@ class Gate:
     _known: dict[Path, Neighbour] = field(default_factory=dict)
 
     def admit(self, package: Path) -> PackageAudit:
-        """Clean and audit a finished package. The result has the declared findings and what the channel needs to know.
+        """Audit a finished package. The result has the declared findings and what the channel needs to know.
 
         Raises VerificationError with all findings that keep it out, IntegrityError for a damaged package.
         """
-        clean_package(package)
         reader = Reader(build_paths=self.build_paths, processes=self.processes)
         audit = audit_package(package, Known(self._neighbours()), reader, to_enter=True)
         if audit.barring:

@@ -5,24 +5,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from channel_tools.build.model import RECIPE_FILE
-from channel_tools.conda.archive import read_info_files
-from channel_tools.conda.compiled_in import RENDERED_RECIPE
 from channel_tools.system.errors import BuildError
-from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 _SHOWN = 5
 
 
-def check_resolved(package: Path, recipe_folder: Path) -> None:
-    """Raise BuildError if the environments of a build had other packages of the foundation than its digest covers."""
-    recipe = load_plain_yaml((recipe_folder / RECIPE_FILE).read_bytes())
+def check_resolved(recipe: Mapping[str, Any], rendered: Mapping[str, Any]) -> None:
+    """Raise BuildError if the environments of a build had other packages of the foundation than its digest covers.
+
+    ``recipe`` is the one that was built, ``rendered`` what the engine recorded of the build.
+    """
     planned = recipe.get("extra", {}).get("channel_tools", {}).get("inputs", {})
-    rendered = load_plain_yaml(read_info_files(package, frozenset({RENDERED_RECIPE})).get(RENDERED_RECIPE, b"")) or {}
     if differences := list(_differences(planned, rendered)):
         more = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
         message = f"the build did not get the packages that were planned: {'; '.join(differences[:_SHOWN])}{more}"

@@ -63,8 +63,8 @@ def build_packages(
     """Build ``jobs`` into the writer's channel in children of ``workers``; the caller holds ``locked_builds``.
 
     Environments are solved from the channel and, if its foundation has an address, from there. A failure holds back
-    only the packages that wait for it; the others are built. ``admit`` cleans and audits every finished package, raises
-    an error if it must not be added, and returns what was read from it. ``meanwhile`` is called once, while the first
+    only the packages that wait for it; the others are built. ``admit`` audits every finished package, raises an
+    error if it must not be added, and returns what was read from it. ``meanwhile`` is called once, while the first
     builds run; an error from it ends them and is raised. ``on_result`` is called once for every job,
     with its result. At the end, raises the error of the builds that failed (BuildError, SolveError, DiskFullError ...),
     with the last lines of their logs; ConfigError for jobs that wait for each other in a cycle. An interrupt ends all

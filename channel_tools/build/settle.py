@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Removes from a finished package everything that depends on when, where and on which machine it was built.
+"""Rewrites a finished package without anything that depends on when, where and on which machine it was built.
 
 The engine writes the current time into the metadata and the timestamp of every file, the build prefix into the files,
 and the machine's kernel and processor into the rendered recipe. Instead, a package gets the date of the newest thing
@@ -15,12 +15,17 @@ import re
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
+import yaml
+
+from channel_tools.build.clean import cleaned_files
 from channel_tools.build.model import RECIPE_FILE
+from channel_tools.build.resolved import check_resolved
 from channel_tools.conda.compiled_in import RENDERED_RECIPE
 from channel_tools.conda.metadata import SOURCE_DATE, UNDATED_S
 from channel_tools.conda.rewrite import settle_package
 from channel_tools.conda.writer import ENGINE_LEVEL
 from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
 from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
@@ -55,6 +60,7 @@ def settle_built(
     threads: int,
     renamed: Mapping[str, str] | None = None,
     work: Path | None = None,
+    is_planned: bool = False,
 ) -> tuple[str, ...]:
     """Rewrite a package that was built from ``recipe_folder``; ``threads`` (1 or more) compress it.
 
@@ -62,15 +68,21 @@ def settle_built(
     for the machine that they run on is left out if it names ``work``, the folder of the build: direct_url.json
     (PEP 610), and byte code of a module. Returns notes on what was left out.
 
-    Raises IntegrityError for a damaged package.
+    If the package ``is_planned``, its build must have had the environments that its recipe's digest covers. Raises
+    IntegrityError for a damaged package, and as check_resolved does; the package then stays as it is.
     """
-    date_s = source_date_of(load_plain_yaml((recipe_folder / RECIPE_FILE).read_bytes()))
+    recipe = load_plain_yaml((recipe_folder / RECIPE_FILE).read_bytes())
+    date_s = source_date_of(recipe)
     date_s = UNDATED_S if date_s is None else date_s
 
     def edit(info: Mapping[str, bytes]) -> dict[str, bytes]:
         named = {name: _with_channels(info[name], renamed or {}) for name in (_ABOUT, RENDERED_RECIPE) if name in info}
         settled_files = {_INDEX: info[_INDEX], **named} if _INDEX in info else named
-        return {name: settled(name, content, date_s=date_s) for name, content in settled_files.items()}
+        edited = {name: settled(name, content, date_s=date_s) for name, content in settled_files.items()}
+        about, rendered = (_mapping(edited.get(name), package) for name in (_ABOUT, RENDERED_RECIPE))
+        if is_planned:
+            check_resolved(recipe, rendered)
+        return edited | cleaned_files({**info, **edited}, about=about, rendered=rendered)
 
     folder = None if work is None else os.fsencode(work)
 
@@ -85,6 +97,15 @@ def settle_built(
     more = f" and {len(dropped) - _SHOWN} more" if len(dropped) > _SHOWN else ""
     names = ", ".join(dropped[:_SHOWN])
     return (f"left out, since they name folders that only this machine has: {names}{more}",) if dropped else ()
+
+
+def _mapping(content: bytes | None, package: Path) -> Mapping[str, Any]:
+    """Parse JSON or YAML that the engine wrote; the YAML parser reads both."""
+    try:
+        value = decode_json(content) if content and content.startswith(b"{") else load_plain_yaml(content or b"")
+    except (ValueError, RecursionError, yaml.YAMLError) as err:
+        raise IntegrityError(f"{package}: its metadata cannot be read ({err})") from None
+    return value if isinstance(value, dict) else {}
 
 
 def _with_channels(content: bytes, renamed: Mapping[str, str]) -> bytes:

@@ -114,10 +114,12 @@ def start_child(
     places: BuildPlaces,
     channels: Sequence[str],
     cores: int,
+    recorded: Sequence[str] | None = None,
 ) -> Child:
     """Start the worker process of ``job`` in a process group of its own; its output goes to the job's log.
 
-    ``cores`` is its share of the cores of ``options``. Raises CommandError if ``workers`` has ended.
+    ``cores`` is its share of the cores of ``options``. The package names the ``channels`` that it was built from, or
+    the names in ``recorded`` instead. Raises CommandError if ``workers`` has ended.
     """
     folder = places.work / job.folder_name
     with disk_full_reported(places.work):
@@ -129,7 +131,7 @@ def start_child(
             output=(folder / _OUTPUT).absolute(),
             result_file=(folder / _RESULT).absolute(),
             channels=tuple(channels) if job.view is None else (channels[0], job.view.as_uri()),
-            recorded_channels=tuple(channels),
+            recorded_channels=tuple(channels if recorded is None else recorded),
             platform=options.platform,
             error_prefix_in_binary=job.error_prefix_in_binary,
             compression_threads=cores,
@@ -289,18 +291,20 @@ def _finish(spec: WorkerSpec, result: WorkerResult) -> int:
 
 
 def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
-    from channel_tools.build.resolved import check_resolved  # noqa: PLC0415 - as in _load
     from channel_tools.build.settle import settle_built  # noqa: PLC0415 - as in _load
 
     notes = list(result.notes)
     try:
         for package in result.packages:
-            if spec.tools.conda_build is None:
-                check_resolved(package, spec.recipe_folder)
             renamed = dict(zip(spec.channels, spec.recorded_channels or spec.channels, strict=True))
             threads = spec.compression_threads
             notes += settle_built(
-                package, spec.recipe_folder, threads=threads, renamed=renamed, work=spec.output.parent
+                package,
+                spec.recipe_folder,
+                threads=threads,
+                renamed=renamed,
+                work=spec.output.parent,
+                is_planned=spec.tools.conda_build is None,
             )
     except ChannelToolsError as err:
         return WorkerResult(failure="other", message=err.message)

@@ -45,12 +45,25 @@ class HostPackage:
     license: str
 
 
-def host_packages(rendered_recipe: bytes | None) -> tuple[HostPackage, ...]:
-    """The host environment of a build, by name; empty if the package does not record it or the text is not YAML."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenderedRecipe:
+    """The engine's record of a build: its plain value, None if there is none, and what is wrong with its text."""
+
+    value: object = None
+    fault: str = ""
+
+
+def read_rendered(content: bytes | None) -> RenderedRecipe:
+    """The record of a build from the bytes of a package's rendered recipe, None if it has no such file."""
     try:
-        found: object = load_plain_yaml(rendered_recipe or b"")
-    except yaml.YAMLError:
-        return ()
+        return RenderedRecipe(value=load_plain_yaml(content or b""))
+    except yaml.YAMLError as err:
+        return RenderedRecipe(fault=f"info/{RENDERED_RECIPE} cannot be read: {' '.join(str(err).split())}")
+
+
+def host_packages(rendered: RenderedRecipe) -> tuple[HostPackage, ...]:
+    """The host environment of a build, by name; empty if the package does not record it or the text is not YAML."""
+    found = rendered.value
     for key in ("finalized_dependencies", "host", "resolved"):
         found = found.get(key) if isinstance(found, dict) else None
     rows = found if isinstance(found, list) else []
@@ -66,7 +79,7 @@ def compiled_into(path: Path) -> tuple[HostPackage, ...]:
         if name == RENDERED_RECIPE and stream is not None and member.size <= OTHER_METADATA_BYTES:
             rendered = stream.read()
     texts = packages_with_texts(names)
-    return tuple(host for host in host_packages(rendered) if host.name in texts) if texts else ()
+    return tuple(host for host in host_packages(read_rendered(rendered)) if host.name in texts) if texts else ()
 
 
 def _host_package(row: dict[object, object]) -> HostPackage:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rewrites packages: with other metadata, or without anything that depends on when and where they were packed.
+"""Rewrites packages, without anything that depends on when and where they were packed.
 
 Members are streamed from the old file into the new one, which then replaces it.
 """
@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING
 
 import zstandard
 
-from channel_tools.conda.archive import read_info_files, stream_component
+from channel_tools.conda.archive import stream_component
 from channel_tools.conda.contents import HashedStream, content_of, damaged_package, read_path_rows
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
 from channel_tools.conda.writer import ENGINE_LEVEL, copy_component, open_component
@@ -50,25 +50,6 @@ _HAS_PREFIX = "has_prefix"
 _FILES = "files"
 
 
-def rewrite_info(path: Path, edit: Edit) -> bool:
-    """Replace those files of info/ that ``edit`` returns; returns whether there were any.
-
-    ``edit`` is given all files of info/ by their names without ``info/``. The payload is copied byte for byte; names,
-    modes and times of what is in info/ stay. The new package appears atomically. Raises IntegrityError for a damaged
-    package.
-    """
-    members = _info_members(path)
-    changed = edit(_info_files(members))
-    if changed:
-        with atomic_path(path) as temporary, zipfile.ZipFile(path) as old, _new_zip(temporary) as archive:
-            for entry in old.infolist():
-                if entry.filename.startswith("info-"):
-                    _write_info(archive, entry.filename, members, changed)
-                else:
-                    _copy_entry(old, entry, archive)
-    return bool(changed)
-
-
 def settle_package(
     path: Path, edit: Edit, *, date_s: int, threads: int, leaves_out: LeavesOut = lambda _name, _content: False
 ) -> tuple[str, ...]:
@@ -76,13 +57,14 @@ def settle_package(
 
     Every member gets the time ``date_s`` (seconds since 1970). The build prefix is replaced by one of the same length
     that is the same for all builds. Linkers' build IDs, which are hashes that also cover stripped data, are computed
-    again from the file itself, as debugedit does. A wheel's RECORD gets the new hashes of its files. ``edit`` is as for
-    rewrite_info and receives the final files. The bytes are the same for any number of ``threads`` from 1. Files for
-    which ``leaves_out`` is true of path and content are not in the new package, nor in its lists of files; returns
-    their paths, sorted. Raises IntegrityError for a damaged package.
+    again from the file itself, as debugedit does. A wheel's RECORD gets the new hashes of its files. ``edit`` is given
+    the final files of info/ by their names without ``info/``, and returns those that get another content. The bytes are
+    the same for any number of ``threads`` from 1. Files for which ``leaves_out`` is true of path and content are not in
+    the new package, nor in its lists of files; returns their paths, sorted. The new package appears atomically. Raises
+    IntegrityError for a damaged package.
     """
-    rows = read_path_rows(content_of(read_info_files(path, frozenset({_PATHS})), _PATHS, path), path)
     members = _info_members(path)
+    rows = read_path_rows(content_of(_info_files(members), _PATHS, path), path)
     with atomic_path(path) as temporary, zipfile.ZipFile(path) as old, _new_zip(temporary) as archive:
         payload = _Payload()
         for entry in sorted(old.infolist(), key=lambda entry: entry.filename.startswith("info-")):

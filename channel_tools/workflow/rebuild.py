@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from channel_tools.audit.clean import clean_package
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.run import BuildRun
@@ -26,7 +25,6 @@ from channel_tools.channel.store import indexed_files
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.comparison import compare_entries, read_entries, verdict_of
 from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
-from channel_tools.conda.rewrite import rewrite_info
 from channel_tools.foundation.unpack import TreeWriter
 from channel_tools.plan import current_platform
 from channel_tools.sources.store import SourceStore
@@ -38,7 +36,7 @@ from channel_tools.workflow.recorded_build import read_recorded
 from channel_tools.workflow.sources import fetch_missing, missing_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from channel_tools.build.worker import Child
     from channel_tools.conda.archive import Component
@@ -216,14 +214,20 @@ def _build(
     addresses = tuple(one.folder.as_uri() for one in channels)
 
     def start(job: BuildJob, _at_once: int) -> Child:
-        return start_child(job, options, workers=workers, places=places, channels=addresses, cores=request.cores)
+        return start_child(
+            job,
+            options,
+            workers=workers,
+            places=places,
+            channels=addresses,
+            cores=request.cores,
+            recorded=[one.recorded for one in channels],
+        )
 
     def enter(packages: Sequence[Path]) -> dict[Path, Path | ChannelToolsError]:
         return {package: move(package) for package in packages}
 
     def move(package: Path) -> Path:
-        rewrite_info(package, lambda info: _with_recorded(info, channels))
-        clean_package(package)
         destination = PackageKey.of(package).path_in(request.destination.absolute())
         destination.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(package, destination)
@@ -237,15 +241,6 @@ def _build(
     raise_failures(results)
     (result,) = results
     return cast("Path", result.package)
-
-
-def _with_recorded(info: Mapping[str, bytes], channels: Iterable[EnvironmentChannel]) -> dict[str, bytes]:
-    """The files of info/ with the channel names of the published package."""
-    renewed = dict(info)
-    for one in channels:
-        for old, new in ((f"{one.folder.as_uri()}/", one.recorded), (one.folder.as_uri(), one.recorded.rstrip("/"))):
-            renewed = {name: content.replace(old.encode(), new.encode()) for name, content in renewed.items()}
-    return renewed
 
 
 def _engine_note(recorded: RecordedBuild) -> tuple[str, ...]:

@@ -6,14 +6,17 @@ import yaml
 
 from channel_tools.audit.model import DeclaredException, Finding, Rule
 from channel_tools.audit.policy import declared_by, foundation_table, split_declared
+from channel_tools.conda.compiled_in import RenderedRecipe, read_rendered
+
+NO_RECIPE = read_rendered(None)
 
 
-def recipe(**linking: object) -> bytes:
-    return yaml.safe_dump({"recipe": {"build": {"dynamic_linking": linking}}}).encode()
+def recipe(**linking: object) -> RenderedRecipe:
+    return read_rendered(yaml.safe_dump({"recipe": {"build": {"dynamic_linking": linking}}}).encode())
 
 
 def declared(**audit: object) -> tuple[tuple[DeclaredException, ...], tuple[str, ...]]:
-    found = declared_by({"extra": {"audit": audit}}, None)
+    found = declared_by({"extra": {"audit": audit}}, NO_RECIPE)
     return found.exceptions, found.faults
 
 
@@ -22,13 +25,13 @@ def finding(rule: Rule, file: str, subject: str = "") -> Finding:
 
 
 def test_nothing_is_declared_by_default() -> None:
-    found = declared_by({}, None)
+    found = declared_by({}, NO_RECIPE)
     assert (found.exceptions, found.missing_dso, found.rpaths, found.faults) == ((), (), (), ())
 
 
 def test_an_exception_covers_its_rule_in_its_files_only() -> None:
     rows = [{"rule": "link", "files": ["lib/libxrt*"], "reason": "XRT   is the\nsite's"}]
-    found = declared_by({"extra": {"audit": {"allow": rows}}}, None)
+    found = declared_by({"extra": {"audit": {"allow": rows}}}, NO_RECIPE)
     findings = [
         finding(Rule.LINK, "lib/libxrt.so"),
         finding(Rule.LINK, "lib/other.so"),
@@ -88,10 +91,10 @@ def test_a_list_that_means_everything_is_a_fault(key: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(foundation_table()))
 def test_what_is_said_of_the_foundation_is_well_formed(name: str) -> None:
-    found = declared_by({"extra": {"channel_tools": {"taken": []}}}, None, name=name)
+    found = declared_by({"extra": {"channel_tools": {"taken": []}}}, NO_RECIPE, name=name)
     assert found.faults == ()
     assert found.exceptions
 
 
 def test_what_is_said_of_the_foundation_does_not_hold_for_a_recipe_of_that_name() -> None:
-    assert declared_by({"extra": {"channel_tools": {"digest": "x"}}}, None, name="openssl").exceptions == ()
+    assert declared_by({"extra": {"channel_tools": {"digest": "x"}}}, NO_RECIPE, name="openssl").exceptions == ()

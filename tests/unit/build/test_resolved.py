@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.build.resolved import check_resolved
 from channel_tools.build.settle import settle_built
 from channel_tools.conda.archive import read_info_files
 from channel_tools.system.errors import BuildError
@@ -34,7 +33,8 @@ def _package(folder: Path, *, build: list[dict[str, str]], host: list[dict[str, 
 
 
 def test_what_was_planned_is_taken(tmp_path: Path) -> None:
-    check_resolved(_package(tmp_path, build=[GCC], host=[ZLIB, DATA]), tmp_path / "recipe")
+    package = _package(tmp_path, build=[GCC], host=[ZLIB, DATA])
+    assert settle_built(package, tmp_path / "recipe", threads=1, is_planned=True) == ()
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,14 @@ def test_what_was_planned_is_taken(tmp_path: Path) -> None:
 def test_anything_else_is_an_error(
     tmp_path: Path, build: list[dict[str, str]], host: list[dict[str, str]], message: str
 ) -> None:
+    package = _package(tmp_path, build=build, host=host)
+    before = package.read_bytes()
     with pytest.raises(BuildError, match=message) as caught:
-        check_resolved(_package(tmp_path, build=build, host=host), tmp_path / "recipe")
+        settle_built(package, tmp_path / "recipe", threads=1, is_planned=True)
     assert caught.value.hint is not None
+    assert package.read_bytes() == before
+    settle_built(package, tmp_path / "recipe", threads=1)
+    assert package.read_bytes() != before
 
 
 def test_a_package_names_the_foundation_and_not_the_view_it_was_built_with(tmp_path: Path) -> None:
@@ -62,4 +67,4 @@ def test_a_package_names_the_foundation_and_not_the_view_it_was_built_with(tmp_p
     package = make_conda(tmp_path, "toy", about={"channels": ["file:///own/", f"{view}/"]})
     settle_built(package, tmp_path / "recipe", threads=1, renamed={"file:///own": "file:///own", view: address})
     about = json.loads(read_info_files(package, frozenset({"about.json"}))["about.json"])
-    assert about["channels"] == ["file:///own/", f"{address}/"]
+    assert about["channels"] == ["own/", f"{address}/"]

@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Removes the build machine's paths and addresses from info/; runs between the build engine and the audit.
+"""Removes the build machine's paths and addresses from info/.
 
 The engine records the channels it solved from, the folders it worked in and the addresses it fetched sources from, all
 of them specific to the build machine. They are replaced: channels by their public names, folders by the names that
-build scripts use, sources by upstream's addresses. The payload is not changed; the same package gives the same bytes.
+build scripts use, sources by upstream's addresses. The audit finds what is left.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from channel_tools.audit.package import PATHS
 from channel_tools.conda.addresses import channel_name, local_path, without_credentials
-from channel_tools.conda.compiled_in import RENDERED_RECIPE
-from channel_tools.conda.rewrite import rewrite_info
-from channel_tools.system.document import decode_json
-from channel_tools.system.errors import IntegrityError
-from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
-_ABOUT = "about.json"
-_KEPT = frozenset({PATHS, "files", "has_prefix"})
+_KEPT = frozenset({"paths.json", "files", "has_prefix"})
 """Files that describe the payload: installation replaces the prefix that they name."""
 _FOLDERS = {
     "host_prefix": "$PREFIX",
@@ -35,18 +25,16 @@ _FOLDERS = {
 }
 
 
-def clean_package(path: Path) -> bool:
-    """Clean the info part of a package in place, atomically; returns whether there was anything to clean.
+def cleaned_files(
+    info: Mapping[str, bytes], *, about: Mapping[str, Any], rendered: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """Those files of info/ that name the machine, by their names without ``info/``, with public names instead.
 
-    Raises IntegrityError for a damaged package.
+    ``about`` and ``rendered`` are the values of two of them, about.json and the rendered recipe.
     """
-
-    def edit(info: Mapping[str, bytes]) -> dict[str, bytes]:
-        replacements = machine_texts(_mapping(info.get(_ABOUT), path), _mapping(info.get(RENDERED_RECIPE), path))
-        edited = {name: cleaned(name, content, replacements) for name, content in info.items()}
-        return {name: content for name, content in edited.items() if content != info[name]}
-
-    return rewrite_info(path, edit)
+    replacements = machine_texts(about, rendered)
+    edited = {name: cleaned(name, content, replacements) for name, content in info.items()}
+    return {name: content for name, content in edited.items() if content != info[name]}
 
 
 def cleaned(name: str, content: bytes, replacements: Mapping[str, str]) -> bytes:
@@ -93,15 +81,6 @@ def _source_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> Iter
         for address in _strings(source.get("url")):
             if upstream is not None and local_path(address) is not None:
                 yield address, upstream if "url" in origin else f"git+{upstream}@{origin.get('rev')}"
-
-
-def _mapping(content: bytes | None, path: Path) -> Mapping[str, Any]:
-    """Parse JSON or YAML that the engine wrote; the YAML parser reads both."""
-    try:
-        value = decode_json(content) if content and content.startswith(b"{") else load_plain_yaml(content or b"")
-    except (ValueError, RecursionError, yaml.YAMLError) as err:
-        raise IntegrityError(f"{path}: its metadata cannot be read ({err})") from None
-    return value if isinstance(value, dict) else {}
 
 
 def _at(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
