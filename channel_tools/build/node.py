@@ -21,18 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.build.environment import worker_server
 from channel_tools.build.model import FINISHED, BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.resume import can_resume
-from channel_tools.build.worker import (
-    left_where_denied,
-    notes_of,
-    package_of,
-    start_child,
-    usage_of,
-    was_killed,
-    worker_server,
-)
+from channel_tools.build.worker import left_where_denied, notes_of, package_of, start_child, usage_of, was_killed
 from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError, UsageError
 from channel_tools.system.files import exclusive_lock, remove_tree
 from channel_tools.system.kernel import count_oom_kills

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from channel_tools.build.environment import child_environment
 from channel_tools.build.failures import failure_of, not_the_expected
 from channel_tools.build.model import (
     SPEC_FILE,
@@ -42,27 +43,21 @@ from channel_tools.build.special_files import StuckEngine
 from channel_tools.conda.package import split_stem
 from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError, UsageError
 from channel_tools.system.files import disk_full_reported, remove_tree, write_bytes_atomically
-from channel_tools.system.fork_server import ForkServer, serve_forks
+from channel_tools.system.fork_server import serve_forks
 from channel_tools.system.workers import SIGNALLED, Consumption, supervise
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from channel_tools.build.model import BuildOptions
+    from channel_tools.system.fork_server import ForkServer
     from channel_tools.system.processes import GroupLeader
 
-_MODULE = "channel_tools.build.worker"
 _RESULT = "result.json"
 _USAGE = "usage.json"
 _OUTPUT = "out"
 _PREFIX_BYTES = 255
 _ENGINE_FOLDERS = "/bld/rattler-build_/host_env"
-_PATH = "/usr/bin:/bin"
-_PASSED_ON = (
-    "HOME",  # the engine finds its store of channel credentials by it; build scripts get another
-    "RATTLER_AUTH_FILE", "NETRC", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,31 +74,6 @@ class Child:
     def seconds(self) -> float:
         """How long it has been running."""
         return time.monotonic() - self.started_s
-
-
-def worker_server(environ: Mapping[str, str]) -> ForkServer:
-    """The process that workers are forked from, to be used as a context manager around builds."""
-    return ForkServer(_MODULE, env=_base_environment(environ))
-
-
-def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path, cache: Path) -> dict[str, str]:
-    """The whole environment of a worker: from the caller's, only how to reach and trust channels.
-
-    The engine keeps the PATH's folders after those of its environments, so the PATH has only those of a plain system.
-    """
-    own = {"TMPDIR": str(temporary), "CPU_COUNT": str(cores), "RATTLER_CACHE_DIR": str(cache)}
-    return _base_environment(environ) | own
-
-
-def _base_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    passed = {name: environ[name] for name in _PASSED_ON if name in environ}
-    return passed | {"PATH": _PATH, "LANG": "C.UTF-8", "NO_COLOR": "1"}
-
-
-def shell_environment(folder: Path, environ: Mapping[str, str], *, cores: int, cache: Path) -> dict[str, str]:
-    """The environment of a build in ``folder``, with the user's terminal and without a history file for shells."""
-    inherited = child_environment(environ, cores=cores, temporary=folder / "tmp", cache=cache)
-    return inherited | {"HISTFILE": os.devnull} | {name: environ[name] for name in ("TERM",) if name in environ}
 
 
 def start_child(

@@ -123,7 +123,7 @@ def build(
     as_json: options.Json = False,
 ) -> None:
     """Build a stack into the local channel; what has not changed is skipped."""
-    from channel_tools.build.worker import worker_server
+    from channel_tools.build.environment import worker_server
 
     cores = options.available_cores()
     with worker_server(os.environ) as workers:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
-from channel_tools.foundation.tree import tree_files
 from channel_tools.system.errors import FoundationError
+from channel_tools.system.files import tree_files
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:

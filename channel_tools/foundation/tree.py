@@ -19,20 +19,14 @@ from debian.deb822 import Deb822
 from channel_tools.foundation.repairs.elf import dynamic_elf_files
 from channel_tools.system.elf import newest_glibc
 from channel_tools.system.errors import FoundationError
-from channel_tools.system.files import walk_entries
+from channel_tools.system.files import tree_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 UNKNOWN_LICENSE = "LicenseRef-see-license-files"
 _LICENSE_FILE = re.compile(r"(?:licen[cs]es?/.+|(?:licen[cs]e|copying|notice|copyright)[^/]*)", re.IGNORECASE)
 _SYSROOT = "sysroot"
-
-
-def tree_files(tree: Path) -> Iterator[str]:
-    """The paths of all files and links below ``tree``, relative to it, sorted."""
-    above = len(os.fspath(tree)) + 1
-    return iter(sorted(entry.path[above:] for entry in walk_entries(tree)))
 
 
 def prune(tree: Path, *, keep: Sequence[str], drop: Sequence[str]) -> None:

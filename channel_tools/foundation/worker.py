@@ -19,11 +19,11 @@ from channel_tools.foundation.bytecode import compile_modules
 from channel_tools.foundation.model import RepairContext
 from channel_tools.foundation.record import recorded
 from channel_tools.foundation.repairs import REPAIRS
-from channel_tools.foundation.tree import deb_licenses, glibc_requirements, prune, tree_files, wheel_licenses
+from channel_tools.foundation.tree import deb_licenses, glibc_requirements, prune, wheel_licenses
 from channel_tools.foundation.unpack import unpack_deb
 from channel_tools.foundation.wheel import WheelContent, site_packages, unpack_wheel, write_record
 from channel_tools.system.errors import ChannelToolsError, FoundationError
-from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported
+from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported, tree_files
 from channel_tools.system.workers import run_in_processes
 
 if TYPE_CHECKING:

@@ -284,6 +284,12 @@ def walk_entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
                 yield entry
 
 
+def tree_files(tree: Path) -> Iterator[str]:
+    """The paths of all files and links below ``tree``, relative to it, sorted."""
+    above = len(os.fspath(tree)) + 1
+    return iter(sorted(entry.path[above:] for entry in walk_entries(tree)))
+
+
 def sync_files(paths: Sequence[Path]) -> None:
     """Flush files to the disk, many of them together instead of one by one."""
     if len(paths) > SYNC_EACH_LIMIT:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from channel_tools.build.environment import shell_environment
 from channel_tools.build.failed import find_failed, shell_command, work_folder_of
 from channel_tools.build.node import lock_of
 from channel_tools.build.resume import mark_opened
 from channel_tools.build.schedule import locked_builds
-from channel_tools.build.worker import shell_environment
 from channel_tools.system.files import exclusive_lock
 from channel_tools.system.processes import run_in_foreground
 from channel_tools.workflow.cluster import nodes_folder

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from channel_tools.audit.run import Gate, distinctive_paths
 from channel_tools.build.compiler_cache import CompilerCache
+from channel_tools.build.environment import worker_server
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces, BuildResult, BuildTools
 from channel_tools.build.schedule import build_packages, locked_builds
-from channel_tools.build.worker import worker_server
 from channel_tools.channel import channel_writer, open_channel
 from channel_tools.conda.archive import PackageInfo
 from channel_tools.system.errors import Terminated, signals_raised

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from channel_tools.build.conda_build import run_conda_build
+from channel_tools.build.environment import worker_server
 from channel_tools.build.model import BuildTools, WorkerResult, WorkerSpec, decode, encode
-from channel_tools.build.worker import worker_server
 from channel_tools.system.processes import end_process_group
 from tests.support.processes import TEST_TIMEOUT_S
 

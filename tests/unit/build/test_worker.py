@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.build.environment import child_environment, worker_server
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
-from channel_tools.build.worker import check_paths, child_environment, clear_work, start_child, worker_server
+from channel_tools.build.worker import check_paths, clear_work, start_child
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.processes import end_process_group
 
@@ -63,6 +64,7 @@ _CLEAR = """
 import sys
 from pathlib import Path
 from channel_tools.build.node import clear_builds
+from channel_tools.build.environment import child_environment, worker_server
 from channel_tools.build.worker import clear_work
 from channel_tools.system.errors import UsageError
 

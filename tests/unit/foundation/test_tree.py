@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.foundation.tree import UNKNOWN_LICENSE, deb_licenses, prune, tree_files, wheel_licenses
+from channel_tools.foundation.tree import UNKNOWN_LICENSE, deb_licenses, prune, wheel_licenses
 from channel_tools.system.errors import FoundationError
+from channel_tools.system.files import tree_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The environment of builds, and the process that they are forked from.
+
+A command starts that process before it imports anything slow, so this module imports only what that takes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from channel_tools.system.fork_server import ForkServer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_MODULE = "channel_tools.build.worker"
+_PATH = "/usr/bin:/bin"
+_PASSED_ON = (
+    "HOME",  # the engine finds its store of channel credentials by it; build scripts get another
+    "RATTLER_AUTH_FILE", "NETRC", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
+)  # fmt: skip
+
+
+def worker_server(environ: Mapping[str, str]) -> ForkServer:
+    """The process that workers are forked from, to be used as a context manager around builds."""
+    return ForkServer(_MODULE, env=_base_environment(environ))
+
+
+def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path, cache: Path) -> dict[str, str]:
+    """The whole environment of a worker: from the caller's, only how to reach and trust channels.
+
+    The engine keeps the PATH's folders after those of its environments, so the PATH has only those of a plain system.
+    """
+    own = {"TMPDIR": str(temporary), "CPU_COUNT": str(cores), "RATTLER_CACHE_DIR": str(cache)}
+    return _base_environment(environ) | own
+
+
+def _base_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    passed = {name: environ[name] for name in _PASSED_ON if name in environ}
+    return passed | {"PATH": _PATH, "LANG": "C.UTF-8", "NO_COLOR": "1"}
+
+
+def shell_environment(folder: Path, environ: Mapping[str, str], *, cores: int, cache: Path) -> dict[str, str]:
+    """The environment of a build in ``folder``, with the user's terminal and without a history file for shells."""
+    inherited = child_environment(environ, cores=cores, temporary=folder / "tmp", cache=cache)
+    return inherited | {"HISTFILE": os.devnull} | {name: environ[name] for name in ("TERM",) if name in environ}
