@@ -95,8 +95,6 @@ class _BuildOptions(options.PlanOptions):
 
     def cluster(self, jobs: int | None) -> ClusterRequest | None:
         """Where the builds run, None for this machine. Raises UsageError for options that contradict each other."""
-        from channel_tools.workflow.cluster import ClusterRequest
-
         if (self.emit is None) != (self.destination is None):
             raise UsageError("--emit snakemake and --output-dir FOLDER go together", hint="give both or neither")
         if self.emit is not None and self.on is not None:
@@ -104,6 +102,8 @@ class _BuildOptions(options.PlanOptions):
             raise UsageError(message, hint="leave one out; the scheduler is chosen when the workflow is run")
         if self.on is None and self.emit is None:
             return None
+        from channel_tools.workflow.cluster import ClusterRequest
+
         return ClusterRequest(on=self.on, jobs=jobs, destination=self.destination)
 
 

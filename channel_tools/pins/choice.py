@@ -8,7 +8,6 @@ nothing in them refuses a file. What is chosen and cannot be installed is an err
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,13 +45,6 @@ class LockChoice:
 
 EVERYTHING = LockChoice()
 """All platforms, and of each what is installed by default."""
-Note = Callable[[str], None]
-"""Takes a line for the user: what was left out."""
-
-
-def ignore(message: str) -> None:
-    """The Note of callers for whom nothing that is left out matters."""
-    del message
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

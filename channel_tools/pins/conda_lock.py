@@ -30,7 +30,6 @@ from channel_tools.pins.choice import (
     check_credentials,
     checked_packages,
     choose_platforms,
-    ignore,
     named_packages,
     package_of_address,
     pip_error,
@@ -53,13 +52,14 @@ from channel_tools.pins.lock import (
 )
 from channel_tools.pins.md5 import MD5
 from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
+from channel_tools.system.progress import ignore
 from channel_tools.system.yamlfile import DUMPER, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.pins.choice import Note
+    from channel_tools.system.progress import Note
     from channel_tools.system.yamlfile import KeyPath, YamlDocument
 
 _SOURCES = ["variants/stacks.yaml"]

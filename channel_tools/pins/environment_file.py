@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from channel_tools.pins.choice import Note
+    from channel_tools.system.progress import Note
     from channel_tools.system.yamlfile import YamlDocument, YamlValue
 
 DEPENDENCIES = "dependencies"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from channel_tools.pins.choice import EVERYTHING, LockChoice, ignore
+from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.pins.conda_lock import parse_conda_lock, render_conda_lock
 from channel_tools.pins.environment_file import DEPENDENCIES, parse_environment_file
 from channel_tools.pins.explicit import MARK, parse_explicit, render_environment, render_explicit
@@ -19,15 +19,16 @@ from channel_tools.pins.md5 import complete_hashes
 from channel_tools.pins.pixi import read_pixi_lock, render_pixi_lock, render_pixi_manifest
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.files import write_text_atomically
+from channel_tools.system.progress import ignore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from channel_tools.pins.choice import Note
     from channel_tools.pins.environment_file import EnvironmentFile
     from channel_tools.pins.lock import Lock
     from channel_tools.pins.md5 import LookUp
+    from channel_tools.system.progress import Note
 
 PinFormat = Literal["environment", "explicit", "conda-lock", "pixi"]
 FORMATS: tuple[PinFormat, ...] = ("environment", "explicit", "conda-lock", "pixi")

@@ -20,8 +20,8 @@ from channel_tools.system.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from channel_tools.pins.choice import Note
     from channel_tools.pins.lock import Lock, LockedPackage
+    from channel_tools.system.progress import Note
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 LookUp = Callable[[Iterable["LockedPackage"]], Mapping[str, list[JsonObject]]]

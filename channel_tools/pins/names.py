@@ -17,13 +17,13 @@ from rattler.lock import CondaLockedBinaryPackage
 from channel_tools.conda.addresses import file_name_of, without_credentials
 from channel_tools.conda.package import PACKAGE_SUFFIXES, split_file_name
 from channel_tools.conda.specs import InvalidSpecError, read_spec
-from channel_tools.pins.choice import ignore
 from channel_tools.pins.conda_lock import named_files
 from channel_tools.pins.environment_file import parse_environment_file
 from channel_tools.pins.explicit import MARK, check_count
 from channel_tools.pins.files import format_of, read_text
 from channel_tools.pins.pixi import open_pixi_lock
 from channel_tools.system.errors import ConfigError
+from channel_tools.system.progress import ignore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.addresses import channel_address, local_path
-from channel_tools.conda.clients import make_client
 from channel_tools.conda.specs import spec_name, texts_of
-from channel_tools.plan.run_exports import FolderRunExports, RemoteRunExports
+from channel_tools.plan.run_exports import FolderRunExports
 from channel_tools.system.errors import FoundationError, IntegrityError
 
 if TYPE_CHECKING:
@@ -103,6 +102,10 @@ def open_foundation(
     label = _KIND_LABELS[kind]
     folder = _folder_of(location)
     if folder is None:
+        # only addresses need HTTP, which is slow to import
+        from channel_tools.conda.clients import make_client  # noqa: PLC0415
+        from channel_tools.plan.remote_run_exports import RemoteRunExports  # noqa: PLC0415
+
         given = channel_address(str(location))
         (plain,), client = make_client([given])
         return Foundation(

@@ -8,22 +8,14 @@ itself, of which only the part with the metadata is requested (HTTP range reques
 
 from __future__ import annotations
 
-import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import zstandard
-from rattler.package import RunExportsJson
-
-from channel_tools.conda.addresses import without_credentials
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.clients import make_client, make_http_client
 from channel_tools.conda.package import RunExports
 from channel_tools.conda.repodata import RUN_EXPORTS
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import FoundationError, NetworkError
-from channel_tools.system.http.client import MissingError
-from channel_tools.system.http.pace import TransientError
+from channel_tools.system.errors import FoundationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,13 +23,8 @@ if TYPE_CHECKING:
 
     from rattler import RepoDataRecord
 
-    from channel_tools.system.http.client import HttpClient
-
 RunExportsIndex = dict[str, RunExports]
 """The run_exports by file name."""
-_INDEX_BYTES = 512 << 20
-"""The largest index that is read; conda-forge's linux-64 has 30 MB."""
-_NOT_FOUND = 404
 
 
 class FolderRunExports:
@@ -50,7 +37,7 @@ class FolderRunExports:
 
     async def of(self, record: RepoDataRecord) -> RunExports | None:
         """Those of a package; None if neither an index nor the package's file says so. Raises FoundationError."""
-        if (given := _in_record(record)) is not None:
+        if (given := given_in(record)) is not None:
             return given
         key = f"{record.subdir}/{record.file_name}"
         if key not in self._found:
@@ -71,54 +58,14 @@ class FolderRunExports:
         return read_run_exports(read_package(path, contents=False).run_exports or {})
 
 
-class RemoteRunExports:
-    """The run_exports of packages of a channel at an address, which may have credentials in it."""
-
-    def __init__(self, address: str, environ: Mapping[str, str]) -> None:
-        self._address = address.rstrip("/")
-        self._environ = environ
-        self._indexes: dict[str, RunExportsIndex] = {}
-        self._found: dict[str, RunExports | None] = {}
+class RunExportsSource(Protocol):
+    """Where the run_exports of a foundation's packages are looked up."""
 
     async def of(self, record: RepoDataRecord) -> RunExports | None:
-        """Those of a package; None if neither an index nor the package says so, which then is not there.
+        """Those of a package; None if nothing says so, not even the package.
 
-        Raises NetworkError for what cannot be reached, FoundationError for an index that cannot be read.
+        Raises FoundationError for an index that cannot be read, NetworkError for what cannot be reached.
         """
-        if (given := _in_record(record)) is not None:
-            return given
-        if record.url not in self._found:
-            client = make_http_client(self._environ)
-            if record.subdir not in self._indexes:
-                self._indexes[record.subdir] = self._read_index(client, record.subdir)
-            index = self._indexes[record.subdir]
-            known = record.file_name in index
-            self._found[record.url] = index[record.file_name] if known else await self._in_package(client, record.url)
-        return self._found[record.url]
-
-    def _read_index(self, client: HttpClient, subdir: str) -> RunExportsIndex:
-        for name in (f"{RUN_EXPORTS}.zst", RUN_EXPORTS):
-            url = f"{self._address}/{subdir}/{name}"
-            try:
-                content = client.read(url, limit_bytes=_INDEX_BYTES)
-            except MissingError:
-                continue
-            return parse_index(_unpacked(content, url) if name.endswith(".zst") else content, without_credentials(url))
-        return {}
-
-    async def _in_package(self, client: HttpClient, url: str) -> RunExports | None:
-        try:
-            with client.open("HEAD", url) as response:
-                if response.status == _NOT_FOUND:
-                    return None
-            _addresses, reader = make_client([self._address])
-            return _taken_from(await RunExportsJson.from_remote_url(reader, url))
-        except (TransientError, OSError) as err:
-            message = f"{without_credentials(url)}: its run_exports cannot be read: {err}"
-            raise NetworkError(message, hint="check the address and the network") from None
-
-
-RunExportsSource = FolderRunExports | RemoteRunExports
 
 
 def parse_index(content: bytes, where: object) -> RunExportsIndex:
@@ -138,28 +85,7 @@ def read_run_exports(value: Mapping[str, Any]) -> RunExports:
     return RunExports(**kinds)
 
 
-def _in_record(record: RepoDataRecord) -> RunExports | None:
+def given_in(record: RepoDataRecord) -> RunExports | None:
+    """The run_exports that a record itself has, None if it has none."""
     given = json.loads(record.to_json()).get("run_exports")
     return None if given is None else read_run_exports(given)
-
-
-def _taken_from(found: RunExportsJson | None) -> RunExports:
-    if found is None:
-        return RunExports()
-    return RunExports(weak=tuple(found.weak), strong=tuple(found.strong), noarch=tuple(found.noarch))
-
-
-def _unpacked(content: bytes, url: str) -> bytes:
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content)) as stream:
-            unpacked = stream.read(_INDEX_BYTES + 1)
-    except zstandard.ZstdError as err:
-        raise _unreadable(without_credentials(url), err) from None
-    if len(unpacked) > _INDEX_BYTES:
-        raise _unreadable(without_credentials(url), ValueError(f"it has more than {_INDEX_BYTES >> 20} MiB"))
-    return unpacked
-
-
-def _unreadable(where: object, err: Exception) -> FoundationError:
-    reason = " ".join(str(err).split())
-    return FoundationError(f"{where}: its run_exports cannot be read: {reason}", hint="index the channel again")

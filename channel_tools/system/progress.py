@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -12,7 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 Unit = Literal["bytes", "items"]
+Note = Callable[[str], None]
+"""Takes a line for the user, such as what was left out."""
 _KILO = 1000
+
+
+def ignore(message: str) -> None:
+    """The Note of callers for whom nothing that is said matters."""
+    del message
 
 
 def format_amount(amount: int, unit: Unit) -> str:

@@ -24,6 +24,7 @@ OUTPUT_VARIABLE = "CHANNEL_TOOLS_OUTPUT"
 CACHE_VARIABLE = "CHANNEL_TOOLS_CACHE"
 SIGNING_KEY_VARIABLE = "CHANNEL_TOOLS_SIGNING_KEY"
 COMPILER_CACHE_VARIABLE = "CHANNEL_TOOLS_COMPILER_CACHE"
+_NODES = "nodes"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +83,11 @@ class Settings:
     def work(self) -> Path:
         """Build folders, removed after success; not in ``output`` if that has an unsuitable path."""
         return choose_work_folder(output=self.output, cache=self.cache, environ=self.environ)
+
+    @property
+    def nodes(self) -> Path:
+        """The folder in which the builds of a cluster's jobs run."""
+        return self.work / _NODES
 
     @property
     def rendered(self) -> Path:

@@ -7,7 +7,7 @@ import importlib.metadata
 import shlex
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,6 @@ from channel_tools.channel import channel_writer, open_channel, show_attestation
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey, read_sidecar, sidecar_of, write_sidecar
-from channel_tools.foundation.record import read_record
-from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement, publish_statement
 from channel_tools.system.errors import UsageError
 from channel_tools.system.extras import needs_extra
 
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.archive import PackageInfo
     from channel_tools.conda.contents import JsonObject
+    from channel_tools.provenance.statements import Built, Subject
     from channel_tools.provenance.trust import SigstoreRequest
     from channel_tools.system.settings import Settings
 
@@ -89,11 +88,16 @@ class Attester:
 
     def sign(self, package: Path, built: Built) -> None:
         """Write the attestations of a package beside it. Raises UsageError as ``signer`` does."""
-        from channel_tools.provenance.attestations import signed_sidecar  # noqa: PLC0415
+        from channel_tools.provenance.attestations import signed_sidecar  # noqa: PLC0415 - as in signer
+        from channel_tools.provenance.statements import (  # noqa: PLC0415
+            Run,
+            provenance_statement,
+            publish_statement,
+        )
 
         run = Run(
             command=self._request.command,
-            tools={_ENGINE: importlib.metadata.version(_ENGINE)},
+            tools={_ENGINE: _engine_version()},
             finished=datetime.now(UTC),
         )
         statements = [provenance_statement(built, run), publish_statement(built.subject, channel=self._request.channel)]
@@ -104,6 +108,9 @@ class Attester:
 
         Packages built by a recipe were signed when they were built, or are left unsigned.
         """
+        from channel_tools.foundation.record import read_record  # noqa: PLC0415 - as in signer
+        from channel_tools.provenance.statements import Built, Subject  # noqa: PLC0415
+
         signed = []
         for package in read_record(folder).packages:
             path = package.key.path_in(folder)
@@ -124,6 +131,7 @@ class Attester:
 
     def attesting(self, admit: Callable[[Path], PackageInfo | None]) -> Callable[[Path], PackageInfo | None]:
         """``admit`` wrapped so that the packages it admits are signed."""
+        from channel_tools.provenance.statements import Built  # noqa: PLC0415 - as in signer
 
         def admit_and_sign(package: Path) -> PackageInfo | None:
             info = admit(package)
@@ -131,6 +139,11 @@ class Attester:
             return info
 
         return admit_and_sign
+
+
+@cache
+def _engine_version() -> str:
+    return importlib.metadata.version(_ENGINE)
 
 
 def sign_packages(settings: Settings | None, request: AttestRequest, target: Path, *, again: bool) -> list[str]:
@@ -172,6 +185,8 @@ def _signed(
     attester: Attester, files: Sequence[Path], by_sigstore: Callable[[bytes], JsonObject] | None, *, again: bool
 ) -> Iterator[PackageKey]:
     """Sign attestations; yields each package before signing it, so that a half-finished one is known, too."""
+    from channel_tools.provenance.statements import Built  # noqa: PLC0415 - slow to import
+
     for path in files:
         by_key = again or not sidecar_of(path).exists()
         if not by_key and (by_sigstore is None or _has_certificate(path)):

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
-from channel_tools.build.remote import RemoteBuilds
 from channel_tools.build.schedule import build_packages, channels_of, locked_builds, take_over_finished
 from channel_tools.build.tools import find_tools
 from channel_tools.build.usage import read_usage, with_resources
@@ -29,7 +28,6 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import ChannelToolsError, FoundationError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import Attester
-from channel_tools.workflow.cluster import command_for, nodes_folder, run_on_cluster, write_cluster_workflow
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
     PlanRequest,
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
 
     from channel_tools.build.compiler_cache import CacheName
     from channel_tools.build.model import BuildResult, BuildTools, EngineName
+    from channel_tools.build.remote import RemoteBuilds
     from channel_tools.channel import ChannelWriter
     from channel_tools.channel.model import Channel
     from channel_tools.conda.archive import PackageInfo
@@ -102,7 +101,11 @@ def check_build(settings: Settings, request: BuildRequest) -> tuple[BuildTools, 
     tools = find_tools(
         request.engine, request.compiler_cache, request.environ, cache=settings.cache, from_failed=request.from_failed
     )
-    return tools, () if request.cluster is None else command_for(settings, request.cluster, request.environ)
+    if request.cluster is None:
+        return tools, ()
+    from channel_tools.workflow.cluster import command_for  # noqa: PLC0415 - only builds on a cluster need it
+
+    return tools, command_for(settings, request.cluster, request.environ)
 
 
 def build_stacks(
@@ -165,12 +168,16 @@ def build_stacks(
                     on_result=told,
                 )
             else:
+                from channel_tools.workflow.cluster import write_cluster_workflow  # noqa: PLC0415 - as in check_build
+
                 builds = _remote_builds(settings, channel, jobs, request, tools)
                 write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=progress.note)
                 results = []
         if (
             request.cluster is not None and request.cluster.on is not None and jobs
         ):  # each admission takes the lock itself
+            from channel_tools.workflow.cluster import run_on_cluster  # noqa: PLC0415 - as in check_build
+
             results = run_on_cluster(
                 command,
                 request.cluster.workflow_folder(settings),
@@ -308,7 +315,7 @@ def _build_here(
     taken: list[BuildResult] = []
     if not request.plan.force:
         taken = take_over_finished(
-            nodes_folder(settings),
+            settings.nodes,
             jobs,
             writer=writer,
             logs=places.logs,
@@ -341,11 +348,13 @@ def _build_here(
 def _remote_builds(
     settings: Settings, channel: Channel, jobs: Sequence[BuildJob], request: BuildRequest, tools: BuildTools
 ) -> RemoteBuilds:
+    from channel_tools.build.remote import RemoteBuilds  # noqa: PLC0415 - as in check_build
+
     return RemoteBuilds(
         python=sys.executable,
         tree=settings.tree.root,
         output=settings.output,
-        places=BuildPlaces(work=nodes_folder(settings), logs=settings.logs, cache=settings.cache),
+        places=BuildPlaces(work=settings.nodes, logs=settings.logs, cache=settings.cache),
         platform=current_platform(),
         channels=channels_of(channel),
         jobs=tuple(jobs),

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
 
 _WORKFLOW = "snakemake"
-_NODES = "nodes"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,11 +56,6 @@ class ClusterRequest:
     def rendered(self, settings: Settings) -> Path:
         """The folder with the recipe folders that it builds from."""
         return settings.rendered if self.destination is None else self.workflow_folder(settings) / "recipes"
-
-
-def nodes_folder(settings: Settings) -> Path:
-    """The folder in which the builds of a cluster's jobs run."""
-    return settings.work / _NODES
 
 
 def command_for(settings: Settings, request: ClusterRequest, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from channel_tools.build.resume import mark_opened
 from channel_tools.build.schedule import locked_builds
 from channel_tools.system.files import exclusive_lock
 from channel_tools.system.processes import run_in_foreground
-from channel_tools.workflow.cluster import nodes_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ def debug_build(
     No build can start meanwhile. ``on_found`` is called with the folder first. Raises the errors of find_failed and
     work_folder_of, and ChannelError while a build runs.
     """
-    nodes = nodes_folder(settings)
+    nodes = settings.nodes
     with contextlib.ExitStack() as held:
         held.enter_context(locked_builds(settings.work))
         build = find_failed([settings.work, nodes], package)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from channel_tools.pins import Lock, LockedPackage
-    from channel_tools.pins.choice import Note
+    from channel_tools.system.progress import Note
     from channel_tools.system.settings import Settings
 
     Format = Literal["cyclonedx", "spdx"]

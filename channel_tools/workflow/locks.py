@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.contents import JsonObject
     from channel_tools.pins import Lock
-    from channel_tools.pins.choice import Note
     from channel_tools.pins.lock import LockedPackage
     from channel_tools.pins.md5 import LookUp
+    from channel_tools.system.progress import Note
 
 
 def read_or_solve(

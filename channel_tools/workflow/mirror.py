@@ -51,9 +51,8 @@ if TYPE_CHECKING:
     from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
     from channel_tools.mirror.format import Received
     from channel_tools.pins import Lock
-    from channel_tools.pins.choice import Note
     from channel_tools.system.http.client import HttpClient
-    from channel_tools.system.progress import Progress
+    from channel_tools.system.progress import Note, Progress
     from channel_tools.system.settings import Settings
 
 _MEGA = 1e6

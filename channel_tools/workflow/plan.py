@@ -13,11 +13,9 @@ from channel_tools.channel import Foundation, open_channel, published_packages
 from channel_tools.conda.addresses import channel_address
 from channel_tools.conda.solving import REPODATA_CACHE
 from channel_tools.foundation.model import table_summary
-from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
 from channel_tools.matrix.choice import choices, default_variants, fits, is_ordinary, variants_for
 from channel_tools.matrix.model import requirement_name
-from channel_tools.pins.choice import ignore
 from channel_tools.plan import (
     PublishedPackage,
     current_platform,
@@ -29,6 +27,7 @@ from channel_tools.plan import (
 from channel_tools.plan.lock import lock_path, read_lock
 from channel_tools.plan.locking import LockedFoundation
 from channel_tools.system.errors import SolveError, UsageError
+from channel_tools.system.progress import ignore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
     from channel_tools.matrix import FoundationKind, LoadedTree, RenderedPackage, Stack
     from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.pinning_lock import PinnedPackage
-    from channel_tools.pins.choice import Note
     from channel_tools.plan import Foundation as Index
     from channel_tools.plan import Plan
     from channel_tools.plan.model import UnsatisfiablePackage
+    from channel_tools.system.progress import Note
     from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
 
@@ -263,6 +262,8 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
     """The plan, in which variants for a pair that was not yet requested of the foundation have that as the reason."""
     if not plan.unsatisfiable:
         return plan
+    from channel_tools.foundation.record import RECORD_NAME, read_record  # noqa: PLC0415 - rarely needed
+
     recorded = (settings.foundation / RECORD_NAME).is_file()
     made = {one.name for one in read_record(settings.foundation).combinations} if recorded else set()
     unmade = [one for one in expansion.combinations if one.name not in made]

@@ -9,9 +9,9 @@ from channel_tools.feedstock import write_feedstock
 from channel_tools.feedstock.write import COMPILER_KEYS
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.load import PINS_FILE, foundation_file
-from channel_tools.pins.choice import ignore
 from channel_tools.plan import SUPPORTED_PLATFORMS, render_folder
 from channel_tools.system.errors import UsageError, nearest_names_hint
+from channel_tools.system.progress import ignore
 from channel_tools.workflow.plan import plan_request
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from channel_tools.feedstock import Feedstock, FeedstockRequest
     from channel_tools.matrix import LoadedTree, RenderedPackage, Stack, VariantScalar
-    from channel_tools.pins.choice import Note
     from channel_tools.plan import Plan
+    from channel_tools.system.progress import Note
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.plan import PlanRequest
 

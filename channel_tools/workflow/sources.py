@@ -14,9 +14,7 @@ from channel_tools.plan.inputs import located
 from channel_tools.sources.archives import is_archive
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
 from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, needed_sources, source_excludes
-from channel_tools.sources.patches import PatchedSource, check_patches
 from channel_tools.sources.store import SourceStore, stored_entries
-from channel_tools.sources.transfer import DEFAULT_NAME, export_entries
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.plan import PlanRequest
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.sources.fetch import DebianSources
     from channel_tools.sources.model import NeededSource, StoredSource
+    from channel_tools.sources.patches import PatchedSource
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.system.yamlfile import YamlValue
@@ -200,6 +199,8 @@ def export_sources(
     if not entries:
         message = f"{store.folder}: the store is empty, so there is nothing to export"
         raise UsageError(message, hint="fill it with channel_tools sources fetch, or sources add FILE")
+    from channel_tools.sources.transfer import DEFAULT_NAME, export_entries  # noqa: PLC0415 - builds do without
+
     target = destination / DEFAULT_NAME if destination.is_dir() else destination
     return (target if dry_run else export_entries(store, entries, target, progress)), entries
 
@@ -261,6 +262,8 @@ def _check_patches(store: SourceStore, plan: Plan) -> None:
             sources = [_patched_source(store, package, source) for source in package.rendered.sources]
             if (place := repr(sources)) not in seen:
                 seen.add(place)
+                from channel_tools.sources.patches import check_patches  # noqa: PLC0415 - few packages have patches
+
                 check_patches(sources)
 
 
@@ -276,6 +279,8 @@ def _patched_source(store: SourceStore, package: PlannedPackage, source: Source)
         content = {path.relative_to(place).as_posix(): path for path in inside}
     elif source.kind == "git" or (given is None and is_archive(name)):
         content = place
+    from channel_tools.sources.patches import PatchedSource  # noqa: PLC0415 - as in _check_patches
+
     return PatchedSource(
         what=f"{source.location} of {package.name} {package.version}",
         content=content,

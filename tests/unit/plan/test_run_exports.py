@@ -12,7 +12,8 @@ import zstandard
 from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.package import RunExports
-from channel_tools.plan.run_exports import FolderRunExports, RemoteRunExports
+from channel_tools.plan.remote_run_exports import RemoteRunExports
+from channel_tools.plan.run_exports import FolderRunExports
 from channel_tools.system.errors import FoundationError
 from tests.support.folder_server import serve_folder
 from tests.unit.channel.toys import make_conda

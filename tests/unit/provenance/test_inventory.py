@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from channel_tools.pins.choice import LockChoice, ignore
+from channel_tools.pins.choice import LockChoice
 from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.provenance.licenses import license_row, spdx_expression
 from channel_tools.system.errors import CommandError, IntegrityError, UsageError
+from channel_tools.system.progress import ignore
 from channel_tools.workflow.inventory import make_document, take_inventory
 from tests.unit.channel.toys import make_conda
 

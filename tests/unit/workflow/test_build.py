@@ -6,6 +6,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from channel_tools.build.model import BuildJob, BuildResult, BuildUsage
 from channel_tools.channel.results import read_builds
 from channel_tools.workflow.build import record_result
@@ -30,17 +32,38 @@ def test_the_channel_keeps_how_long_a_whole_build_took_and_not_how_long_its_rest
     assert read_builds(channel.path)[NAME].seconds is None
 
 
-def test_a_build_imports_only_what_every_build_needs() -> None:
+NEEDLESS = {
+    "urllib3",
+    "jinja2",
+    "debian",
+    "installer",
+    "securesystemslib",
+    "channel_tools.build.snakemake",
+    "channel_tools.foundation.build",
+    "channel_tools.foundation.record",
+    "channel_tools.foundation.repairs",
+    "channel_tools.pins.lock",
+    "channel_tools.provenance.statements",
+    "channel_tools.sources.patches",
+    "channel_tools.sources.transfer",
+    "channel_tools.system.http.client",
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "needless"),
+    [
+        pytest.param("import channel_tools.workflow.build", NEEDLESS | {"elftools"}, id="the command"),
+        pytest.param("import channel_tools.build.worker as w; w._load()", NEEDLESS | {"rattler"}, id="the builds"),
+        pytest.param(
+            "import channel_tools.build.environment",
+            {"msgspec", "yaml", "rattler_build"},
+            id="before the builds' process",
+        ),
+    ],
+)
+def test_a_build_imports_only_what_every_build_needs(script: str, needless: set[str]) -> None:
     """Importing is most of a small build: what downloads, signs or makes a foundation is imported where it is used."""
-    script = "import sys, channel_tools.workflow.build; print(*sys.modules)"
+    script = f"import sys; {script}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
-    needless = {
-        "urllib3",
-        "jinja2",
-        "debian",
-        "installer",
-        "securesystemslib",
-        "elftools",
-        "channel_tools.foundation.build",
-    }
     assert needless.isdisjoint(result.stdout.split())

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The run_exports of a foundation at an address; see run_exports.py, which folders do with."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import zstandard
+from rattler.package import RunExportsJson
+
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.clients import make_client, make_http_client
+from channel_tools.conda.package import RunExports
+from channel_tools.conda.repodata import RUN_EXPORTS
+from channel_tools.plan.run_exports import RunExportsIndex, given_in, parse_index
+from channel_tools.system.errors import FoundationError, NetworkError
+from channel_tools.system.http.client import MissingError
+from channel_tools.system.http.pace import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rattler import RepoDataRecord
+
+    from channel_tools.system.http.client import HttpClient
+
+_INDEX_BYTES = 512 << 20
+"""The largest index that is read; conda-forge's linux-64 has 30 MB."""
+_NOT_FOUND = 404
+
+
+class RemoteRunExports:
+    """The run_exports of packages of a channel at an address, which may have credentials in it."""
+
+    def __init__(self, address: str, environ: Mapping[str, str]) -> None:
+        self._address = address.rstrip("/")
+        self._environ = environ
+        self._indexes: dict[str, RunExportsIndex] = {}
+        self._found: dict[str, RunExports | None] = {}
+
+    async def of(self, record: RepoDataRecord) -> RunExports | None:
+        """Those of a package; None if neither an index nor the package says so, which then is not there.
+
+        Raises NetworkError for what cannot be reached, FoundationError for an index that cannot be read.
+        """
+        if (given := given_in(record)) is not None:
+            return given
+        if record.url not in self._found:
+            client = make_http_client(self._environ)
+            if record.subdir not in self._indexes:
+                self._indexes[record.subdir] = self._read_index(client, record.subdir)
+            index = self._indexes[record.subdir]
+            known = record.file_name in index
+            self._found[record.url] = index[record.file_name] if known else await self._in_package(client, record.url)
+        return self._found[record.url]
+
+    def _read_index(self, client: HttpClient, subdir: str) -> RunExportsIndex:
+        for name in (f"{RUN_EXPORTS}.zst", RUN_EXPORTS):
+            url = f"{self._address}/{subdir}/{name}"
+            try:
+                content = client.read(url, limit_bytes=_INDEX_BYTES)
+            except MissingError:
+                continue
+            return parse_index(_unpacked(content, url) if name.endswith(".zst") else content, without_credentials(url))
+        return {}
+
+    async def _in_package(self, client: HttpClient, url: str) -> RunExports | None:
+        try:
+            with client.open("HEAD", url) as response:
+                if response.status == _NOT_FOUND:
+                    return None
+            _addresses, reader = make_client([self._address])
+            return _taken_from(await RunExportsJson.from_remote_url(reader, url))
+        except (TransientError, OSError) as err:
+            message = f"{without_credentials(url)}: its run_exports cannot be read: {err}"
+            raise NetworkError(message, hint="check the address and the network") from None
+
+
+def _taken_from(found: RunExportsJson | None) -> RunExports:
+    if found is None:
+        return RunExports()
+    return RunExports(weak=tuple(found.weak), strong=tuple(found.strong), noarch=tuple(found.noarch))
+
+
+def _unpacked(content: bytes, url: str) -> bytes:
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content)) as stream:
+            unpacked = stream.read(_INDEX_BYTES + 1)
+    except zstandard.ZstdError as err:
+        raise _unreadable(without_credentials(url), err) from None
+    if len(unpacked) > _INDEX_BYTES:
+        raise _unreadable(without_credentials(url), ValueError(f"it has more than {_INDEX_BYTES >> 20} MiB"))
+    return unpacked
+
+
+def _unreadable(where: object, err: Exception) -> FoundationError:
+    reason = " ".join(str(err).split())
+    return FoundationError(f"{where}: its run_exports cannot be read: {reason}", hint="index the channel again")
