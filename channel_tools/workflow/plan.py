@@ -112,6 +112,8 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
 
     So a second stack of the tree finds its foundation made; the foundation keeps what it was made for once.
     """
+    from channel_tools.foundation.record import RECORD_NAME  # noqa: PLC0415 - only the registry foundation has a record
+
     names = required_names(expansion.packages, expansion.stacks)
     if (settings.foundation / RECORD_NAME).is_file():
         return names
@@ -262,7 +264,7 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
     """The plan, in which variants for a pair that was not yet requested of the foundation have that as the reason."""
     if not plan.unsatisfiable:
         return plan
-    from channel_tools.foundation.record import RECORD_NAME, read_record  # noqa: PLC0415 - rarely needed
+    from channel_tools.foundation.record import RECORD_NAME, read_record  # noqa: PLC0415 - as above
 
     recorded = (settings.foundation / RECORD_NAME).is_file()
     made = {one.name for one in read_record(settings.foundation).combinations} if recorded else set()
