@@ -10,10 +10,12 @@ clients would read them as if they were current.
 
 from __future__ import annotations
 
-import shutil
+import contextlib
+import stat
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -37,7 +39,7 @@ from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import disk_full_reported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.channel.index import IndexReport
@@ -126,11 +128,11 @@ def plan_adoption(path: Path, foundation: Foundation) -> Adoption:
     Raises ChannelError for a folder that is not a channel or keeps its packages elsewhere, IntegrityError for an index
     that cannot be read, and FoundationError if it is a channel of ours already, with another foundation.
     """
-    if (path / RECORD_FOLDER / "channel.json").exists():
+    if path.is_dir() and Beneath(root=path).stat(f"{RECORD_FOLDER}/channel.json") is not None:
         channel = open_channel(path, foundation=foundation)
         return Adoption(path=path, foundation=channel.foundation, superseded=_superseded(path), is_ours=True)
     subdirs = _channel_subdirs(path)
-    found = {subdir: _read_subdir(path / subdir) for subdir in subdirs}
+    found = {subdir: _read_subdir(Beneath(root=path).at(subdir)) for subdir in subdirs}
     return Adoption(
         path=path,
         foundation=foundation,
@@ -160,9 +162,7 @@ def adopt(plan: Adoption, *, clock: Callable[[], float] = time.time) -> IndexRep
             write_channel_record(channel, record)  # from here on it is a channel, which the next index run completes
         report = index_channel(writer, known=plan.rows)
         for name in plan.superseded:
-            destination = _former_path(plan, name)
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            (plan.path / name).replace(destination)
+            channel.files.move(name, _former_name(name))
     return report
 
 
@@ -170,40 +170,39 @@ def _channel_subdirs(path: Path) -> list[str]:
     """The subdirs with packages or an index. Raises ChannelError if there are none."""
     if not path.is_dir():
         raise ChannelError(f"{path}: no such folder", hint="name the channel's folder with --at")
-    subdirs = [subdir for subdir in subdirs_of(Beneath(root=path)) if _is_subdir(path / subdir)]
+    files = Beneath(root=path)
+    subdirs = [subdir for subdir in subdirs_of(files) if _is_subdir(files.names(subdir))]
     if not subdirs:
         message = f"{path}: not a channel; expected folders such as linux-64 or noarch with packages or {REPODATA}"
         raise ChannelError(message, hint="name the folder that has the subdirs, with --at")
     return subdirs
 
 
-def _is_subdir(folder: Path) -> bool:
-    names = (REPODATA, REPODATA_ZST, SHARD_INDEX)
-    return folder.is_dir() and any(
-        entry.name in names or entry.name.endswith(PACKAGE_SUFFIXES) for entry in folder.iterdir()
-    )
+def _is_subdir(names: Iterable[str]) -> bool:
+    indexes = (REPODATA, REPODATA_ZST, SHARD_INDEX)
+    return any(name in indexes or name.endswith(PACKAGE_SUFFIXES) for name in names)
 
 
-def _read_subdir(folder: Path) -> _Subdir:
-    former = _read_former(folder, REPODATA, REPODATA_ZST)
-    if former is None and (folder / SHARD_INDEX).is_file():
+def _read_subdir(files: Beneath) -> _Subdir:
+    folder = files.path
+    former = _read_former(files, REPODATA, REPODATA_ZST)
+    if former is None and files.file_stat(SHARD_INDEX) is not None:
         message = f"{folder}: has only a sharded index, which adoption does not read"
         raise ChannelError(message, hint=f"write {REPODATA} as well, with the tool that made the channel")
-    unpatched = _read_former(folder, REPODATA_FROM_PACKAGES)
+    unpatched = _read_former(files, REPODATA_FROM_PACKAGES)
     records = {} if former is None else former.records
     if former is not None and former.info.base_url not in {None, "", "./"} and records:
         message = f"{folder}: its index says that the packages are at {former.info.base_url} (base_url)"
         raise ChannelError(message, hint="adopt the folder that has the packages, or mirror the channel")
     gone = {*(former.removed if former else ()), *(unpatched.records if unpatched else ())} - records.keys()
-    return _compare(folder, records, gone, indexed=former is not None)
+    return _compare(files, records, gone, indexed=former is not None)
 
 
-def _read_former(folder: Path, *names: str) -> _Former | None:
+def _read_former(files: Beneath, *names: str) -> _Former | None:
     """The first of the indexes that exists; None if there is none. Raises IntegrityError for one that is not valid."""
     for name in names:
-        path = folder / name
         try:
-            content = path.read_bytes()
+            content = files.read(name, limit_bytes=_REPODATA_LIMIT_BYTES)
         except FileNotFoundError:
             continue
         try:
@@ -213,13 +212,13 @@ def _read_former(folder: Path, *names: str) -> _Former | None:
             return decode_json(content, _Former)
         except (msgspec.MsgspecError, zstandard.ZstdError) as err:
             hint = "write it again with the tool that made the channel, then adopt it"
-            raise IntegrityError(f"{path}: the index cannot be read: {err}", hint=hint) from None
+            raise IntegrityError(f"{files.path / name}: the index cannot be read: {err}", hint=hint) from None
     return None
 
 
-def _compare(folder: Path, records: Mapping[str, JsonObject], gone: set[str], *, indexed: bool) -> _Subdir:
+def _compare(files: Beneath, records: Mapping[str, JsonObject], gone: set[str], *, indexed: bool) -> _Subdir:
     """Read the packages and compare them with their former ``records``; ``gone`` were not shown to solves."""
-    files = Beneath(root=folder.parent).at(folder.name)
+    folder = files.path
     stamps, _attestations = scan_packages(files)
     unread = [
         UnreadFile(
@@ -318,32 +317,30 @@ def _remarks_on_fields(folder: Path, pairs: Mapping[str, tuple[JsonObject, JsonO
 
 def _superseded(path: Path) -> tuple[str, ...]:
     """Index files of another tool that ours do not replace, by path in the channel."""
-    kept = {*INDEX_FILES, REPODATA_FROM_PACKAGES, CHANNELDATA}
-    has_page = (path / RECORD_FOLDER / "page.json").is_file()
-    folders = [(path, _ROOT_PATTERNS), *((path / subdir, _INDEX_PATTERNS) for subdir in subdirs_of(Beneath(root=path)))]
+    files, kept = Beneath(root=path), {*INDEX_FILES, REPODATA_FROM_PACKAGES, CHANNELDATA}
+    has_page = files.file_stat(f"{RECORD_FOLDER}/page.json") is not None
+    folders = [*([] if has_page else [("", _ROOT_PATTERNS)]), *((one, _INDEX_PATTERNS) for one in subdirs_of(files))]
     return tuple(
-        file.relative_to(path).as_posix()
+        f"{folder}/{name}".lstrip("/")
         for folder, patterns in folders
-        for file in sorted({file for pattern in patterns for file in folder.glob(pattern)})
-        if file.is_file() and file.name not in kept and not (has_page and folder == path)
+        for name, status in sorted(files.stats(folder))
+        if stat.S_ISREG(status.st_mode) and name not in kept and any(fnmatchcase(name, one) for one in patterns)
     )
 
 
 def _copy_former(plan: Adoption) -> None:
     """Keep the index files that ours replace."""
-    names = [CHANNELDATA, *(f"{subdir}/{name}" for subdir in subdirs_of(Beneath(root=plan.path)) for name in _COPIED)]
-    for name in names:
-        if (plan.path / name).is_file():
-            destination = _former_path(plan, name)
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(plan.path / name, destination)
+    files = Beneath(root=plan.path)
+    for name in [CHANNELDATA, *(f"{subdir}/{name}" for subdir in subdirs_of(files) for name in _COPIED)]:
+        with contextlib.suppress(FileNotFoundError), files.opened(name) as stream:
+            files.copy(stream, _former_name(name))
 
 
 _COPIED = (*(name for name in INDEX_FILES if name != SHARD_INDEX), REPODATA_FROM_PACKAGES)
 
 
-def _former_path(plan: Adoption, name: str) -> Path:
-    return plan.path / RECORD_FOLDER / FORMER / name
+def _former_name(name: str) -> str:
+    return f"{RECORD_FOLDER}/{FORMER}/{name}"
 
 
 def _text(value: object) -> str | None:

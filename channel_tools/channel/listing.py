@@ -21,6 +21,7 @@ from channel_tools.conda.metadata import is_purls
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, stem_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, ConfigError
+from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -35,6 +36,7 @@ _SPECS = ("depends", "constrains")
 _TEXTS = ("features", "license", "license_family", "track_features")
 PATCHABLE = (*_SPECS, *_TEXTS, "purls")
 """The fields of a record that a patch can change."""
+_PATCH_BYTES = 256 << 20
 _KEYS = ("packages", "packages.conda", "patch_instructions_version", "remove", "revoke")
 
 
@@ -101,12 +103,15 @@ def changes_between(found: JsonObject, wanted: JsonObject) -> JsonObject:
 
 
 def read_patch(path: Path) -> Patch:
-    """Read a patch_instructions.json. Raises ConfigError naming the key that is wrong."""
+    """Read a patch_instructions.json.
+
+    Raises ConfigError naming the key that is wrong, FileAccessError if it is not a regular file.
+    """
     try:
-        value = decode_json(path.read_bytes())
+        value = decode_json(read_regular(path, limit_bytes=_PATCH_BYTES))
     except FileNotFoundError:
         raise ConfigError("no such file", path=path, hint="give a patch_instructions.json") from None
-    except (msgspec.DecodeError, IsADirectoryError) as err:
+    except msgspec.DecodeError as err:
         raise ConfigError(f"not valid JSON: {err}", path=path) from None
     if not isinstance(value, dict):
         raise _wrong(path, "the file", value, "an object")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from channel_tools.system.beneath import Beneath
+from channel_tools.system.beneath import folder_beneath
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.package import PackageRef
+    from channel_tools.system.beneath import Beneath
 
 FoundationKind = Literal["registry", "conda-forge"]
 FindingKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign", "changing"]
@@ -33,11 +34,6 @@ class Foundation:
 
     def __str__(self) -> str:
         return self.kind if self.address is None else f"{self.kind} at {self.address}"
-
-
-def folder_beneath(path: Path, *, within: Path | None = None) -> Beneath:
-    """The folder ``path``, in which links must stay in ``within`` (None: in itself)."""
-    return Beneath(root=path) if within is None else Beneath(root=within).at(path.relative_to(within).as_posix())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,9 +8,7 @@ keep working.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +17,6 @@ import msgspec
 
 from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.listing import admitted, prefer, with_foundation, with_patch
-from channel_tools.channel.model import folder_beneath
 from channel_tools.channel.records import CachedPackage, Stamp, attested_row, cached_package, changed, stamp_of
 from channel_tools.channel.state import load_channel, write_listing
 from channel_tools.channel.store import published_package
@@ -31,11 +28,13 @@ from channel_tools.conda.package import (
     sidecar_name,
     sidecar_of,
 )
+from channel_tools.system.beneath import folder_beneath, opened_in
 from channel_tools.system.errors import ChannelError, IntegrityError
-from channel_tools.system.files import open_regular, sha256_of_file
+from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
+    from contextlib import AbstractContextManager
     from io import BufferedReader
 
     from channel_tools.channel.listing import Listing, Patch
@@ -183,8 +182,7 @@ def _is_same(source: Path, channel: Channel, key: PackageKey) -> bool:
 
 
 def _sha256_in(channel: Channel, key: PackageKey) -> str:
-    with channel.files.opened(str(key)) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return channel.files.sha256(str(key))
 
 
 def _is_present(source: Path, channel: Channel, key: PackageKey, state: SubdirState) -> bool:
@@ -231,14 +229,9 @@ def _folder_of(source: Path, channel: Channel) -> Beneath:
     return folder_beneath(source.parent, within=root if source.is_relative_to(root) else None)
 
 
-@contextlib.contextmanager
-def _opened(source: Path, channel: Channel) -> Iterator[BufferedReader]:
-    if source.is_relative_to(channel.within or channel.path):
-        with _folder_of(source, channel).opened(source.name) as stream:
-            yield stream
-        return
-    with open_regular(source) as stream:
-        yield stream
+def _opened(source: Path, channel: Channel) -> AbstractContextManager[BufferedReader]:
+    root = channel.within or channel.path
+    return opened_in(source, _folder_of(source, channel) if source.is_relative_to(root) else None)
 
 
 def _preferring(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,10 @@ def subdirs_of(files: Beneath) -> list[str]:
     return sorted({*found, NOARCH})
 
 
+def _folders(files: Beneath) -> list[str]:
+    return [name for name, status in files.stats() if stat.S_ISDIR(status.st_mode) and not name.startswith(".")]
+
+
 def read_channel_record(files: Beneath) -> ChannelRecord:
     """Read channel.json of a folder. Raises ChannelError if it is not a channel, or has a newer schema."""
     path = files.path
@@ -113,7 +118,7 @@ def read_channel_record(files: Beneath) -> ChannelRecord:
         record = decode_json(files.read(CHANNEL_RECORD, limit_bytes=_RECORD_BYTES), ChannelRecord)
     except FileNotFoundError:
         message = f"{path}: not a channel; {record_file.relative_to(path)} is missing"
-        foreign = any(path.glob("*/repodata.json*"))
+        foreign = any(name.startswith("repodata.json") for subdir in _folders(files) for name in files.names(subdir))
         adoption = f"another tool made it; take it over with: channel_tools channel index --adopt --at {path}"
         raise ChannelError(message, hint=adoption if foreign else "make it with: channel_tools build") from None
     except msgspec.DecodeError as err:

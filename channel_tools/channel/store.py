@@ -21,7 +21,6 @@ from channel_tools.channel.model import (
     ChannelWriter,
     Foundation,
     IndexedFile,
-    folder_beneath,
 )
 from channel_tools.channel.state import (
     ChannelRecord,
@@ -34,6 +33,7 @@ from channel_tools.channel.state import (
 )
 from channel_tools.conda.package import NOARCH, PackageKey, remove_sidecars
 from channel_tools.conda.repodata import SHARDS_FOLDER
+from channel_tools.system.beneath import folder_beneath
 from channel_tools.system.errors import ChannelError, FoundationError
 from channel_tools.system.files import disk_full_reported, exclusive_lock
 from channel_tools.system.work_folder import temporary_folder

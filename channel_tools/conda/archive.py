@@ -42,9 +42,9 @@ from channel_tools.conda.metadata import check_index
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, stem_of
 from channel_tools.conda.parts import open_zip
 from channel_tools.conda.tarstream import SMALL_BYTES, stream_bz2_tar, stream_tar
+from channel_tools.system.beneath import opened_in
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
-from channel_tools.system.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -186,12 +186,15 @@ def read_info_json(path: Path, name: str) -> Any:  # noqa: ANN401 - JSON of any 
     return parsed_json(read_info_files(path, frozenset({name})), name, path)
 
 
-def read_info_files(path: Path, names: frozenset[str]) -> dict[str, bytes]:
-    """Those of the files info/``names`` that the package has; stops reading when all are found."""
+def read_info_files(path: Path, names: frozenset[str], *, folder: Beneath | None = None) -> dict[str, bytes]:
+    """Those of the files info/``names`` that the package has; stops reading when all are found.
+
+    ``folder`` is as for read_package.
+    """
     found: dict[str, bytes] = {}
-    for member, stream in stream_component(path, "info"):
-        folder, _slash, name = member.name.partition("/")
-        if folder == "info" and name in names and stream is not None:
+    for member, stream in stream_component(path, "info", folder=folder):
+        top, _slash, name = member.name.partition("/")
+        if top == "info" and name in names and stream is not None:
             if member.size > (limit := METADATA_BYTES.get(name, OTHER_METADATA_BYTES)):
                 raise damaged_package(path, f"info/{name} has {member.size} bytes; expected at most {limit}")
             found[name] = stream.read()
@@ -200,13 +203,13 @@ def read_info_files(path: Path, names: frozenset[str]) -> dict[str, bytes]:
     return found
 
 
-def stream_component(path: Path, component: Component) -> Iterator[Member]:
+def stream_component(path: Path, component: Component, *, folder: Beneath | None = None) -> Iterator[Member]:
     """Every member of the payload (``pkg``) or metadata (``info``) with a stream of its bytes (None for links).
 
     In a ``.tar.bz2``, the metadata are the members below ``info/``. A member's stream must be read before the next
-    member is requested. Raises IntegrityError for a damaged package.
+    member is requested. ``folder`` is as for read_package. Raises IntegrityError for a damaged package.
     """
-    with _opened(path) as stream:
+    with _opened(path, folder) as stream:
         yield from _parts_in(stream, path).members(component)
 
 
@@ -240,10 +243,7 @@ class _DamageReported:
 def _opened(path: Path, folder: Beneath | None = None) -> Iterator[IO[bytes]]:
     with contextlib.ExitStack() as stack:
         with _DamageReported(path):
-            if folder is None:
-                stream = stack.enter_context(open_regular(path))
-            else:
-                stream = stack.enter_context(folder.opened(path.name))
+            stream = stack.enter_context(opened_in(path, folder))
         yield stream
 
 

@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from channel_tools.conda.addresses import split_last, without_credentials
+from channel_tools.system.beneath import Beneath, folder_beneath, opened_in
 from channel_tools.system.errors import IntegrityError, UsageError
-from channel_tools.system.files import open_regular, write_bytes_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
-
-    from channel_tools.system.beneath import Beneath
 
 NOARCH = "noarch"
 PACKAGE_SUFFIX = ".conda"
@@ -144,6 +142,11 @@ def split_package_address(address: str) -> tuple[str, PackageKey]:
     return channel, key
 
 
+def subdir_beneath(package: Path) -> Beneath:
+    """The folder of a package file in a channel's folder, ``CHANNEL/SUBDIR/FILE``: links stay in the channel."""
+    return folder_beneath(package.parent, within=package.parent.parent)
+
+
 SUFFIX = ".sigs"
 RECORD_FIELD = "attestations_sha256"
 LIMIT_BYTES = 4 << 20
@@ -174,20 +177,23 @@ def sidecar_sha256(folder: Beneath, file_name: str) -> str | None:
         return None
 
 
-def read_sidecar(path: Path) -> bytes:
-    """The attestations in a file. Raises IntegrityError if it is larger than clients accept."""
-    with open_regular(path) as stream:
+def read_sidecar(path: Path, *, folder: Beneath | None = None) -> bytes:
+    """The attestations in a file, opened as opened_in does. Raises IntegrityError if clients accept only less."""
+    with opened_in(path, folder) as stream:
         content = stream.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
         raise IntegrityError(f"{path}: larger than the {LIMIT_BYTES >> 20} MiB of attestations that clients read")
     return content
 
 
-def write_sidecar(package: Path, content: bytes) -> None:
-    """Replace a package's attestations; the file with the name that clients read is written first."""
-    sha256 = hashlib.sha256(content).hexdigest()
-    for path in (package.with_name(hashed_name(package.name, sha256)), sidecar_of(package)):
-        write_bytes_atomically(path, content, durable=False)
+def write_sidecar(package: Path, content: bytes, *, folder: Beneath | None = None) -> None:
+    """Replace a package's attestations; the file with the name that clients read is written first.
+
+    ``folder`` is the package's, if others can write there.
+    """
+    names = hashed_name(package.name, hashlib.sha256(content).hexdigest()), package.name + SUFFIX
+    files = Beneath(root=package.parent) if folder is None else folder
+    files.write_all([(name, content) for name in names], durable=False)
 
 
 def link_sidecar(source: Beneath, source_name: str, folder: Beneath, file_name: str) -> None:

@@ -20,6 +20,7 @@ from rattler.exceptions import ConvertSubdirError, IoError
 
 from channel_tools.conda.addresses import channel_address
 from channel_tools.conda.clients import make_client
+from channel_tools.conda.contents import METADATA_BYTES
 from channel_tools.conda.solving import make_gateway, parse_spec, solve_specs
 from channel_tools.conda.specs import as_record, is_virtual, read_spec, spec_names
 from channel_tools.environments.install_errors import damaged_package_error
@@ -29,6 +30,7 @@ from channel_tools.environments.transaction import Target, apply_solution, usabl
 from channel_tools.pins.lock import in_installation_order, repodata_record
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import SolveError
+from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -153,7 +155,7 @@ def _record_in(index: Path, *, subdir: str) -> rattler.PackageRecord:
 
     Raises as py-rattler does, which reads only files, and ValueError for a file that is not a mapping.
     """
-    said = decode_json(index.read_bytes())
+    said = decode_json(read_regular(index, limit_bytes=METADATA_BYTES["index.json"]))
     if not isinstance(said, dict):
         message = "it is not a mapping"
         raise ValueError(message)  # noqa: TRY004 - for the caller, a file with another value than expected

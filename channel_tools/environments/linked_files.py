@@ -11,11 +11,12 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.contents import read_path_rows
+from channel_tools.conda.contents import METADATA_BYTES, read_path_rows
 from channel_tools.conda.link_scripts import link_script_paths
 from channel_tools.conda.metadata import is_inner_path
 from channel_tools.system.archives import UnsafeMemberError, check_links
-from channel_tools.system.errors import IntegrityError
+from channel_tools.system.errors import FileAccessError, IntegrityError
+from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -154,8 +155,10 @@ def remove_unrecorded(prefix: Path, names: Iterable[str], package_cache: Path) -
 def _linked(prefix: Path, package: Path) -> Iterator[Path]:
     """Where the files of an unpacked package are in a prefix, and the byte code that Python compiled from them."""
     try:
-        rows = read_path_rows((package / "info/paths.json").read_bytes(), package)
-    except (OSError, IntegrityError):
+        rows = read_path_rows(
+            read_regular(package / "info/paths.json", limit_bytes=METADATA_BYTES["paths.json"]), package
+        )
+    except (OSError, FileAccessError, IntegrityError):
         return
     for row in rows:
         first, _, rest = row.partition("/")

@@ -17,13 +17,12 @@ import os
 import shutil
 import stat
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from rattler.package_streaming import download_and_extract
 
-from channel_tools.conda.contents import read_path_rows
+from channel_tools.conda.contents import METADATA_BYTES, read_path_rows
 from channel_tools.conda.solving import one_line
 from channel_tools.conda.unpacked import check_unpacked
 from channel_tools.environments.install_errors import (
@@ -35,13 +34,15 @@ from channel_tools.environments.install_errors import (
     unsafe_package_error,
 )
 from channel_tools.environments.linked_files import cached_name
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import ChannelError, IntegrityError
+from channel_tools.system.errors import ChannelError, FileAccessError, IntegrityError
 from channel_tools.system.files import walk_entries, write_bytes_atomically
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from rattler import RepoDataRecord
     from rattler.networking import Client
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _RECORD = ".channel_tools-checked.json"
 _RECORD_BYTES = 4096
+_CHUNK_BYTES = 1 << 20
 _AT_ONCE = 8
 """So many packages are downloaded and unpacked at once."""
 _ATTEMPTS = 3
@@ -214,7 +216,7 @@ def _usable(folder: Path, record: RepoDataRecord, store: PackageStore) -> Unpack
             return None
         if found.private:
             _write_checked(folder, msgspec.structs.replace(checked, look=found.look))
-    except (OSError, IntegrityError):  # it is fetched again
+    except (OSError, ChannelError, FileAccessError, IntegrityError):  # it is fetched again
         return None
     return found
 
@@ -285,14 +287,24 @@ def _look_at(folder: Path) -> Unpacked:
 
 def _unlisted_of(folder: Path) -> str:
     """The hash of all that paths.json does not give a hash of: itself, the rest of info/, files of older packages."""
+    files = Beneath(root=folder)
     try:
-        rows = read_path_rows((folder / "info/paths.json").read_bytes(), folder)
+        rows = read_path_rows(files.read("info/paths.json", limit_bytes=METADATA_BYTES["paths.json"]), folder)
     except FileNotFoundError:
         rows = {}
     hashed = {path for path, row in rows.items() if row.sha256 is not None and row.path_type == "hardlink"} | {_RECORD}
     start = len(str(folder)) + 1
     digest = hashlib.sha256()
-    for path in sorted(Path(entry.path) for entry in walk_entries(folder) if entry.path[start:] not in hashed):
-        content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
-        digest.update(os.fsencode(f"{path.relative_to(folder)}\0{len(content)}\0") + content)
+    for entry in sorted(walk_entries(folder), key=lambda entry: entry.path.split("/")):
+        name = entry.path[start:]
+        if name in hashed:
+            continue
+        if entry.is_symlink():
+            target = os.fsencode(os.readlink(entry.path))  # noqa: PTH115 - as text
+            digest.update(os.fsencode(f"{name}\0{len(target)}\0") + target)
+            continue
+        with files.opened(name) as stream:
+            digest.update(os.fsencode(f"{name}\0{os.fstat(stream.fileno()).st_size}\0"))
+            while chunk := stream.read(_CHUNK_BYTES):
+                digest.update(chunk)
     return digest.hexdigest()

@@ -16,14 +16,17 @@ import shutil
 import stat
 import tarfile
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from channel_tools.mirror.format import COPY_AGAIN, METADATA_FOLDER, BundleRejectedError, is_safe_path
 from channel_tools.system.archives import Window
-from channel_tools.system.errors import DiskFullError, UsageError
+from channel_tools.system.beneath import Beneath
+from channel_tools.system.errors import ChannelError, DiskFullError, FileAccessError, UsageError
+from channel_tools.system.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 _BLOCK = tarfile.BLOCKSIZE
@@ -47,16 +50,17 @@ class BundleReader:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """One file as a stream; links are not followed. Raises BundleRejectedError if it cannot be opened."""
+        """One file as a stream; no link leads out of the bundle. Raises BundleRejectedError if it cannot be opened."""
         if self.offsets is not None:
-            with self.path.open("rb", buffering=0) as stream:
-                yield io.BufferedReader(Window(stream, self.offsets[name], self.sizes[name]))
+            with open_regular(self.path) as archive:
+                yield io.BufferedReader(Window(cast("IO[bytes]", archive.raw), self.offsets[name], self.sizes[name]))
             return
-        try:
-            descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as err:
-            raise bundle_damaged(self.path / name, f"cannot be read: {err.strerror}") from None
-        with os.fdopen(descriptor, "rb") as stream:
+        with contextlib.ExitStack() as stack:
+            try:
+                stream = stack.enter_context(Beneath(root=self.path).opened(name))
+            except (OSError, ChannelError, FileAccessError) as err:
+                reason = (err.strerror or "") if isinstance(err, OSError) else err.message
+                raise bundle_damaged(self.path / name, f"cannot be read: {reason}") from None
             yield stream
 
     def read(self, stream: IO[bytes], amount: int) -> bytes:
@@ -89,22 +93,15 @@ def open_bundle(path: Path) -> BundleReader:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, int]]:
-    waiting = [""]
-    while waiting:
-        below = waiting.pop()
-        with os.scandir(folder / below) as entries:
-            for entry in entries:
-                name = below + entry.name
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(status.st_mode):
-                    waiting.append(name + "/")
-                elif not stat.S_ISREG(status.st_mode):
-                    message = f"{folder / name}: not a regular file; a bundle may contain only regular files"
-                    raise BundleRejectedError("unsafe", message)
-                elif not is_safe_path(name):
-                    raise BundleRejectedError("added", f"{folder / name}: a bundle cannot contain a file of this name")
-                else:
-                    yield name, status.st_size
+    for name, status in Beneath(root=folder).walk():
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            message = f"{folder / name}: not a regular file; a bundle may contain only regular files"
+            raise BundleRejectedError("unsafe", message)
+        if not is_safe_path(name):
+            raise BundleRejectedError("added", f"{folder / name}: a bundle cannot contain a file of this name")
+        yield name, status.st_size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,13 +113,19 @@ class Member:
 
 
 def write_members(
-    destination: IO[bytes], members: Iterable[tuple[str, Path]], *, executable_bits: bool = False
+    destination: IO[bytes],
+    members: Iterable[tuple[str, AbstractContextManager[IO[bytes]]]],
+    *,
+    executable_bits: bool = False,
 ) -> None:
-    """Write files, given as ``(path, file)``, to a tar file in this order; the same files give the same bytes."""
-    for name, path in members:
-        with path.open("rb") as stream:
-            size_bytes = path.stat().st_size
-            executable = executable_bits and os.access(path, os.X_OK)
+    """Write files, given as ``(path, file to open)``, to a tar file in this order; the same files give the same bytes.
+
+    With ``executable_bits``, what its owner may run stays so.
+    """
+    for name, file in members:
+        with file as stream:
+            status = os.fstat(stream.fileno())
+            size_bytes, executable = status.st_size, executable_bits and bool(status.st_mode & stat.S_IXUSR)
             destination.write(_header(name, size_bytes, mode=0o755 if executable else 0o644))
             shutil.copyfileobj(stream, destination, 1 << 20)
             destination.write(b"\0" * (-size_bytes % _BLOCK))
@@ -143,7 +146,7 @@ def _header(name: str, size_bytes: int, *, mode: int) -> bytes:
 def read_members(file: Path) -> dict[str, Member]:
     """The files in a tar file, by path. Raises BundleRejectedError unless all are regular, complete and safe."""
     found: dict[str, Member] = {}
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         size_bytes = stream.seek(0, 2)
         for info, offset in _headers(stream, file, size_bytes):
             if info.type not in _PLAIN:

@@ -18,7 +18,8 @@ from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.conda.repodata import encode_json
 from channel_tools.pins import Lock  # noqa: TC001  (msgspec reads the annotation)
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import ConfigError, IntegrityError
+from channel_tools.system.errors import ConfigError, FileAccessError, IntegrityError
+from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +43,9 @@ RECEIVED = "received.json"
 
 TRUSTED_FILES = ("root.json", "timestamp.json", "snapshot.json", "targets.json")
 """The metadata of the last bundle, kept by an importing site, in the order in which the TUF client reads it."""
+
+RECORD_BYTES = 256 << 20
+"""What is read of a record of a mirror: the list of what a site has, or trusted metadata."""
 
 
 Fault = Literal[
@@ -215,11 +219,24 @@ def encode_received(received: Received) -> bytes:
 
 def read_received(path: Path) -> Received:
     """The list in a received.json. Raises ConfigError if it cannot be read or has a newer schema."""
-    hint = f"give {RECEIVED} from the importing site's folder {STATE_FOLDER}, or the last bundle itself"
     try:
-        received = decode_json(path.read_bytes(), Received)
-    except (OSError, msgspec.MsgspecError) as err:
-        raise ConfigError(f"cannot be read as a list of received files: {err}", path=path, hint=hint) from None
+        content = read_regular(path, limit_bytes=RECORD_BYTES)
+    except (OSError, FileAccessError) as err:
+        raise _unreadable(path, err) from None
+    return decode_received(content, path)
+
+
+def _unreadable(path: Path, err: Exception) -> ConfigError:
+    hint = f"give {RECEIVED} from the importing site's folder {STATE_FOLDER}, or the last bundle itself"
+    return ConfigError(f"cannot be read as a list of received files: {err}", path=path, hint=hint)
+
+
+def decode_received(content: bytes, path: Path) -> Received:
+    """The list in the content of a received.json. Raises ConfigError, naming the file, if it cannot be read."""
+    try:
+        received = decode_json(content, Received)
+    except msgspec.MsgspecError as err:
+        raise _unreadable(path, err) from None
     if received.schema > BUNDLE_SCHEMA:
         message = f"has schema {received.schema}; this version of channel_tools reads {BUNDLE_SCHEMA}"
         raise ConfigError(message, path=path, hint="use the version of channel_tools that wrote it")

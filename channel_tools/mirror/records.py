@@ -38,6 +38,7 @@ from channel_tools.conda.repodata import (
     encode_shard_index,
     unread_entries,
 )
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.http.client import MissingError
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.conda.contents import JsonObject
-    from channel_tools.system.beneath import Beneath
     from channel_tools.system.http.client import HttpClient
 
 _log = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ _Found = tuple[str | None, SubdirRecords]
 def _read(address: str, subdir: str, names: Collection[str] | None, client: HttpClient) -> _Found:
     local = local_path(address)
     if local is not None:
-        return _select(_local_index(local / subdir), names, where=f"{local / subdir}")
+        return _select(_local_index(local, subdir), names, where=f"{local / subdir}")
     base = f"{address.rstrip('/')}/{subdir}/"
     shards = _find_shards(client, address, subdir, names)
     if shards is not None and not shards.are_many:
@@ -200,11 +200,11 @@ def _read(address: str, subdir: str, names: Collection[str] | None, client: Http
     return shards.base_url, _from_shards(client, shards, names)
 
 
-def _local_index(folder: Path) -> bytes:
+def _local_index(channel: Path, subdir: str) -> bytes:
     try:
-        return (folder / "repodata.json").read_bytes()
+        return Beneath(root=channel).read(f"{subdir}/{REPODATA}", limit_bytes=_INDEX_LIMIT_BYTES)
     except FileNotFoundError:
-        raise _no_index(str(folder)) from None
+        raise _no_index(str(channel / subdir)) from None
 
 
 def _no_index(where: str) -> ChannelError:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from channel_tools.page.model import Build
     from channel_tools.provenance.statements import Statement
+    from channel_tools.system.beneath import Beneath
 
 
 SHOWN_FILES = 1000
@@ -71,13 +72,13 @@ class Details:
     sources: tuple[Source, ...]
 
 
-def read_details(path: Path) -> Details:
-    """Read the details from a package file. Raises IntegrityError if it is damaged."""
-    info = read_info_files(path, frozenset({_PATHS, _RECIPE}))
+def read_details(path: Path, folder: Beneath | None) -> Details:
+    """Read the details from a package file, opened as opened_in does. Raises IntegrityError if it is damaged."""
+    info = read_info_files(path, frozenset({_PATHS, _RECIPE}), folder=folder)
     files = _files(parsed_json(info, _PATHS, path) if _PATHS in info else {})
     sources = list(_source_rows(info.get(_RECIPE, b"")))
     wanted = {name: f"recipe/{posixpath.normpath(name)}" for row in sources for name in texts(row.get("patches"))}
-    patches = read_info_files(path, frozenset(wanted.values())) if wanted else {}
+    patches = read_info_files(path, frozenset(wanted.values()), folder=folder) if wanted else {}
     return Details(
         files=tuple(files[:SHOWN_FILES]),
         file_count=len(files),

@@ -22,7 +22,7 @@ from channel_tools.conda.specs import name_or_none, texts_of
 from channel_tools.page.content import field_lines, machine_needs, texts, variant_table, web_link
 from channel_tools.page.details import Details, read_claims, read_details, readable_log
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, log_file, name_page, stack_page
-from channel_tools.system.errors import IntegrityError
+from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.pages import chart_style, page_templates, shared_style, size_in_words
 from channel_tools.system.progress import format_amount
 
@@ -197,9 +197,9 @@ def _render_build(site: Site, package: Package, build: Build, place: PagePlace) 
 
 def _details(place: PagePlace, build: Build) -> Details | None:
     try:
-        with place.package(build) as path:
-            return read_details(path)
-    except IntegrityError as err:
+        with place.package(build) as (path, folder):
+            return read_details(path, folder)
+    except (IntegrityError, ChannelError) as err:  # it is damaged, or not a regular file
         _log.warning("%s; its page lists no files", err)
         return None
 

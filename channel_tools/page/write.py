@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -22,7 +23,7 @@ from channel_tools.conda.repodata import encode_json
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageSettings, Site, log_file
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, ChannelToolsError
-from channel_tools.system.files import sha256_of_file
+from channel_tools.system.files import read_regular, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 SETTINGS = f"{RECORD_FOLDER}/page.json"
 _DIGESTS = f"{RECORD_FOLDER}/state/page.msgpack"
 _FILE_BYTES = 64 << 20
+_LOG_BYTES = 512 << 20
 MOST_RUNS = 50
 """Validations kept per stack; the oldest are dropped."""
 _log = logging.getLogger(__name__)
@@ -66,8 +68,11 @@ class PagePlace(Protocol):
         """Remove files; missing ones are ignored."""
         ...
 
-    def package(self, build: Build) -> AbstractContextManager[Path]:
-        """The package's file, available while the block runs. Raises IntegrityError if it is missing."""
+    def package(self, build: Build) -> AbstractContextManager[tuple[Path, Beneath | None]]:
+        """The package's file and its folder, if others can write there, while the block runs.
+
+        Raises IntegrityError if it is missing.
+        """
         ...
 
 
@@ -105,8 +110,9 @@ class _FolderPlace:
             self.files.remove(name)
 
     @contextlib.contextmanager
-    def package(self, build: Build) -> Iterator[Path]:
-        yield self.files.path / build.subdir / build.file_name
+    def package(self, build: Build) -> Iterator[tuple[Path, Beneath]]:
+        folder = self.files.at(build.subdir)
+        yield folder.path / build.file_name, folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,7 +218,8 @@ def _with_logs(place: PagePlace, settings: PageSettings, logs: Mapping[str, Path
         return dataclasses.replace(settings, logs={})
     now = {name: sha256_of_file(path) for name, path in logs.items()}
     fresh = sorted(name for name in now if settings.logs.get(name) != now[name])
-    place.write([(log_file(name), logs[name].read_bytes) for name in fresh])
+    read = partial(read_regular, limit_bytes=_LOG_BYTES)
+    place.write([(log_file(name), partial(read, logs[name])) for name in fresh])
     return dataclasses.replace(settings, logs=dict(sorted((settings.logs | now).items())))
 
 

@@ -15,14 +15,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import add_set, channel_writer, create_channel, indexed_files, open_channel
-from channel_tools.channel.model import RECORD_FOLDER, folder_beneath
+from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
 from channel_tools.conda.addresses import local_path, parse_address, scheme_of
 from channel_tools.conda.package import PackageKey, sidecar_of
 from channel_tools.page.write import SETTINGS, follow_change, paged_folder
 from channel_tools.publish.channels import ChannelTarget, compare
 from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, is_label, label_path
-from channel_tools.system.beneath import Beneath
+from channel_tools.system.beneath import Beneath, folder_beneath
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.files import check_replaceable
 from channel_tools.system.settings import user_path

@@ -25,6 +25,7 @@ from channel_tools.conda.addresses import local_path, scheme_of
 from channel_tools.foundation.apt import Apt, complaints, host_sources
 from channel_tools.sources.git import GitFetcher
 from channel_tools.sources.model import SUPPLY_HINT
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import disk_full_reported, exclusive_lock
 from channel_tools.system.http.download import Cancelled, Download, download
@@ -253,7 +254,12 @@ class _Run:
             _download_ftp(url, part, on_bytes=self.task.advance)
         elif local is None:
             wanted = Download(
-                url=url, part=part, sha256=need.identity, on_bytes=self.task.advance, cancelled=self.stopped
+                url=url,
+                folder=Beneath(root=self.store.incoming),
+                part=part.name,
+                sha256=need.identity,
+                on_bytes=self.task.advance,
+                cancelled=self.stopped,
             )
             download(self.client, wanted)
         elif not local.is_file():

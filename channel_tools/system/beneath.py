@@ -16,26 +16,53 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import hashlib
 import os
-import secrets
-import shutil
 import stat
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from channel_tools.system.entries import (
+    FILE_FLAGS,
+    MODE,
+    link_or_copy_entry,
+    made_folder,
+    read_at_most,
+    remove_entry,
+    status_at,
+    sync_entry,
+    temporary_name,
+    write_new,
+)
 from channel_tools.system.errors import NO_MEANS_ERRNOS, ChannelError, error_from_os
-from channel_tools.system.files import NO_LINK_ERRNOS, SYNC_EACH_LIMIT, TEMPORARY_PREFIX, kind_of
+from channel_tools.system.files import SYNC_EACH_LIMIT, TEMPORARY_PREFIX, kind_of, open_regular
 from channel_tools.system.resolving import FOLDER_FLAGS, LinkError, open_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from io import BufferedReader
     from pathlib import Path
 
-_FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_MODE = 0o666
-_PIECE_BYTES = 1 << 20
-_REPAIR = "remove it, or restore it from a copy of the channel"
+_REPAIR = "remove it, or restore it from a copy"
+
+
+def folder_beneath(path: Path, *, within: Path | None = None) -> Beneath:
+    """The folder ``path``, in which links must stay in ``within`` (None: in itself)."""
+    return Beneath(root=path) if within is None else Beneath(root=within).at(path.relative_to(within).as_posix())
+
+
+@contextlib.contextmanager
+def opened_in(path: Path, folder: Beneath | None) -> Iterator[BufferedReader]:
+    """A regular file; ``folder`` is the one that it is in, if others can write there (None: links are followed).
+
+    Raises as open_regular does without ``folder``, else as Beneath.opened.
+    """
+    if folder is None:
+        with open_regular(path) as stream:
+            yield stream
+        return
+    with folder.opened(path.name) as stream:
+        yield stream
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +101,7 @@ class Beneath:
         """The descriptor of a regular file, for reading. Raises FileNotFoundError, and OSError without a path."""
         root = os.open(self.root, FOLDER_FLAGS)  # no context manager: this is done for every download
         try:
-            descriptor = open_below(root, self._full(name), _FILE_FLAGS)
+            descriptor = open_below(root, self._full(name), FILE_FLAGS)
         except OSError as err:
             if err.errno != errno.ENXIO:  # a socket, or a pipe that nobody reads
                 raise
@@ -92,11 +119,16 @@ class Beneath:
         with self.opened(name) as stream, self.reported(name):
             size = os.fstat(stream.fileno()).st_size
             if size <= limit_bytes:
-                content = _read_at_most(stream, limit_bytes + 1)
+                content = read_at_most(stream, limit_bytes + 1)
                 if (size := len(content)) <= limit_bytes:
                     return content
         message = f"{self.path / name}: has {size} bytes or more; at most {limit_bytes} are read"
         raise ChannelError(message, hint=_REPAIR)
+
+    def sha256(self, name: str) -> str:
+        """The sha256 of a regular file in hexadecimal. Raises FileNotFoundError if there is none."""
+        with self.opened(name) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def stat(self, name: str) -> os.stat_result | None:
         """The status of what has that name, of any kind; None if there is nothing."""
@@ -148,7 +180,7 @@ class Beneath:
             except FileNotFoundError:
                 if not make:
                     raise
-                descriptor = _made(root, self._full(name))
+                descriptor = made_folder(root, self._full(name))
             try:
                 yield descriptor
             finally:
@@ -181,14 +213,48 @@ class Beneath:
         """Give the open file ``source`` another name, by a hard link or else a copy; what has that name is kept."""
         parent, _slash, last = name.rpartition("/")
         with self.folder(parent, make=True) as folder, self.reported(name):
-            if _status_at(folder, last) is not None:
+            if status_at(folder, last) is not None:
                 return
-            temporary = _temporary_name()
+            temporary = temporary_name()
             try:
-                _link_or_copy(source, folder, temporary)
+                link_or_copy_entry(source, folder, temporary)
                 os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
             finally:
-                _remove(folder, temporary)
+                remove_entry(folder, temporary)
+
+    @contextlib.contextmanager
+    def writing(self, name: str, *, append: bool = False) -> Iterator[IO[bytes]]:
+        """A regular file as a stream to write, emptied unless ``append``; it and its folder are made.
+
+        A link is an error.
+        What is written is seen under the name at once: for files that nobody takes for complete.
+        """
+        parent, _slash, last = name.rpartition("/")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        flags |= os.O_APPEND if append else os.O_TRUNC
+        with self.folder(parent, make=True) as folder, self.reported(name):
+            _check_replaceable(self, folder, name)
+            descriptor = os.open(last, flags, MODE, dir_fd=folder)
+        with os.fdopen(descriptor, "ab" if append else "wb") as stream:
+            if (kind := kind_of(os.fstat(descriptor).st_mode)) is not None:  # put there in between
+                raise self.unexpected(name, kind)
+            yield stream
+
+    def copy(self, source: IO[bytes], name: str) -> None:
+        """Replace a file by what is left of a stream, atomically and flushed to the disk; its folder is made."""
+        with self.staged([]) as staged:
+            staged.add(name, source)
+            staged.sync()
+            staged.put_in_place()
+
+    def move(self, name: str, other: str) -> None:
+        """Rename a regular file or a link, replacing one of the other name; the other folder is made."""
+        parent, _slash, last = name.rpartition("/")
+        other_parent, _slash, other_last = other.rpartition("/")
+        with self.folder(parent) as folder, self.folder(other_parent, make=True) as other_folder, self.reported(name):
+            _check_replaceable(self, folder, name)
+            _check_replaceable(self, other_folder, other)
+            os.rename(last, other_last, src_dir_fd=folder, dst_dir_fd=other_folder)
 
     def remove(self, name: str) -> None:
         """Remove a file, or a link itself; nothing if there is none. Raises ChannelError for a folder."""
@@ -196,13 +262,36 @@ class Beneath:
         with contextlib.suppress(FileNotFoundError), self.folder(parent) as folder, self.reported(name):
             os.unlink(last, dir_fd=folder)
 
+    def walk(self, name: str = "") -> Iterator[tuple[str, os.stat_result]]:
+        """All that is below a folder, by its name, with the status of links themselves; folders come last."""
+        for one, status in sorted(self.stats(name)):
+            below = f"{name}/{one}" if name else one
+            if stat.S_ISDIR(status.st_mode):
+                yield from self.walk(below)
+            yield below, status
+
+    def sync(self, names: Sequence[str]) -> None:
+        """Flush files to the disk, many of them together instead of one by one."""
+        if len(names) > SYNC_EACH_LIMIT:
+            os.sync()
+            return
+        for name in names:
+            with self.opened(name) as stream:
+                os.fsync(stream.fileno())
+
+    def remove_tree(self, name: str) -> None:
+        """Remove a folder with all that is in it, or a file; nothing outside it. What cannot be removed stays."""
+        parent, _slash, last = name.rpartition("/")
+        with contextlib.suppress(FileNotFoundError), self.folder(parent) as folder:
+            remove_entry(folder, last)
+
     def remove_leftovers(self, name: str = "") -> list[str]:
         """Delete what killed writers left in a folder (only our temporary names); returns their names."""
         left = [one for one in self.names(name) if one.startswith(TEMPORARY_PREFIX)]
         if left:
             with self.folder(name) as folder:
                 for one in left:
-                    _remove(folder, one)
+                    remove_entry(folder, one)
         return left
 
     @contextlib.contextmanager
@@ -261,15 +350,15 @@ class Staged:
         self._folders: dict[str, int] = {}
         self._moves: collections.deque[tuple[int, str, str]] = collections.deque()
 
-    def add(self, name: str, content: bytes) -> None:
-        """Write one file; several of one name are put in place in this order."""
+    def add(self, name: str, content: bytes | IO[bytes]) -> None:
+        """Write one file from bytes or a stream; several of one name are put in place in this order."""
         parent, _slash, _last = name.rpartition("/")
         if parent not in self._folders:
             self._folders[parent] = self._stack.enter_context(self._beneath.folder(parent, make=True))
-        temporary = _temporary_name()
+        temporary = temporary_name()
         self._moves.append((self._folders[parent], temporary, name))
         with self._beneath.reported(name):
-            _write_new(self._folders[parent], temporary, content)
+            write_new(self._folders[parent], temporary, content)
 
     def sync(self) -> None:
         """Flush them to the disk, many of them together instead of one by one."""
@@ -278,11 +367,7 @@ class Staged:
             return
         for folder, temporary, name in self._moves:
             with self._beneath.reported(name):
-                descriptor = os.open(temporary, _FILE_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                sync_entry(folder, temporary)
 
     def put_in_place(self) -> None:
         """Rename them, in order. Raises ChannelError instead of replacing anything but a regular file or a link."""
@@ -291,82 +376,20 @@ class Staged:
 
     def _put_next(self) -> None:
         folder, temporary, name = self._moves[0]
-        last = name.rpartition("/")[2]
         with self._beneath.reported(name):
-            status = _status_at(folder, last)
-            if status is not None and (kind := kind_of(status.st_mode)) is not None:
-                raise self._beneath.unexpected(name, kind)
-            os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+            _check_replaceable(self._beneath, folder, name)
+            os.rename(temporary, name.rpartition("/")[2], src_dir_fd=folder, dst_dir_fd=folder)
         self._moves.popleft()
 
     def discard(self) -> None:
         """Remove those that were not put in place."""
         for folder, temporary, _name in self._moves:
-            _remove(folder, temporary)
+            remove_entry(folder, temporary)
         self._moves.clear()
 
 
-def _temporary_name() -> str:
-    return TEMPORARY_PREFIX + secrets.token_hex(8)
-
-
-def _status_at(folder: int, name: str) -> os.stat_result | None:
-    """The status of a name in an open folder, of a link itself; None if there is nothing."""
-    with contextlib.suppress(FileNotFoundError):
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    return None
-
-
-def _made(root: int, name: str) -> int:
-    """Make the folder, with those above it that are missing; returns its descriptor."""
-    parts = name.split("/")
-    for count in range(1, len(parts) + 1):
-        parent = open_below(root, "/".join(parts[: count - 1]), FOLDER_FLAGS)
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(parts[count - 1], dir_fd=parent)
-        finally:
-            os.close(parent)
-    return open_below(root, name, FOLDER_FLAGS)
-
-
-def _write_new(folder: int, name: str, content: bytes) -> None:
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE, dir_fd=folder)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-    finally:
-        os.close(descriptor)
-
-
-def _read_at_most(stream: IO[bytes], amount: int) -> bytes:
-    """At most ``amount`` bytes of an unbuffered stream; fewer only at its end."""
-    pieces: list[bytes] = []
-    while amount and (piece := stream.read(min(amount, _PIECE_BYTES))):
-        pieces.append(piece)
-        amount -= len(piece)
-    return b"".join(pieces)
-
-
-def _link_or_copy(source: IO[bytes], folder: int, name: str) -> None:
-    try:
-        os.link(f"/proc/self/fd/{source.fileno()}", name, dst_dir_fd=folder, follow_symlinks=True)
-    except OSError as err:
-        if err.errno not in {*NO_LINK_ERRNOS, errno.ENOENT}:  # ENOENT: /proc is not mounted, or the file was deleted
-            raise
-        source.seek(0)
-        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE, dir_fd=folder)
-        with os.fdopen(descriptor, "wb", buffering=0) as copy:
-            shutil.copyfileobj(source, copy, _PIECE_BYTES)
-            os.fsync(copy.fileno())
-
-
-def _remove(folder: int, name: str) -> None:
-    """Remove a file or a whole folder, nothing outside it; what cannot be removed stays."""
-    with contextlib.suppress(FileNotFoundError):
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISDIR(status.st_mode):
-            shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
-        else:
-            os.unlink(name, dir_fd=folder)
+def _check_replaceable(files: Beneath, folder: int, name: str) -> None:
+    """Raise ChannelError if ``name``, which is in the open folder, is something else than a regular file or a link."""
+    status = status_at(folder, name.rpartition("/")[2])
+    if status is not None and (kind := kind_of(status.st_mode)) is not None:
+        raise files.unexpected(name, kind)

@@ -189,6 +189,18 @@ def open_regular(path: Path) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
+def read_regular(path: Path, *, limit_bytes: int) -> bytes:
+    """The content of a regular file, links followed.
+
+    Raises FileAccessError for anything else and for more than ``limit_bytes``, and OSError.
+    """
+    with open_regular(path) as stream:
+        content = stream.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise FileAccessError(f"{path}: has more than {limit_bytes} bytes; at most that many are read")
+    return content
+
+
 def sha256_of_file(path: Path) -> str:
     """The sha256 of a regular file's bytes in hexadecimal, read in chunks. Raises as open_regular does."""
     with open_regular(path) as stream:

@@ -21,6 +21,7 @@ from pydantic import ValidationError as PydanticValidationError
 from pydantic.dataclasses import dataclass
 
 from channel_tools.system.errors import ConfigError, ValidationError
+from channel_tools.system.files import read_regular
 from channel_tools.validate.model import (
     SCHEMA_VERSION,
     ChangedPackage,
@@ -104,6 +105,7 @@ class KeptRun:
 
 
 _RUN = TypeAdapter(KeptRun)
+_REPORT_BYTES = 64 << 20
 
 
 def read_history(folder: Path) -> tuple[KeptRun, ...]:
@@ -117,7 +119,7 @@ def read_history(folder: Path) -> tuple[KeptRun, ...]:
 def read_run(path: Path) -> KeptRun:
     """The run of a report. Raises ConfigError for a file that is not a report, or has another schema."""
     try:
-        run = _RUN.validate_json(path.read_bytes())
+        run = _RUN.validate_json(read_regular(path, limit_bytes=_REPORT_BYTES))
     except PydanticValidationError as err:
         fault = err.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "the file"

@@ -29,8 +29,8 @@ def adopt_channel(path: Path, kind: FoundationKind | None, address: str | None, 
     foundation.
     """
     foundation = chosen_foundation(kind, address) or _recorded(path)
-    labels = sorted(path.glob(f"{LABEL_FOLDER}/*/"))
-    folders = [path, *(folder for folder in labels if is_label(folder.name))]
+    labels = [name for name in Beneath(root=path).names(LABEL_FOLDER) if is_label(name)] if path.is_dir() else []
+    folders = [path, *(path / LABEL_FOLDER / name for name in labels)]
     adoptions = [plan_adoption(folder, foundation) for folder in folders]
     return adoptions if dry_run else [_adopted(adoption) for adoption in adoptions]
 
@@ -47,8 +47,9 @@ def _adopted(adoption: Adoption) -> Adoption:
 
 
 def _recorded(path: Path) -> Foundation:
-    if (path / RECORD_FOLDER).is_dir() and (path / RECORD_FOLDER / "channel.json").exists():
-        return read_channel_record(Beneath(root=path)).foundation
+    files = Beneath(root=path)
+    if path.is_dir() and files.stat(f"{RECORD_FOLDER}/channel.json") is not None:
+        return read_channel_record(files).foundation
     message = f"{path}: on which foundation its packages are built has to be recorded, and a folder does not say it"
     hint = (
         "give --foundation conda-forge if they need packages of conda-forge (another address of it with "

@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import channel_writer, open_channel, show_attestations
 from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.channel.state import subdirs_of
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey, read_sidecar, sidecar_of, write_sidecar
+from channel_tools.conda.package import (
+    OLD_SUFFIX,
+    PACKAGE_SUFFIX,
+    PackageKey,
+    read_sidecar,
+    sidecar_of,
+    subdir_beneath,
+    write_sidecar,
+)
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import UsageError
 from channel_tools.system.extras import needs_extra
 
@@ -86,8 +96,11 @@ class Attester:
                 path = ensure_key(path, now=datetime.now(UTC))
         return open_signer(path, passphrase=read_passphrase(self._request.passphrase_file))
 
-    def sign(self, package: Path, built: Built) -> None:
-        """Write the attestations of a package beside it. Raises UsageError as ``signer`` does."""
+    def sign(self, package: Path, built: Built, *, folder: Beneath | None = None) -> None:
+        """Write the attestations of a package beside it; ``folder`` is as for write_sidecar.
+
+        Raises UsageError as ``signer`` does.
+        """
         from channel_tools.provenance.attestations import signed_sidecar  # noqa: PLC0415 - as in signer
         from channel_tools.provenance.statements import (  # noqa: PLC0415
             Run,
@@ -101,7 +114,7 @@ class Attester:
             finished=datetime.now(UTC),
         )
         statements = [provenance_statement(built, run), publish_statement(built.subject, channel=self._request.channel)]
-        write_sidecar(package, signed_sidecar(statements, self.signer))
+        write_sidecar(package, signed_sidecar(statements, self.signer), folder=folder)
 
     def sign_foundation(self, folder: Path) -> list[PackageKey]:
         """Sign those of the registry foundation's packages that have no attestation; returns them.
@@ -160,18 +173,29 @@ def sign_packages(settings: Settings | None, request: AttestRequest, target: Pat
     if target.is_file() and target.name.endswith(PACKAGE_SUFFIX):
         folder, files = target.parents[1], [target]
         if not (folder / RECORD_FOLDER).is_dir():
-            return [key.file_name for key in _signed(attester, files, by_sigstore, again=again)]
+            unlisted = [(target, None)]
+            return [key.file_name for key in _signed(attester, unlisted, by_sigstore, again=again)]
     elif (target / RECORD_FOLDER).is_dir():
-        folder, files = target, sorted(target.glob(f"*/*{PACKAGE_SUFFIX}"))
+        folder, files = target, _packages_in(Beneath(root=target))
     else:
         raise UsageError(f"{target}: not a .conda file, and not the folder of a channel made by channel_tools")
     with channel_writer(open_channel(folder)) as writer:
         keys: list[PackageKey] = []
         try:
-            keys.extend(_signed(attester, files, by_sigstore, again=again))
+            placed = [(path, subdir_beneath(path)) for path in files]
+            keys.extend(_signed(attester, placed, by_sigstore, again=again))
         finally:  # keep those signed before a damaged package
             show_attestations(writer, keys)
     return [str(key) for key in keys]
+
+
+def _packages_in(channel: Beneath) -> list[Path]:
+    return [
+        channel.path / subdir / name
+        for subdir in subdirs_of(channel)
+        for name in channel.names(subdir)
+        if name.endswith(PACKAGE_SUFFIX)
+    ]
 
 
 def _sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
@@ -182,36 +206,54 @@ def _sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
 
 
 def _signed(
-    attester: Attester, files: Sequence[Path], by_sigstore: Callable[[bytes], JsonObject] | None, *, again: bool
+    attester: Attester,
+    files: Sequence[tuple[Path, Beneath | None]],
+    by_sigstore: Callable[[bytes], JsonObject] | None,
+    *,
+    again: bool,
 ) -> Iterator[PackageKey]:
-    """Sign attestations; yields each package before signing it, so that a half-finished one is known, too."""
+    """Sign attestations; yields each package before signing it, so that a half-finished one is known, too.
+
+    ``files`` are packages, each with its folder if that is in a channel, where others can write.
+    """
     from channel_tools.provenance.statements import Built  # noqa: PLC0415 - slow to import
 
-    for path in files:
-        by_key = again or not sidecar_of(path).exists()
-        if not by_key and (by_sigstore is None or _has_certificate(path)):
+    for path, folder in files:
+        content = None if again else _attestations_of(path, folder)
+        if content is not None and (by_sigstore is None or _has_certificate(path, content)):
             continue
-        built = Built.of(path.name, read_package(path, contents=False))
+        built = Built.of(path.name, read_package(path, contents=False, folder=folder))
         if not built.recorded and len(files) == 1:
             raise UsageError(f"{path}: was not built by channel_tools: how it was built is not known")
         if not built.recorded:
             continue
         yield PackageKey.of(path)
-        if by_key:
-            attester.sign(path, built)
+        if content is None:
+            attester.sign(path, built, folder=folder)
         if by_sigstore is not None:
-            _add_bundles(path, built.subject, by_sigstore, attester.signer.public_key)
+            _add_bundles((path, folder), built.subject, by_sigstore, attester.signer.public_key)
 
 
-def _has_certificate(package: Path) -> bool:
+def _attestations_of(package: Path, folder: Beneath | None) -> bytes | None:
+    """The attestations beside a package; None if it has none."""
+    try:
+        return read_sidecar(sidecar_of(package), folder=folder)
+    except FileNotFoundError:
+        return None
+
+
+def _has_certificate(package: Path, content: bytes) -> bool:
     from channel_tools.provenance.attestations import has_certificate  # noqa: PLC0415 - slow to import
 
-    sidecar = sidecar_of(package)
-    return has_certificate(read_sidecar(sidecar), where=str(sidecar))
+    return has_certificate(content, where=str(sidecar_of(package)))
 
 
-def _add_bundles(package: Path, subject: Subject, sign: Callable[[bytes], JsonObject], key: Key) -> None:
+def _add_bundles(
+    file: tuple[Path, Beneath | None], subject: Subject, sign: Callable[[bytes], JsonObject], key: Key
+) -> None:
     from channel_tools.provenance.attestations import add_bundles  # noqa: PLC0415 - slow to import
 
+    package, folder = file
     sidecar = sidecar_of(package)
-    write_sidecar(package, add_bundles(read_sidecar(sidecar), subject, sign, key, where=str(sidecar)))
+    content = add_bundles(read_sidecar(sidecar, folder=folder), subject, sign, key, where=str(sidecar))
+    write_sidecar(package, content, folder=folder)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.channel.state import subdirs_of
 from channel_tools.conda.addresses import channel_address, local_path, scheme_of, without_credentials
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import (
@@ -20,12 +22,13 @@ from channel_tools.conda.package import (
     read_sidecar,
     sidecar_of,
     split_package_address,
+    subdir_beneath,
 )
 from channel_tools.mirror.records import read_index
 from channel_tools.plan import current_platform
 from channel_tools.provenance.statements import Subject
+from channel_tools.system.beneath import Beneath, opened_in
 from channel_tools.system.errors import ChannelToolsError, UsageError, VerificationError
-from channel_tools.system.files import sha256_of_file
 from channel_tools.system.http.client import MissingError
 
 if TYPE_CHECKING:
@@ -113,26 +116,32 @@ def verify_folder(target: Path, trust: Trust) -> list[Verdict]:
     """
     target = target.absolute()
     if target.is_file() and target.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
-        files = [target]
+        files: list[tuple[Path, Beneath | None]] = [(target, None)]
     else:
-        found = target.glob("*/*") if target.is_dir() else ()
-        files = sorted(path for path in found if path.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)))
+        channel = Beneath(root=target)
+        subdirs = subdirs_of(channel) if target.is_dir() else ()
+        names = [(subdir, name) for subdir in subdirs for name in channel.names(subdir)]
+        packages = [(subdir, name) for subdir, name in names if name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX))]
+        files = [(target / subdir / name, channel.at(subdir)) for subdir, name in packages]
     if not files:
         message = f"{target}: not a .conda file or a channel's folder with packages"
         raise UsageError(message, hint="for example output/channel, or output/channel/linux-64/toy-1.0-0.conda")
     now = datetime.now(UTC)
-    return [_verdict(path, trust, now) for path in files]
+    return [_verdict(path, folder, trust, now) for path, folder in files]
 
 
-def _verdict(path: Path, trust: Trust, now: datetime) -> Verdict:
+def _verdict(path: Path, folder: Beneath | None, trust: Trust, now: datetime) -> Verdict:
     from channel_tools.provenance.attestations import verify_sidecar  # noqa: PLC0415 - slow to import
 
     name, sidecar = str(PackageKey.of(path)), sidecar_of(path)
     try:
-        if not sidecar.is_file():
-            raise VerificationError(f"{path}: has no attestation ({sidecar.name} beside it)", hint=UNATTESTED_HINT)
-        subject = Subject(file_name=path.name, sha256=sha256_of_file(path))
-        verified = verify_sidecar(read_sidecar(sidecar), subject, trust, now=now, where=str(sidecar))
+        content = read_sidecar(sidecar, folder=folder)
+        with opened_in(path, folder) as stream:
+            subject = Subject(file_name=path.name, sha256=hashlib.file_digest(stream, "sha256").hexdigest())
+        verified = verify_sidecar(content, subject, trust, now=now, where=str(sidecar))
+    except FileNotFoundError:
+        message = f"{path}: has no attestation ({sidecar.name} beside it)"
+        return Verdict(package=name, error=VerificationError(message, hint=UNATTESTED_HINT))
     except ChannelToolsError as err:
         return Verdict(package=name, error=err)
     return Verdict(package=name, verified=verified)
@@ -202,6 +211,10 @@ def _read_at(url: str, client: HttpClient) -> bytes | None:
     """The attestations at an address; None if there are none."""
     path = local_path(url)
     try:
-        return client.read(url, limit_bytes=LIMIT_BYTES) if path is None else read_sidecar(path)
+        return (
+            client.read(url, limit_bytes=LIMIT_BYTES)
+            if path is None
+            else read_sidecar(path, folder=subdir_beneath(path))
+        )
     except (FileNotFoundError, MissingError):
         return None

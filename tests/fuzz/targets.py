@@ -205,7 +205,7 @@ class Bundles(Target):
     def seeds(self) -> Iterator[bytes]:
         files = sorted(path for path in self._sound.rglob("*") if path.is_file())
         stream = io.BytesIO()
-        write_members(stream, [(str(path.relative_to(self._sound)), path) for path in files])
+        write_members(stream, [(str(path.relative_to(self._sound)), path.open("rb")) for path in files])
         yield layered(0, stream.getvalue())
         for number, name in enumerate(self._names):
             yield layered(1, bytes([number]) + (self._sound / "metadata" / name).read_bytes())

@@ -6,14 +6,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from channel_tools.system.errors import ChannelToolsError
 
 _VARIES = re.compile(r"[0-9a-f]{64}|(?<=/)(?:linux-64|noarch)(?=/|$)")
 _LABEL = re.compile(r"^/label/[^/]+(?=/[^.])")
 """Files of a label that are not records of ours are those that main has, too."""
 LARGE_BYTES = 8 << 30
+_LIMIT_S = 20
 
 
 def places_of(channel: Path) -> list[str]:
@@ -70,3 +75,39 @@ def damage(channel: Path, place: str, kind: str, outside: Path) -> None:
     path = channel / place
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     DAMAGES[kind](path, outside)
+
+
+def faults_of(use: Callable[[], object], what: str) -> list[str]:
+    """What is wrong with the end of ``use``: nothing if it has a result, or one error of ours with words in it."""
+    try:
+        with bounded(what):
+            use()
+    except ChannelToolsError as err:
+        return [] if str(err).strip() else [f"{what}: no words"]
+    except Exception as err:  # noqa: BLE001 - each is a fault, and all of them are to be seen
+        return [f"{what}: {type(err).__name__}: {err}"]
+    return []
+
+
+@contextmanager
+def bounded(what: str) -> Iterator[None]:
+    """Fail instead of waiting for ever in the block."""
+
+    def expired(_number: int, _frame: object) -> None:
+        raise AssertionError(f"{what}: it did not end within {_LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.alarm(_LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_nlink, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

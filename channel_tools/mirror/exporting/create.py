@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,9 @@ from channel_tools.mirror.format import (
 )
 from channel_tools.mirror.keys import fingerprint
 from channel_tools.mirror.metadata import sign_bundle
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, UsageError
-from channel_tools.system.files import atomic_path, check_replaceable, disk_full_reported, exclusive_lock, sync_files
+from channel_tools.system.files import atomic_path, check_replaceable, disk_full_reported, exclusive_lock, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,17 +70,18 @@ def create_bundle(
     """
     check_destination(destination)
     folder = unfinished_folder(destination)
+    files = Beneath(root=folder)
     lock_file = _unfinished_lock(folder)
     with disk_full_reported(destination.parent), unusable_reported(destination):
         folder.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"):
-            check_space(folder, _needed_bytes(folder, plan, tar=_is_tar(destination)))
+            check_space(folder, _needed_bytes(files, plan, tar=_is_tar(destination)))
             fetched = fetch_files(plan.wanted, folder, options=options, progress=progress)
             for extra in plan.brought:
-                _copy(extra, folder / extra.path)
-            version, metadata = _sign(plan, folder, signing)
-            names = _complete(plan, folder, metadata)
-            size_bytes = sum((folder / name).stat().st_size for name in names)
+                _copy(extra, files)
+            version, metadata = _sign(plan, files, signing)
+            names = _complete(plan, files, metadata)
+            size_bytes = sum(status.st_size for name in names if (status := files.file_stat(name)) is not None)
             _rename(folder, destination, [*metadata, *(name for name in names if name not in metadata)])
     _remove_lock(lock_file)
     return CreateReport(
@@ -133,26 +136,24 @@ def _remove_lock(lock_file: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def _copy(extra: ExtraFile, destination: Path) -> None:
+def _copy(extra: ExtraFile, files: Beneath) -> None:
     """Copy and never link: changes of a bundle must not change the files that it was made from."""
-    if extra.file != destination:
-        destination.unlink(missing_ok=True)
-        with atomic_path(destination) as temporary:
-            shutil.copyfile(extra.file, temporary)
+    if extra.file != files.path / extra.path:
+        files.remove(extra.path)
+        with open_regular(extra.file) as stream:
+            files.copy(stream, extra.path)
 
 
-def _needed_bytes(folder: Path, plan: BundlePlan, *, tar: bool) -> int:
-    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def _needed_bytes(files: Beneath, plan: BundlePlan, *, tar: bool) -> int:
+    there = sum(status.st_size for _name, status in files.walk() if stat.S_ISREG(status.st_mode))
     return max(0, plan.size_bytes - there) + (plan.size_bytes if tar else 0)
 
 
-def _sign(plan: BundlePlan, folder: Path, signing: Signing) -> tuple[int, dict[str, bytes]]:
+def _sign(plan: BundlePlan, files: Beneath, signing: Signing) -> tuple[int, dict[str, bytes]]:
     """Take a number, write the manifest and what was made here, and sign all of it; returns number and metadata."""
     version = signing.folder.take_version()
     content = {**plan.small, MANIFEST: _manifest(plan, version, signing.now)}
-    for path, data in content.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(data)
+    files.write_all(content.items(), durable=False)
     targets = [BundleFile(path=path, size_bytes=len(data), sha256=sha256_of(data)) for path, data in content.items()]
     return version, sign_bundle(signing, [*targets, *plan.extras, *plan.packages], version=version)
 
@@ -182,20 +183,18 @@ def _manifest(plan: BundlePlan, version: int, now: datetime) -> bytes:
     return encode_json(manifest) + b"\n"
 
 
-def _complete(plan: BundlePlan, folder: Path, metadata: Mapping[str, bytes]) -> list[str]:
+def _complete(plan: BundlePlan, files: Beneath, metadata: Mapping[str, bytes]) -> list[str]:
     """Write the signatures, remove files of an earlier, other plan, and flush all to the disk; returns the names."""
-    for name, data in metadata.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(data)
+    files.write_all(metadata.items(), durable=False)
     names = {*metadata, *plan.small, MANIFEST}
     names |= {item.path for item in plan.wanted} | {extra.path for extra in plan.brought}
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir():
-            if not any(path.iterdir()):
-                path.rmdir()
-        elif path.relative_to(folder).as_posix() not in names:
-            path.unlink()
-    sync_files([folder / name for name in sorted(names)])
+    for name, status in list(files.walk()):
+        if not stat.S_ISDIR(status.st_mode):
+            if name not in names:
+                files.remove(name)
+        elif not files.names(name):
+            files.remove_tree(name)
+    files.sync(sorted(names))
     return sorted(names)
 
 
@@ -204,7 +203,8 @@ def _rename(folder: Path, destination: Path, names: Sequence[str]) -> None:
         folder.rename(destination)
         return
     with atomic_path(destination, clear_abandoned=True) as temporary, temporary.open("wb") as stream:
-        write_members(stream, ((name, folder / name) for name in names))
+        files = Beneath(root=folder)
+        write_members(stream, ((name, files.opened(name)) for name in names))
     shutil.rmtree(folder)
 
 

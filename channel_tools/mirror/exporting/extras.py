@@ -31,10 +31,11 @@ from channel_tools.mirror.exporting.plan import ExtraFile
 from channel_tools.mirror.files import write_members
 from channel_tools.mirror.format import SOURCES_FOLDER, TOOL_FOLDER, ToolWheels
 from channel_tools.sources.transfer import export_entries
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
 from channel_tools.system.extras import AIR_GAPPED
-from channel_tools.system.files import atomic_path, exclusive_lock, sha256_of_file, write_bytes_atomically
+from channel_tools.system.files import atomic_path, exclusive_lock, open_regular, sha256_of_file, write_bytes_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -213,8 +214,7 @@ def export_sources(store: SourceStore, entries: Sequence[Path], folder: Path, pr
     found = []
     for entry in entries:
         path = f"{SOURCES_FOLDER}/{entry.parent.name}-{entry.name}.tar"
-        if not (folder / path).is_file():  # else an interrupted run wrote it; files appear whole
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        if Beneath(root=folder).file_stat(path) is None:  # else an interrupted run wrote it; files appear whole
             export_entries(store, [entry], folder / path, progress)
         found.append(_extra(path, folder / path))
     return found
@@ -222,10 +222,8 @@ def export_sources(store: SourceStore, entries: Sequence[Path], folder: Path, pr
 
 def export_tree(tree: Tree, folder: Path) -> ExtraFile:
     """Write recipes, variants and patches of the tree to one tar file below ``folder``."""
-    (folder / TREE).parent.mkdir(parents=True, exist_ok=True)
-    (folder / TREE).unlink(missing_ok=True)
     with atomic_path(folder / TREE) as temporary, temporary.open("wb") as stream:
-        members = ((path.relative_to(tree.root).as_posix(), path) for path in _files_of(tree))
+        members = ((path.relative_to(tree.root).as_posix(), open_regular(path)) for path in _files_of(tree))
         write_members(stream, members, executable_bits=True)
     return _extra(TREE, folder / TREE)
 

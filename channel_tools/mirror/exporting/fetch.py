@@ -7,21 +7,23 @@ expected is read, and a file appears under its name only if it is correct.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import stat
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from channel_tools.conda.addresses import local_path
+from channel_tools.conda.package import subdir_beneath
 from channel_tools.mirror.format import BundleFile
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, IntegrityError
-from channel_tools.system.files import disk_full_reported, sha256_of_file
+from channel_tools.system.files import disk_full_reported
 from channel_tools.system.http.download import Cancelled, Download, download
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from channel_tools.system.http.client import HttpClient
@@ -51,7 +53,7 @@ class FetchOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Fetcher:
-    folder: Path
+    folder: Beneath
     options: FetchOptions
     task: Task
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -60,19 +62,18 @@ class _Fetcher:
         """Get the file into the folder; returns whether it had to be fetched."""
         if self.cancelled.is_set():
             raise Cancelled
-        target = self.folder / file.path
-        if _is_complete(target, file):
-            self.task.advance(file.size_bytes, detail=target.name)
+        if _is_complete(self.folder, file):
+            self.task.advance(file.size_bytes, detail=file.path.rpartition("/")[2])
             return False
-        part = target.with_name(target.name + PART_SUFFIX)
-        with disk_full_reported(self.folder):
-            target.parent.mkdir(parents=True, exist_ok=True)
+        part = file.path + PART_SUFFIX
+        with disk_full_reported(self.folder.path):
             local = local_path(file.url)
             if local is not None:
                 self._copy(local, part, file)
             else:
                 wanted = Download(
                     url=file.url,
+                    folder=self.folder,
                     part=part,
                     sha256=file.sha256,
                     size_bytes=file.size_bytes,
@@ -81,28 +82,24 @@ class _Fetcher:
                     cancelled=self.cancelled,
                 )
                 download(self.options.client, wanted)
-            part.replace(target)
+            self.folder.move(part, file.path)
         return True
 
-    def _copy(self, source: Path, part: Path, file: RemoteFile) -> None:
+    def _copy(self, source: Path, part: str, file: RemoteFile) -> None:
         digest, left = hashlib.sha256(), file.size_bytes
-        try:
-            with source.open("rb") as stream, part.open("wb") as writing:
-                while chunk := stream.read(min(_CHUNK_BYTES, left)):
-                    if self.cancelled.is_set():
-                        raise Cancelled
-                    writing.write(chunk)
-                    digest.update(chunk)
-                    left -= len(chunk)
-                    self.task.advance(len(chunk))
-                    if self.options.limit is not None:
-                        self.options.limit.spend(len(chunk))
-                is_complete = not left and not stream.read(1)
-        except FileNotFoundError:
-            message = f"{source}: is in the channel's index, but does not exist"
-            raise ChannelError(message, hint=_VERIFY_HINT) from None
+        with _opened(source) as stream, self.folder.writing(part) as writing:
+            while chunk := stream.read(min(_CHUNK_BYTES, left)):
+                if self.cancelled.is_set():
+                    raise Cancelled
+                writing.write(chunk)
+                digest.update(chunk)
+                left -= len(chunk)
+                self.task.advance(len(chunk))
+                if self.options.limit is not None:
+                    self.options.limit.spend(len(chunk))
+            is_complete = not left and not stream.read(1)
         if digest.hexdigest() != file.sha256 or not is_complete:
-            part.unlink()
+            self.folder.remove(part)
             expected = f"{file.size_bytes} bytes with sha256 {file.sha256}"
             message = f"{source}: is not the file in the channel's index, which has {expected}"
             raise IntegrityError(message, hint=_VERIFY_HINT)
@@ -116,9 +113,10 @@ def fetch_files(
     Existing files are hashed again; partial files of earlier runs are continued. Raises NetworkError, ChannelError (a
     local channel lacks a file), IntegrityError (bytes differ from the index), DiskFullError; what was fetched is kept.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     total = sum(item.size_bytes for item in files)
     with progress.task("fetching packages", total=total, unit="bytes") as task:
-        fetcher = _Fetcher(folder=folder, options=options, task=task)
+        fetcher = _Fetcher(folder=Beneath(root=folder), options=options, task=task)
         # large ones first, so that none runs alone at the end
         ordered = sorted(files, key=lambda item: (-item.size_bytes, item.path))
         results = run_in_threads(fetcher.fetch, ordered, threads=options.jobs, cancel=fetcher.cancelled.set)
@@ -126,10 +124,18 @@ def fetch_files(
     return len(fetched), sum(item.size_bytes for item in fetched)
 
 
-def _is_complete(target: Path, file: RemoteFile) -> bool:
-    try:
-        found = target.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    is_candidate = stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes
-    return is_candidate and sha256_of_file(target) == file.sha256
+@contextlib.contextmanager
+def _opened(source: Path) -> Iterator[IO[bytes]]:
+    """A file of a local channel. Raises ChannelError if there is none, or if it is not a regular file."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stream = stack.enter_context(subdir_beneath(source).opened(source.name))
+        except FileNotFoundError:
+            message = f"{source}: is in the channel's index, but does not exist"
+            raise ChannelError(message, hint=_VERIFY_HINT) from None
+        yield stream
+
+
+def _is_complete(folder: Beneath, file: RemoteFile) -> bool:
+    found = folder.file_stat(file.path)
+    return found is not None and found.st_size == file.size_bytes and folder.sha256(file.path) == file.sha256

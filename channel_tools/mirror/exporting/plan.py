@@ -19,6 +19,7 @@ from channel_tools.conda.package import (
     PackageRef,
     hashed_name,
     read_sidecar,
+    subdir_beneath,
 )
 from channel_tools.conda.repodata import CHANNELDATA
 from channel_tools.mirror.exporting.fetch import RemoteFile
@@ -38,7 +39,7 @@ from channel_tools.mirror.format import (
 from channel_tools.mirror.records import SubdirRecords, channeldata, derived_index, plain_index, read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import IntegrityError, SolveError, UsageError
+from channel_tools.system.errors import ChannelError, IntegrityError, SolveError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -317,7 +318,13 @@ def attestation_files(parts: Iterable[ChannelPart], client: HttpClient) -> dict[
 
 def _read_attestations(url: str, client: HttpClient) -> bytes:
     local = local_path(url)
-    return client.read(url, limit_bytes=LIMIT_BYTES) if local is None else read_sidecar(local)
+    if local is None:
+        return client.read(url, limit_bytes=LIMIT_BYTES)
+    try:
+        return read_sidecar(local, folder=subdir_beneath(local))
+    except FileNotFoundError:
+        message = f"{local}: is named in its package's record, but does not exist"
+        raise ChannelError(message, hint="run channel_tools channel verify to see what is wrong there") from None
 
 
 def index_files(
@@ -350,7 +357,7 @@ def read_since(path: Path) -> Received:
     if len(names) != 1:
         raise bundle_damaged(path, f"has {len(names)} lists of targets; expected one")
     with reader.open(names[0]) as stream:
-        content = stream.read()
+        content = reader.read(stream, reader.sizes[names[0]])
     try:
         signed = decode_json(content, _TargetsFile).signed
     except msgspec.MsgspecError as err:

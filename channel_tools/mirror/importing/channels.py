@@ -8,7 +8,6 @@ differs from the signed ones becomes a hotfix, and what the bundle no longer lis
 
 from __future__ import annotations
 
-import hashlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from channel_tools.channel import Foundation
 from channel_tools.channel.listing import Patch, changes_between
 from channel_tools.channel.state import STATE_BYTES
 from channel_tools.conda.archive import stream_component
-from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, sidecar_of
+from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, SUFFIX
 from channel_tools.conda.repodata import CHANNELDATA, REPODATA
 from channel_tools.mirror.format import channel_path, package_at
 from channel_tools.mirror.records import (
@@ -32,7 +31,6 @@ from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.target import maintained
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import UsageError
-from channel_tools.system.files import link_or_copy, open_regular, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +52,7 @@ _OWN_MARK = b'"channel_tools"'
 class IncomingChannel:
     """A channel of a verified bundle: new files are in ``incoming``, ``files`` are by path in the channel."""
 
-    incoming: Path
+    incoming: Beneath
     channel: BundleChannel
     files: Mapping[str, BundleFile]
 
@@ -68,7 +66,9 @@ class IncomingChannel:
     def attestations(self) -> dict[str, str]:
         """The packages with new attestations, by the path of these in the channel."""
         found = {path: HASHED_NAME.fullmatch(path) for path in self.files}
-        return {path: name["package"] for path, name in found.items() if name and (self.incoming / path).is_file()}
+        return {
+            path: name["package"] for path, name in found.items() if name and self.incoming.file_stat(path) is not None
+        }
 
     @property
     def subdirs(self) -> list[str]:
@@ -89,11 +89,11 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
     A package that its channel replaced under the same name is replaced here as well, since the new record is for the
     new bytes.
     """
-    files, incoming = Beneath(root=folder), Beneath(root=channel.incoming)
+    files, incoming = Beneath(root=folder), channel.incoming
     folder.mkdir(parents=True, exist_ok=True)
     for key in map(str, channel.packages):
         if incoming.file_stat(key) is not None:
-            put_in_place(channel.incoming / key, files, key)
+            put_in_place(incoming, files, key)
     for path in channel.attestations:
         with incoming.opened(path) as stream:
             files.link(stream, path)
@@ -113,14 +113,13 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
     _write_if_changed(files, CHANNELDATA, channeldata(listed))
 
 
-def put_in_place(source: Path, files: Beneath, name: str) -> None:
-    """Link a file into place; another version of it may already have the name."""
+def put_in_place(incoming: Beneath, files: Beneath, name: str) -> None:
+    """Link a file into place, under the same name; another version of it may already have that."""
     if files.file_stat(name) is not None:
-        with files.opened(name) as there:
-            if hashlib.file_digest(there, "sha256").hexdigest() == sha256_of_file(source):
-                return
+        if files.sha256(name) == incoming.sha256(name):
+            return
         files.remove(name)
-    with open_regular(source) as stream:
+    with incoming.opened(name) as stream:
         files.link(stream, name)
 
 
@@ -152,9 +151,10 @@ def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Prog
         )
         raise UsageError(message, hint="import into a folder on the server's machine, and serve that")
     for path, package in channel.attestations.items():  # they are published with the packages that they are beside
-        sidecar = sidecar_of(channel.incoming / package)
-        sidecar.unlink(missing_ok=True)
-        link_or_copy(channel.incoming / path, sidecar)
+        sidecar = package + SUFFIX
+        channel.incoming.remove(sidecar)
+        with channel.incoming.opened(path) as stream:
+            channel.incoming.link(stream, sidecar)
     target = maintained(how.target)
     there = packages_of(target)
     removed = channel.removed
@@ -186,8 +186,8 @@ def _package_file(
     channel: IncomingChannel, key: PackageKey, file: BundleFile, there: LabelPackage | None, *, registry: bool
 ) -> PackageFile:
     """The package to publish; what is known of one that is already there is kept."""
-    path = channel.incoming / str(key)
-    ours = there is None and channel.channel.own and _is_ours(path)
+    path = channel.incoming.path / str(key)
+    ours = there is None and channel.channel.own and _is_ours(path, channel.incoming.at(key.subdir))
     return PackageFile(
         subdir=key.subdir,
         file_name=key.file_name,
@@ -198,9 +198,9 @@ def _package_file(
     )
 
 
-def _is_ours(package: Path) -> bool:
+def _is_ours(package: Path, folder: Beneath) -> bool:
     """Whether this program built it: then the plan's mark is in its about.json."""
-    for member, stream in stream_component(package, "info"):
+    for member, stream in stream_component(package, "info", folder=folder):
         if member.name == _ABOUT and stream is not None:
             return _OWN_MARK in stream.read()
     return False
@@ -210,7 +210,7 @@ def _kept_foundation(channel: IncomingChannel, there: Mapping[PackageKey, LabelP
     """Foundation packages of earlier bundles, which stay listed, since other stacks are solved with them."""
     left_out = {*channel.packages, *channel.removed}
     return [
-        PackageFile.of(package, channel.incoming / str(key))
+        PackageFile.of(package, channel.incoming.path / str(key))
         for key, package in there.items()
         if package.foundation and package.hidden is None and key not in left_out
     ]
@@ -220,7 +220,7 @@ def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: Maintaine
     """Hotfix and yank packages for which the bundle's index differs from the target's."""
     patches = {}
     for subdir in channel.subdirs:
-        wanted = read_plain(Beneath(root=channel.incoming), f"{subdir}/{REPODATA}")
+        wanted = read_plain(channel.incoming, f"{subdir}/{REPODATA}")
         found = read_index(how.address, subdir, wanted.keys(), how.client).records
         patch = Patch(
             records={name: changes for name in found if (changes := changes_between(found[name], wanted[name]))}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from channel_tools.mirror.files import check_space, unusable_reported
 from channel_tools.mirror.format import (
     CHANNELS_FOLDER,
     LOCKS_FOLDER,
+    STATE_FOLDER,
     VENV,
     BundleFile,
     BundleRejectedError,
@@ -40,6 +41,7 @@ from channel_tools.mirror.importing.channels import (
     update_third_party,
 )
 from channel_tools.mirror.importing.site import (
+    INCOMING,
     VERIFY_THREADS,
     check_content,
     check_held,
@@ -52,7 +54,7 @@ from channel_tools.pins.files import FORMATS, pin_files, write_pin_files
 from channel_tools.pins.solve import with_addresses
 from channel_tools.publish.target import open_target
 from channel_tools.system.beneath import Beneath
-from channel_tools.system.files import disk_full_reported, remove_leftovers, sha256_of_file
+from channel_tools.system.files import disk_full_reported
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
@@ -132,21 +134,21 @@ def import_bundle(
         unusable_reported(target.files),
         state.locked(),
     ):
-        _clear_leftovers(target.files)
+        _clear_leftovers(Beneath(root=target.files))
         compared = _compare(reader, target, options)
         bundle = compared.bundle
         report = _with_held(compared, target, options, progress)
         try:
             _stage(reader, state, compared.new, progress)
         except BundleRejectedError:
-            shutil.rmtree(state.incoming, ignore_errors=True)
+            state.files.remove_tree(INCOMING)
             raise
         state.put_trusted(bundle.metadata)
         _place_channels(target, compared, options, progress)
         _place_files(target, compared)
         files = {**compared.received, **{file.path: file.sha256 for file in bundle.targets.values()}}
         state.put_received(Received(version=bundle.version, root_sha256=bundle.root_sha256, files=files))
-        shutil.rmtree(state.incoming, ignore_errors=True)
+        state.files.remove_tree(INCOMING)
     return report
 
 
@@ -158,8 +160,8 @@ def _nothing_left(target: ImportTarget) -> Iterator[None]:
     try:
         yield
     except BundleRejectedError:
-        if made:
-            shutil.rmtree(state, ignore_errors=True)
+        if made and target.files.is_dir():
+            Beneath(root=target.files).remove_tree(STATE_FOLDER)
         for folder in made[1:]:
             with contextlib.suppress(OSError):  # another program has put something there
                 folder.rmdir()
@@ -197,27 +199,25 @@ def _compare(reader: BundleReader, target: ImportTarget, options: ImportOptions)
     return _Comparison(bundle=bundle, manifest=manifest, new=new, locks=locks, received=received, report=report)
 
 
-def _clear_leftovers(folder: Path) -> None:
+def _clear_leftovers(files: Beneath, name: str = "") -> None:
     """Remove temporary files of a killed import, except in our own channels, which do that themselves."""
-    waiting = [folder]
-    while waiting:
-        below = waiting.pop()
-        remove_leftovers(below)
-        waiting += [path for path in below.iterdir() if path.is_dir() and not path.is_symlink() and not _is_own(path)]
-
-
-def _is_own(path: Path) -> bool:
-    return (path / RECORD_FOLDER).is_dir() or path.name == VENV
+    files.remove_leftovers(name)
+    for one, status in files.stats(name):
+        below = f"{name}/{one}" if name else one
+        if stat.S_ISDIR(status.st_mode) and one != VENV and files.stat(f"{below}/{RECORD_FOLDER}") is None:
+            _clear_leftovers(files, below)
 
 
 def _still_there(target: ImportTarget, received: Mapping[str, str]) -> dict[str, str]:
     """What was received and not deleted since; what a server has cannot be seen here and counts as present."""
 
+    files = Beneath(root=target.files)
+
     def is_there(path: str) -> bool:
         if path.startswith(f"{CHANNELS_FOLDER}/"):
-            return target.server is not None or (target.files / _evidence(path)).exists()
+            return target.server is not None or files.stat(_evidence(path)) is not None
         # each lock becomes a folder of files
-        return (target.files / (path.removesuffix(".json") if path.startswith(f"{LOCKS_FOLDER}/") else path)).exists()
+        return files.stat(path.removesuffix(".json") if path.startswith(f"{LOCKS_FOLDER}/") else path) is not None
 
     return {path: sha256 for path, sha256 in received.items() if is_there(path)}
 
@@ -256,28 +256,29 @@ def _lost_on_server(
 
 def _stage(reader: BundleReader, state: ImportState, new: list[BundleFile], progress: Progress) -> None:
     """Copy what is new to ``incoming``, hashing it; intact files of an interrupted import there are used."""
-    state.incoming.mkdir(parents=True, exist_ok=True)
+    with state.files.folder(INCOMING, make=True):
+        pass
+    incoming = state.files.at(INCOMING)
     total = sum(file.size_bytes for file in new)
-    there = sum(max(0, _size(state.incoming / file.path)) for file in new)
+    there = sum(max(0, _size(incoming, file.path)) for file in new)
     check_space(state.incoming, max(0, total - there))
     with progress.task("verifying and copying", total=total, unit="bytes") as task:
 
         def stage(file: BundleFile) -> None:
-            destination = state.incoming / file.path
-            if _size(destination) == file.size_bytes and sha256_of_file(destination) == file.sha256:
+            if _size(incoming, file.path) == file.size_bytes and incoming.sha256(file.path) == file.sha256:
                 task.advance(file.size_bytes)
                 return
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            part = destination.with_name(destination.name + ".part")
-            with part.open("wb") as writing:
+            part = f"{file.path}.part"
+            with incoming.writing(part) as writing:
                 check_content(reader, file, on_bytes=task.advance, writing=writing)
-            part.replace(destination)
+            incoming.move(part, file.path)
 
         run_in_threads(stage, new, threads=VERIFY_THREADS)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
+def _size(files: Beneath, name: str) -> int:
+    status = files.file_stat(name)
+    return -1 if status is None else status.st_size
 
 
 def _place_channels(target: ImportTarget, compared: _Comparison, options: ImportOptions, progress: Progress) -> None:
@@ -287,7 +288,7 @@ def _place_channels(target: ImportTarget, compared: _Comparison, options: Import
     addresses = [compared.report.addresses[channel.name] for channel in third_party]
     for channel in (*third_party, *(channel for channel in channels if channel.own)):
         incoming = IncomingChannel(
-            incoming=target.state.incoming / CHANNELS_FOLDER / channel.name,
+            incoming=target.state.files.at(f"{INCOMING}/{CHANNELS_FOLDER}/{channel.name}"),
             channel=channel,
             files=_files_of(compared.bundle.targets, channel.name),
         )
@@ -316,7 +317,7 @@ def _place_files(target: ImportTarget, compared: _Comparison) -> None:
     """Put everything other than channels in place; locks in every format, with the channels' addresses here."""
     for path in sorted(file.path for file in compared.new):
         if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
-            put_in_place(target.state.incoming / path, Beneath(root=target.files), path)
+            put_in_place(target.state.files.at(INCOMING), Beneath(root=target.files), path)
     here = {channel.address: compared.report.addresses[channel.name] for channel in compared.manifest.channels}
     for path, lock in sorted(compared.locks.items()):
         folder = target.files / path.removesuffix(".json")

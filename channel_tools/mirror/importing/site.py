@@ -32,6 +32,7 @@ from channel_tools.mirror.format import (
     MANIFEST,
     METADATA_FOLDER,
     RECEIVED,
+    RECORD_BYTES,
     STATE_FOLDER,
     TRUSTED_FILES,
     BundleFile,
@@ -39,14 +40,15 @@ from channel_tools.mirror.format import (
     Manifest,
     Received,
     decode_manifest,
+    decode_received,
     encode_received,
     package_at,
-    read_received,
     sha256_of,
 )
 from channel_tools.mirror.metadata import TrustedBundle, check_trusted, verify_metadata
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import IntegrityError, UsageError
-from channel_tools.system.files import exclusive_lock, sha256_of_file, write_bytes_atomically
+from channel_tools.system.files import exclusive_lock
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 
 
 _SHORT = 12
+INCOMING = "incoming"
 _CHUNK_BYTES = 1 << 20
 VERIFY_THREADS = 4
 _SMALL_LIMIT_BYTES = 256 << 20
@@ -117,9 +120,14 @@ class ImportState:
     folder: Path
 
     @property
+    def files(self) -> Beneath:
+        """The folder, to name files in it; links in it stay in what was imported."""
+        return Beneath(root=self.folder.parent).at(self.folder.name)
+
+    @property
     def incoming(self) -> Path:
         """The folder for files that were verified and are not in place yet."""
-        return self.folder / "incoming"
+        return self.folder / INCOMING
 
     @property
     def received_file(self) -> Path:
@@ -128,32 +136,42 @@ class ImportState:
 
     def locked(self) -> AbstractContextManager[None]:
         """Lock it against other imports."""
-        return exclusive_lock(self.folder / "lock", what=f"the mirror {self.folder.parent}")
+        what = f"the mirror {self.folder.parent}"
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        return exclusive_lock(self.folder / "lock", what=what, folder=self.files.folder(make=True))
 
     def trusted(self) -> dict[str, bytes]:
         """The metadata files that were last trusted; empty before the first import.
 
         Raises IntegrityError for damaged ones.
         """
-        folder = self.folder / "trusted"
-        trusted = {name: (folder / name).read_bytes() for name in TRUSTED_FILES if (folder / name).is_file()}
-        check_trusted(trusted, folder)
+        trusted = {name: content for name in TRUSTED_FILES if (content := self._read(f"trusted/{name}")) is not None}
+        check_trusted(trusted, self.folder / "trusted")
         return trusted
 
     def put_trusted(self, metadata: Mapping[str, bytes]) -> None:
         """Replace the trusted metadata; nothing older is accepted from now on."""
         for name in TRUSTED_FILES:
-            path = self.folder / "trusted" / name
-            if not path.is_file() or path.read_bytes() != metadata[name]:
-                write_bytes_atomically(path, metadata[name])
+            if self._read(f"trusted/{name}") != metadata[name]:
+                self.files.write(f"trusted/{name}", metadata[name])
 
     def received(self) -> dict[str, str] | None:
         """The sha256 of what the site has, by path; None before the first import. Raises as read_received."""
-        return read_received(self.received_file).files if self.received_file.is_file() else None
+        content = self._read(RECEIVED)
+        return None if content is None else decode_received(content, self.received_file).files
 
     def put_received(self, received: Received) -> None:
         """Replace the list of what the site has."""
-        write_bytes_atomically(self.received_file, encode_received(received))
+        self.files.write(RECEIVED, encode_received(received))
+
+    def _read(self, name: str) -> bytes | None:
+        """A record's content; None if there is none."""
+        if not self.folder.is_dir():
+            return None
+        try:
+            return self.files.read(name, limit_bytes=RECORD_BYTES)
+        except FileNotFoundError:
+            return None
 
 
 def import_state(folder: Path) -> ImportState:
@@ -314,9 +332,8 @@ def check_held(
     ) as task:
 
         def check(file: BundleFile) -> None:
-            path = target.files / file.path
-            if (found := sha256_of_file(path)) != file.sha256:
-                message = f"{path}: its sha256 is {found}, but {file.sha256} was imported here"
+            if (found := _sha256_here(target, file.path)) != file.sha256:
+                message = f"{target.files / file.path}: its sha256 is {found}, but {file.sha256} was imported here"
                 hint = (
                     "delete it, then import a bundle that brings it: channel_tools mirror create makes a complete one"
                 )
@@ -325,6 +342,15 @@ def check_held(
 
         run_in_threads(check, here, threads=VERIFY_THREADS)
     return len(held), len(here)
+
+
+def _sha256_here(target: ImportTarget, path: str) -> str:
+    """The sha256 of a file that the site has. Raises ChannelError if it is not a regular file."""
+    try:
+        return Beneath(root=target.files).sha256(path)
+    except FileNotFoundError:
+        hint = "run the same command again"
+        raise IntegrityError(f"{target.files / path}: was removed while it was checked", hint=hint) from None
 
 
 def _stays_as_signed(path: str) -> bool:

@@ -76,11 +76,11 @@ class _BucketPlace:
             self.label.store.delete(keys)
 
     @contextlib.contextmanager
-    def package(self, build: Build) -> Iterator[Path]:
+    def package(self, build: Build) -> Iterator[tuple[Path, None]]:
         """Like PagePlace.package; a package that is not available locally is downloaded."""
         key = f"{build.subdir}/{build.file_name}"
         if (at_hand := self.files.get(key)) is not None:
-            yield at_hand
+            yield at_hand, None
             return
         store = self.label.store
         if store.head(self.label.base + key) is None:
@@ -89,7 +89,7 @@ class _BucketPlace:
             path = Path(folder) / posixpath.basename(key)
             with path.open("wb") as stream:
                 stream.writelines(store.stream(self.label.base + key))
-            yield path
+            yield path, None
 
 
 def has_page(label: LabelPlace) -> bool:

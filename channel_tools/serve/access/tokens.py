@@ -24,7 +24,7 @@ from channel_tools.publish.model import is_label
 from channel_tools.serve.access.addresses import CHANNEL_NAME_HINT, is_channel_name
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, UsageError, error_from_os
-from channel_tools.system.files import atomic_path, check_replaceable, exclusive_lock
+from channel_tools.system.files import atomic_path, check_replaceable, exclusive_lock, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -38,6 +38,7 @@ TOKEN_PATTERN = r"ct-[0-9a-f]{8}-[0-9a-f]{48}"  # noqa: S105 - the form of a tok
 _TOKEN = re.compile(TOKEN_PATTERN)
 _ID_BYTES = 4
 _SECRET_BYTES = 24
+_FILE_BYTES = 64 << 20
 _ID = slice(3, 11)
 _PRIVATE_MODE = 0o600
 _LOCK_WAIT_S = 30.0
@@ -180,7 +181,7 @@ def read_token_file(path: Path) -> TokenFile:
     Raises ConfigError if the file as a whole is damaged, FileAccessError if it may not be read.
     """
     try:
-        document = decode_json(path.read_bytes(), _TokensFile)
+        document = decode_json(read_regular(path, limit_bytes=_FILE_BYTES), _TokensFile)
     except FileNotFoundError:
         return TokenFile()
     except OSError as err:

@@ -122,7 +122,7 @@ async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Rec
     part = job.part(wanted)
     if job.file(wanted).is_file():
         return Received(received=wanted.size_bytes, complete=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(part, flags | (os.O_TRUNC if span.start == 0 else 0), 0o644)
     try:
         here = os.fstat(descriptor).st_size

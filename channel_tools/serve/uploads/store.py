@@ -118,6 +118,12 @@ class Job:
         except (FileNotFoundError, ValueError) as err:
             raise IntegrityError(f"{file}: not a valid request ({err})", hint="open the set again") from None
 
+    def recorded(self) -> bytes | None:
+        """The bytes of request.json; None if they cannot be read."""
+        with contextlib.suppress(OSError, ChannelToolsError):
+            return self._files.read("request.json", limit_bytes=_RECORD_BYTES)
+        return None
+
     @property
     def _files(self) -> Beneath:
         return Beneath(root=self.folder)
@@ -203,7 +209,7 @@ class JobStore:
         """The job of a request, open unless it is running: the existing one, else a new one."""
         job = self.described(kind, channel, request)
         file, content = job.folder / "request.json", _recorded(kind, request)
-        if not file.is_file() or file.read_bytes() != content:  # the id is derived from it: anything else is damage
+        if job.recorded() != content:  # the id is derived from it: anything else is damage
             write_bytes_atomically(file, content)
         with try_lock(job.lock) as lock:
             if lock is not None:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import IntegrityError, NetworkError
-from channel_tools.system.files import disk_full_reported, sha256_of_file
+from channel_tools.system.files import disk_full_reported
 from channel_tools.system.http.client import RangeError
 from channel_tools.system.http.pace import TooSlowError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from channel_tools.system.beneath import Beneath
     from channel_tools.system.http.client import HttpClient, Response
     from channel_tools.system.http.pace import RateLimit
 
@@ -35,14 +35,15 @@ class Cancelled(Exception):  # noqa: N818 - not an error: the caller asked for i
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Download:
-    """A file to fetch from ``url`` to ``part``, where an earlier attempt may have left its start.
+    """A file to fetch from ``url`` to ``part`` in ``folder``, where an earlier attempt may have left its start.
 
     With ``size_bytes``, at most that many bytes are read; without, the server decides where the file ends. ``on_bytes``
     is called with the length of each chunk. Setting ``cancelled`` ends the download.
     """
 
     url: str
-    part: Path
+    folder: Beneath
+    part: str
     sha256: str
     on_bytes: Callable[[int], None]
     size_bytes: int | None = None
@@ -51,7 +52,7 @@ class Download:
 
 
 def download(client: HttpClient, wanted: Download) -> None:
-    """Fetch exactly the wanted bytes into ``wanted.part``.
+    """Fetch exactly the wanted bytes into ``wanted.part``, whose folder is made.
 
     Raises NetworkError (the partial file is kept for the next run), IntegrityError if the server sent other bytes (it
     is removed), DiskFullError, Cancelled.
@@ -70,13 +71,13 @@ class _Transfer:
     def run(self) -> None:
         wanted, retry = self._wanted, self._client.retry
         where = self._client.credentials.redact(wanted.url)
-        failures, furthest, is_own = 0, _size(wanted.part), False
+        failures, furthest, is_own = 0, self._size(), False
         while True:
-            before = _size(wanted.part)
+            before = self._size()
             try:
                 found = self._attempt(before)
             except TransientError as err:
-                problem, now = err, _size(wanted.part)
+                problem, now = err, self._size()
                 advanced = now >= furthest + _PROGRESS_BYTES and not isinstance(err, TooSlowError)
                 furthest, failures = max(furthest, now), 0 if advanced else failures + 1
             else:
@@ -96,8 +97,8 @@ class _Transfer:
 
     def _discard(self, where: str, found: str, *, continued: bool) -> None:
         """Remove a partial file with other bytes. Raises IntegrityError if all of them were received in this run."""
-        size_bytes = _size(self._wanted.part)
-        self._wanted.part.unlink()
+        size_bytes = self._size()
+        self._wanted.folder.remove(self._wanted.part)
         if not continued:
             expected = "" if self._wanted.size_bytes is None else f"{self._wanted.size_bytes} bytes with "
             message = (
@@ -109,27 +110,24 @@ class _Transfer:
         """Make one request for what is missing; returns the sha256 of the partial file."""
         wanted = self._wanted
         if start and wanted.size_bytes is not None and start >= wanted.size_bytes:
-            return sha256_of_file(wanted.part)
+            return self._digest_there().hexdigest()
         try:
             with (
-                disk_full_reported(wanted.part.parent),
+                disk_full_reported(wanted.folder.path),
                 self._client.get(wanted.url, start=start, etag=self._etag) as response,
             ):
                 self._etag = _strong_etag(response)
                 return self._receive(response)
         except RangeError:
-            return sha256_of_file(wanted.part)
+            return self._digest_there().hexdigest()
 
     def _receive(self, response: Response) -> str:
         """Hash and write the body as it arrives."""
         wanted = self._wanted
-        digest = hashlib.sha256()
-        if response.start:
-            with wanted.part.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256")
+        digest = self._digest_there() if response.start else hashlib.sha256()
         chunk_bytes = _CHUNK_BYTES if wanted.limit is None else min(_CHUNK_BYTES, wanted.limit.chunk_bytes)
         left = None if wanted.size_bytes is None else wanted.size_bytes - response.start
-        with wanted.part.open("ab" if response.start else "wb") as writing:
+        with wanted.folder.writing(wanted.part, append=bool(response.start)) as writing:
             while left is None or left > 0:
                 chunk = response.read1(chunk_bytes if left is None else min(chunk_bytes, left))
                 if not chunk:
@@ -146,13 +144,17 @@ class _Transfer:
             raise TransientError(f"the connection ended {left} bytes too early")
         return digest.hexdigest()
 
+    def _digest_there(self) -> hashlib._Hash:
+        with self._wanted.folder.opened(self._wanted.part) as stream:
+            return hashlib.file_digest(stream, "sha256")
+
+    def _size(self) -> int:
+        """The size of the partial file; 0 if there is none."""
+        status = self._wanted.folder.file_stat(self._wanted.part)
+        return 0 if status is None else status.st_size
+
 
 def _strong_etag(response: Response) -> str | None:
     """The ETag if it identifies the file's exact bytes, which a weak one does not."""
     etag = response.headers.get("ETag")
     return None if etag is None or etag.startswith("W/") else etag
-
-
-def _size(path: Path) -> int:
-    """The size of a regular file; 0 for anything else."""
-    return path.stat().st_size if path.is_file() else 0

@@ -25,7 +25,7 @@ def write(folder: Path, names: dict[str, bytes]) -> Path:
         (folder / "files" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "files" / name).write_bytes(content)
     with (folder / "made.tar").open("wb") as stream:
-        write_members(stream, ((name, folder / "files" / name) for name in names))
+        write_members(stream, ((name, (folder / "files" / name).open("rb")) for name in names))
     return folder / "made.tar"
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,13 +21,11 @@ from channel_tools.page.write import add_page
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.serve.access.addresses import parse_path
 from channel_tools.serve.reads import FileCache, open_unchanged
-from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.progress import SilentProgress
-from tests.support.damage import DAMAGES, damage, places_of
+from tests.support.damage import DAMAGES, damage, faults_of, places_of, state_of
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
-_LIMIT_S = 20
 _LABELS = ("main", "x")
 
 
@@ -87,30 +83,6 @@ def _serve(channel: Path) -> None:
             os.close(open_unchanged(file))
 
 
-@contextmanager
-def bounded(what: str) -> Iterator[None]:
-    """Fail instead of waiting for ever in the block."""
-
-    def expired(_number: int, _frame: object) -> None:
-        raise AssertionError(f"{what}: it did not end within {_LIMIT_S} s")
-
-    before = signal.signal(signal.SIGALRM, expired)
-    signal.alarm(_LIMIT_S)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
-    return {
-        path.relative_to(folder).as_posix(): (path.stat().st_nlink, path.read_bytes())
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
     channel: Path, tmp_path: Path, kind: str
@@ -126,14 +98,7 @@ def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
         shutil.copytree(channel, damaged, symlinks=True)
         damage(damaged, place, kind, victim / place)
         for name, use in uses(damaged, tmp_path).items():
-            try:
-                with bounded(f"{name}, {place}"):
-                    use()
-            except ChannelToolsError as err:
-                if not str(err).strip():
-                    failures.append(f"{name}, {place}: no words")
-            except Exception as err:  # noqa: BLE001 - each is a failure, and all of them are to be seen
-                failures.append(f"{name}, {place}: {type(err).__name__}: {err}")
+            failures += faults_of(use, f"{name}, {place}")
         if state_of(victim) != before:
             failures.append(f"{place}: the other channel was changed")
             shutil.rmtree(victim)

@@ -13,7 +13,8 @@ from channel_tools.conda.clients import make_http_client
 from channel_tools.sources.fetch import SOURCE_RETRY, ByHash, DebianFile, fetch_sources
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
-from channel_tools.system.errors import DiskFullError, IntegrityError, NetworkError
+from channel_tools.system.beneath import Beneath
+from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError
 from channel_tools.system.http.download import Cancelled, Download, download
 from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
@@ -180,7 +181,8 @@ def test_a_cancelled_download_keeps_its_part(tmp_path: Path) -> None:
     with serving({"/toy": Served(content=CONTENT)}) as host:
         wanted = Download(
             url=f"{host.address}/toy",
-            part=tmp_path / "part",
+            folder=Beneath(root=tmp_path),
+            part="part",
             sha256=need.identity,
             on_bytes=lambda _count: None,
             cancelled=cancelled,
@@ -191,15 +193,15 @@ def test_a_cancelled_download_keeps_its_part(tmp_path: Path) -> None:
     assert (tmp_path / "part").stat().st_size > 0
 
 
-def test_a_full_disk_ends_the_run_as_such(store: SourceStore) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("this system has no /dev/full")
+def test_a_link_in_the_place_of_a_part_is_not_written_through(store: SourceStore, tmp_path: Path) -> None:
     with serving({"/toy": Served(content=CONTENT)}) as host:
         need = file_need(CONTENT, f"{host.address}/toy", NOWHERE)
         store.incoming.mkdir(parents=True)
-        (store.incoming / f"{need.identity}.part").symlink_to("/dev/full")
-        with pytest.raises(DiskFullError):
+        (tmp_path / "victim").write_bytes(b"kept")
+        (store.incoming / f"{need.identity}.part").symlink_to(tmp_path / "victim")
+        with pytest.raises(ChannelError, match=f"{need.identity}.part: is a symbolic link to {tmp_path / 'victim'}"):
             fetch(store, need)
+    assert (tmp_path / "victim").read_bytes() == b"kept"
 
 
 class _Debian:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from channel_tools.conda.clients import make_http_client
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import NetworkError
 from channel_tools.system.http.client import HttpClient, MissingError, proxy_of
 from channel_tools.system.http.download import Download, download
@@ -160,7 +161,13 @@ def test_tls_is_verified() -> None:
 
 
 def wanted(url: str, part: Path) -> Download:
-    return Download(url=url, part=part, sha256=hashlib.sha256(CONTENT).hexdigest(), on_bytes=lambda _count: None)
+    return Download(
+        url=url,
+        folder=Beneath(root=part.parent),
+        part=part.name,
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        on_bytes=lambda _count: None,
+    )
 
 
 def test_a_download_continues_only_the_file_that_it_began(tmp_path: Path) -> None:

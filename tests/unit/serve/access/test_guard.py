@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import errno
 import json
 import logging
+import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,18 +141,15 @@ def test_a_token_in_the_file_that_is_none_takes_nobody_elses_away(door: Door, ca
     assert "entry 1 (id '00000001') is not a valid token: '../x' is not a valid channel name; use" in caplog.text
 
 
-def test_a_file_that_cannot_be_opened_for_a_moment_locks_nobody_out(
-    door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_opened_for_a_moment_locks_nobody_out(door: Door) -> None:
     token = door.token()
-
-    def no_descriptor(_path: Path) -> bytes:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", no_descriptor)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
         with pytest.raises(WithoutMeansError):
             door.may(token, "read", "ours")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert door.may(token, "read", "ours")
 
 

@@ -231,6 +231,6 @@ def test_an_expiry_that_is_none_or_past_is_refused(text: str) -> None:
 
 def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path: Path) -> None:
     """The advice for a damaged one is to delete it."""
-    with pytest.raises(FileAccessError, match=f"{tmp_path}: is a directory") as caught:
+    with pytest.raises(FileAccessError, match=f"{tmp_path}: is a folder") as caught:
         read_token_file(tmp_path)
     assert "delete" not in str(caught.value.hint)
