@@ -79,8 +79,18 @@ def feedstock(
             maintainers=tuple(maintainers), homepage=homepage, channels=tuple(channels or ("conda-forge",))
         ),
     )
+    for line in made.variants.left_out:
+        print_note(line)
     if as_json:
-        keys = {key: list(values) for key, values in made.keys.items()}
-        print_json({"schema": 1, "folder": str(made.folder), "platforms": list(made.platforms), "variants": keys})
+        keys = {key: list(values) for key, values in made.variants.keys.items()}
+        print_json(
+            {
+                "schema": 1,
+                "folder": str(made.folder),
+                "platforms": list(made.platforms),
+                "variants": keys,
+                "left_out": list(made.variants.left_out),
+            }
+        )
         return
     print_line(str(made.folder))

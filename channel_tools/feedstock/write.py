@@ -3,16 +3,10 @@
 
 conda-smithy generates everything else of a feedstock (CI files, README) from these three. The recipe is the tree's own
 text: only the scalars that have to change are replaced, so templates, comments and order are kept.
-
-conda-smithy overlays a feedstock's conda_build_config.yaml on conda-forge's pinning file. Keys conda-forge sets for
-all its packages (compilers, the oldest glibc, python, gRPC ...) are left out if the stacks agree with it: otherwise,
-they would no longer follow migrations. Such keys are never zipped with ours, since conda-forge zips some of them and a
-key can be in only one group. The combinations of our own keys are listed in one group, unless that is all of them.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import posixpath
 import shutil
@@ -21,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from channel_tools.feedstock.variants import feedstock_variants
 from channel_tools.matrix import ZIP_KEYS
 from channel_tools.plan.inputs import OUTSIDE_FOLDER, TreeFiles
 from channel_tools.system.errors import UsageError
@@ -28,10 +23,11 @@ from channel_tools.system.files import atomic_path, disk_full_reported
 from channel_tools.system.yamlfile import dump_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.matrix.model import RecipeFile, RenderedPackage, VariantScalar
+    from channel_tools.feedstock.variants import Base, FeedstockVariants
+    from channel_tools.matrix.model import RecipeFile, RenderedPackage
     from channel_tools.system.settings import Tree
 
 _PROVIDER = "azure"
@@ -42,14 +38,6 @@ _RECIPE = "recipe"
 _INDENT = "  "
 Edit = tuple[int, int, str]
 """A replacement for the text between two offsets."""
-_ENGINE_DECIDES = frozenset({"target_platform", "build_platform", "host_platform"})
-COMPILER_KEYS = frozenset(
-    f"{language}_{part}"
-    for language in ("c", "cxx", "fortran", "cuda")
-    for part in ("compiler", "compiler_version", "stdlib", "stdlib_version")
-)
-"""Keys that ``compiler()`` and ``stdlib()`` read, all of them pinned by conda-forge."""
-_CUDA_GROUP = ("c_compiler_version", "cxx_compiler_version", "c_stdlib_version", "cuda_compiler_version")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,11 +55,11 @@ class FeedstockRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Feedstock:
-    """A written feedstock: its folder, its platforms, and the keys of its conda_build_config.yaml."""
+    """A written feedstock: its folder, its platforms, and its variants."""
 
     folder: Path
     platforms: tuple[str, ...]
-    keys: Mapping[str, tuple[VariantScalar, ...]]
+    variants: FeedstockVariants
 
 
 def write_feedstock(
@@ -80,8 +68,8 @@ def write_feedstock(
     *,
     tree: Tree,
     request: FeedstockRequest,
-    pinned: frozenset[str],
-    base: Mapping[str, Sequence[VariantScalar]],
+    pinned: Collection[str],
+    base: Base,
 ) -> Feedstock:
     """Write the feedstock of one recipe to ``folder``; ``rendered`` has its every variant on every platform.
 
@@ -95,16 +83,16 @@ def write_feedstock(
         raise UsageError("a feedstock needs a maintainer", hint="give --maintainer GITHUB_NAME; it may be repeated")
     recipe_file = rendered[0].recipe_file
     text = feedstock_recipe(recipe_file, tree.root, maintainers=request.maintainers, homepage=request.homepage)
-    keys, zipped = feedstock_variants(rendered, pinned=pinned, base=base)
+    variants = feedstock_variants(rendered, pinned=pinned, base=base)
     platforms = tuple(sorted({package.platform for package in rendered}))
     with disk_full_reported(folder.parent), atomic_path(folder) as temporary:
         (temporary / _RECIPE).mkdir(parents=True)
         _copy_files(rendered, temporary / _RECIPE, tree)
         (temporary / _RECIPE / "recipe.yaml").write_text(text, encoding="utf-8")
-        config = _config(keys, zipped, request)
+        config = _config(variants, request)
         (temporary / _RECIPE / "conda_build_config.yaml").write_text(_dump(config), encoding="utf-8")
         (temporary / "conda-forge.yml").write_text(_dump(_smithy_settings(platforms)), encoding="utf-8")
-    return Feedstock(folder=folder, platforms=platforms, keys=keys)
+    return Feedstock(folder=folder, platforms=platforms, variants=variants)
 
 
 def _copy_files(rendered: Sequence[RenderedPackage], destination: Path, tree: Tree) -> None:
@@ -117,12 +105,10 @@ def _copy_files(rendered: Sequence[RenderedPackage], destination: Path, tree: Tr
         path.chmod(0o755 if file.executable else 0o644)
 
 
-def _config(
-    keys: Mapping[str, Sequence[object]], zipped: Sequence[str], request: FeedstockRequest
-) -> dict[str, object]:
-    config: dict[str, object] = {key: list(values) for key, values in keys.items()}
-    if zipped:
-        config[ZIP_KEYS] = [list(zipped)]
+def _config(variants: FeedstockVariants, request: FeedstockRequest) -> dict[str, object]:
+    config: dict[str, object] = {key: list(values) for key, values in variants.keys.items()}
+    if variants.zipped:
+        config[ZIP_KEYS] = [list(variants.zipped)]
     if request.channels != ("conda-forge",):
         config["channel_sources"] = [",".join(request.channels)]
     return config
@@ -238,86 +224,3 @@ def _apply(text: str, edits: Sequence[Edit]) -> str:
     for start, end, replacement in sorted(edits, reverse=True):
         text = text[:start] + replacement + text[end:]
     return text
-
-
-def feedstock_variants(
-    rendered: Sequence[RenderedPackage], *, pinned: frozenset[str], base: Mapping[str, Sequence[VariantScalar]]
-) -> tuple[dict[str, tuple[VariantScalar, ...]], tuple[str, ...]]:
-    """The keys with their values, and the keys that move together (none if all combinations exist).
-
-    ``pinned`` are the keys that conda-forge sets, ``base`` its values. Raises UsageError if stacks need different
-    values of such a key and none of them is conda-forge's.
-    """
-    rows = _distinct(
-        [
-            {key: value for key, value in package.variant.items() if key not in pinned | _ENGINE_DECIDES}
-            for package in rendered
-        ]
-    )
-    keys = sorted({key for row in rows for key in row})
-    values = {key: tuple(dict.fromkeys(row[key] for row in rows if key in row)) for key in keys}
-    varying = tuple(key for key in keys if len(values[key]) > 1)
-    if len(rows) != math.prod(len(values[key]) for key in keys):
-        values |= {key: tuple(row.get(key, values[key][0]) for row in rows) for key in varying}
-    else:
-        varying = ()
-    overrides = _overrides(rendered, pinned, base)
-    if "cuda_compiler_version" in overrides:
-        overrides |= _cuda_group(rendered, base)
-    return values | _with_companions(overrides), varying
-
-
-def _overrides(
-    rendered: Sequence[RenderedPackage], pinned: frozenset[str], base: Mapping[str, Sequence[VariantScalar]]
-) -> dict[str, tuple[VariantScalar, ...]]:
-    """The keys of conda-forge for which every stack has values that differ from conda-forge's."""
-    overrides = {}
-    for key in sorted(pinned & {key for package in rendered for key in package.variant}):
-        by_stack: dict[str, dict[VariantScalar, None]] = {}
-        for package in rendered:
-            if key in package.variant:
-                by_stack.setdefault(package.stack, {})[package.variant[key]] = None
-        wanted = {tuple(values) for values in by_stack.values()}
-        if tuple(base.get(key, ())) in wanted:
-            continue
-        if len(wanted) > 1:
-            raise _disagreement(key, {stack: tuple(values) for stack, values in by_stack.items()})
-        overrides[key] = wanted.pop()
-    return overrides
-
-
-def _disagreement(key: str, by_stack: Mapping[str, Sequence[VariantScalar]]) -> UsageError:
-    found = "; ".join(f"{stack}: {', '.join(map(str, values))}" for stack, values in by_stack.items())
-    message = f"the stacks build it with different values of {key} ({found}), but a feedstock can have only one list"
-    return UsageError(message, hint=f"give --variant with one of {', '.join(by_stack)}")
-
-
-def _cuda_group(
-    rendered: Sequence[RenderedPackage], base: Mapping[str, Sequence[VariantScalar]]
-) -> dict[str, tuple[VariantScalar, ...]]:
-    """The keys that move with CUDA's compiler, with an entry for each combination.
-
-    conda-forge's pins zip these keys for recipes that use CUDA, and conda-smithy accepts an override of one only with
-    all of them.
-    """
-    rows = _distinct(
-        [
-            {key: package.variant.get(key, next(iter(base.get(key, ("",))))) for key in _CUDA_GROUP}
-            for package in rendered
-            if "cuda_compiler_version" in package.variant
-        ]
-    )
-    return {key: tuple(row[key] for row in rows) for key in _CUDA_GROUP}
-
-
-def _with_companions(overrides: dict[str, tuple[VariantScalar, ...]]) -> dict[str, tuple[VariantScalar, ...]]:
-    """Add the keys that conda-forge's pins zip with a key: the lists of a group have equal lengths."""
-    if "c_compiler_version" in overrides:
-        overrides["fortran_compiler_version"] = overrides["c_compiler_version"]
-    if "python" in overrides:
-        overrides["is_python_min"] = tuple("false" for _python in overrides["python"])
-    return overrides
-
-
-def _distinct(variants: Sequence[Mapping[str, VariantScalar]]) -> list[Mapping[str, VariantScalar]]:
-    return list({tuple(sorted(variant.items())): variant for variant in variants}.values())

@@ -109,6 +109,8 @@ class Pinning:
 
     file: VariantFile
     """With all migrations that the tree names."""
+    unmigrated: VariantFile
+    """Without any migration, as conda-forge has it now."""
     excluding: Mapping[str, VariantFile] = field(default_factory=dict)
     """For recipes that some of these migrations exclude: the pinning without those, by recipe folder."""
 

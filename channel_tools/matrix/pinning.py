@@ -100,7 +100,13 @@ def read_pinning(
         )
 
     excluded = frozenset(name for _whole, found in read.values() for one in found for name in one.exclude)
-    return Pinning(file=migrated(""), excluding={name: migrated(name) for name in sorted(excluded & recipes.keys())})
+    return Pinning(
+        file=migrated(""),
+        unmigrated=files_by_platform(
+            {platform: _restricted(whole, used) for platform, (whole, _found) in read.items()}
+        ),
+        excluding={name: migrated(name) for name in sorted(excluded & recipes.keys())},
+    )
 
 
 def _pinned_in_tree(file: StacksFile, root: Path, version: str) -> PinnedPackage:

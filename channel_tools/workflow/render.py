@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from channel_tools.feedstock import write_feedstock
-from channel_tools.feedstock.write import COMPILER_KEYS
+from channel_tools.feedstock.variants import ZIPPED_KEYS
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.load import PINS_FILE, foundation_file
 from channel_tools.plan import SUPPORTED_PLATFORMS, render_folder
@@ -61,16 +61,27 @@ def export_feedstock(
         message = f"{package!r} is not a recipe of {where} in {settings.tree.stacks_file}"
         raise UsageError(message, hint=nearest_names_hint(package, known, what="recipe"))
     base = _conda_forge_values(loaded)
-    pinned = COMPILER_KEYS | {"python"} | (base.keys() & _requirement_keys(rendered))
+    set_there = {key for values in base.values() for key in values}
+    if loaded.pinning is None:
+        set_there &= _requirement_keys(rendered)  # the tree's own files have keys of its own, too
+    pinned = ZIPPED_KEYS | set_there
     return write_feedstock(rendered, destination, tree=settings.tree, request=request, pinned=pinned, base=base)
 
 
-def _conda_forge_values(loaded: LoadedTree) -> dict[str, tuple[VariantScalar, ...]]:
-    """The values in our variant files that come from conda-forge's pins, without any stack's own file."""
+def _conda_forge_values(loaded: LoadedTree) -> dict[str, dict[str, tuple[VariantScalar, ...]]]:
+    """conda-forge's values by platform: those of the pinning, without the tree's migrations.
+
+    Where the tree names no pinning, the values of pins.yaml and of foundation-conda-forge.yaml count as conda-forge's.
+    """
     names = (PINS_FILE, foundation_file("conda-forge"))
-    pinning = [loaded.pinning.file] if loaded.pinning is not None else []
-    files = [*pinning, *(loaded.variant_files[name] for name in names if name in loaded.variant_files)]
-    return {key: values for file in files for key, values in file.values.items() if key not in _OWN_PINS}
+    own = [loaded.variant_files[name] for name in names if name in loaded.variant_files]
+    files = own if loaded.pinning is None else [loaded.pinning.unmigrated]
+    return {
+        platform: {
+            key: values for file in files for key, values in file.on(platform).values.items() if key not in _OWN_PINS
+        }
+        for platform in SUPPORTED_PLATFORMS
+    }
 
 
 def _requirement_keys(rendered: Sequence[RenderedPackage]) -> set[str]:

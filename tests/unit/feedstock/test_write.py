@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from channel_tools.feedstock import FeedstockRequest
-from channel_tools.feedstock.write import feedstock_variants
-from channel_tools.matrix import RenderedPackage, VariantScalar, expand_stacks, load_tree
+from channel_tools.matrix import expand_stacks, load_tree
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import Settings, Tree
 from channel_tools.workflow.render import export_feedstock
@@ -149,86 +147,38 @@ def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "feedstock").iterdir()] == ["mine"]
 
 
-Variant = dict[str, VariantScalar]
-PINNED = frozenset({"python", "c_compiler_version"})
-BASE = {"python": ("3.11", "3.12"), "c_compiler_version": ("15",)}
-
-
-@pytest.fixture
-def package(tmp_path: Path) -> RenderedPackage:
-    loaded = load_tree(write_tree(tmp_path, FILES))
-    return expand_stacks(loaded, [loaded.stacks["udp"]], foundation_kind="conda-forge", platform="linux-64")[0]
+_PINNING = """\
+c_compiler: [gcc]
+c_compiler_version: ["15"]
+libwire: ["9"]
+python: ["3.10.*", "3.11.*"]
+is_python_min: [true, false]
+zip_keys: [[python, is_python_min]]
+"""
+_MIGRATION = "migrator_ts: 1\n__migrator: {kind: version, migration_number: 1}\nlibwire: ['10']\n"
+_COMPILER = "c_compiler_version: ['15']\n"
 
 
 @pytest.mark.parametrize(
-    ("variants", "keys", "zipped"),
+    ("package", "of_conda_forge", "migrations", "written"),
     [
-        ([{"a": "1", "target_platform": "linux-64"}], {"a": ("1",)}, ()),
-        ([{"a": "1"}, {"a": "2"}, {"a": "1"}], {"a": ("1", "2")}, ()),
-        (
-            [{"a": "1", "b": "x"}, {"a": "1", "b": "y"}, {"a": "2", "b": "x"}, {"a": "2", "b": "y"}],
-            {"a": ("1", "2"), "b": ("x", "y")},
-            (),
-        ),
-        (
-            [{"a": "1", "b": "x", "c": "0"}, {"a": "2", "b": "y", "c": "0"}, {"a": "2", "b": "x", "c": "0"}],
-            {"a": ("1", "2", "2"), "b": ("x", "y", "x"), "c": ("0",)},
-            ("a", "b"),
-        ),
-        ([{"a": "1", "python": "3.11"}, {"a": "1", "python": "3.12"}], {"a": ("1",)}, ()),
-        (
-            [{"a": "1", "python": "3.9"}],
-            {"a": ("1",), "python": ("3.9",), "is_python_min": ("false",)},
-            (),
-        ),
-        (
-            [{"a": "1", "c_compiler_version": "10"}],
-            {"a": ("1",), "c_compiler_version": ("10",), "fortran_compiler_version": ("10",)},
-            (),
-        ),
-        ([{"python": "3.11"}, {"python": "3.12"}], {}, ()),
+        ("libtoy", _COMPILER, "", {"transport": ["udp"]}),
+        ("libtoy", _COMPILER, "migrations: [libwire10]\n", {"transport": ["udp"], "libwire": ["10"]}),
+        ("libtoy", _COMPILER + "libwire: ['1.82']\n", "", {"transport": ["udp"], "libwire": ["1.82"]}),
+        ("toy-plugin", _COMPILER, "", {"python": ["3.11.*", "3.12.*"], "is_python_min": ["false", "false"]}),
+        ("toy-plugin", _COMPILER + "python: ['3.10.*', '3.11.*']\n", "", {}),
     ],
-    ids=["one", "list", "product", "zipped", "as conda-forge", "other python", "other compiler", "nothing of its own"],
+    ids=["as the pinning", "migrated", "another version", "another Python", "the same Pythons"],
 )
-def test_the_keys_and_what_moves_together(
-    package: RenderedPackage, variants: list[Variant], keys: dict[str, tuple[str, ...]], zipped: tuple[str, ...]
+def test_what_differs_from_the_pinning_that_the_tree_names_is_written(
+    tmp_path: Path, package: str, of_conda_forge: str, migrations: str, written: dict[str, list[str]]
 ) -> None:
-    rendered = [replace(package, variant=variant) for variant in variants]
-    assert feedstock_variants(rendered, pinned=PINNED, base=BASE) == (keys, zipped)
-
-
-def test_what_conda_forge_zips_with_cuda_is_given_in_full(package: RenderedPackage) -> None:
-    variants: list[Variant] = [
-        {"cuda_compiler_version": cuda, "c_compiler_version": "12", "cxx_compiler_version": "12"}
-        for cuda in ("None", "12.2")
-    ]
-    rendered = [replace(package, variant=variant) for variant in variants]
-    pinned = PINNED | {"cuda_compiler_version", "cxx_compiler_version"}
-    assert feedstock_variants(rendered, pinned=pinned, base=BASE | {"c_stdlib_version": ("2.17",)}) == (
-        {
-            "c_compiler_version": ("12", "12"),
-            "cxx_compiler_version": ("12", "12"),
-            "fortran_compiler_version": ("12", "12"),
-            "c_stdlib_version": ("2.17", "2.17"),
-            "cuda_compiler_version": ("None", "12.2"),
-        },
-        (),
-    )
-
-
-def test_of_stacks_that_disagree_the_one_that_agrees_with_conda_forge_counts(package: RenderedPackage) -> None:
-    rendered = [
-        replace(package, stack="new", variant={"a": "1", "c_compiler_version": "15"}),
-        replace(package, stack="old", variant={"a": "1", "c_compiler_version": "10"}),
-    ]
-    assert feedstock_variants(rendered, pinned=PINNED, base=BASE) == ({"a": ("1",)}, ())
-
-
-def test_stacks_that_disagree_among_themselves_are_an_error(package: RenderedPackage) -> None:
-    rendered = [
-        replace(package, stack="middle", variant={"c_compiler_version": "12"}),
-        replace(package, stack="old", variant={"c_compiler_version": "10"}),
-    ]
-    with pytest.raises(UsageError, match=r"different values of c_compiler_version \(middle: 12; old: 10\)") as caught:
-        feedstock_variants(rendered, pinned=PINNED, base=BASE)
-    assert caught.value.hint == "give --variant with one of middle, old"
+    """conda-smithy takes the rest from conda-forge's pinning, which has none of the tree's migrations."""
+    changes = {
+        "variants/stacks.yaml": f"pinning: ./pinned\n{migrations}{FILES['variants/stacks.yaml']}",
+        "variants/foundation-conda-forge.yaml": of_conda_forge,
+        "pinned/conda_build_config.yaml": _PINNING,
+        "pinned/migrations/libwire10.yaml": _MIGRATION,
+    }
+    folder = exported(tmp_path, package, changes=changes)
+    assert (yaml.safe_load((folder / "recipe" / "conda_build_config.yaml").read_text()) or {}) == written
