@@ -79,6 +79,37 @@ void gather_all(Operation &operation, std::vector<Gathered> all, MPI_Comm comm) 
     };
 }
 
+// One rank's part and where the parts of all come, for tensors that may differ in size.
+struct GatheredList {
+    Buffer input;
+    Flat output;
+    MPI_Datatype type;
+};
+
+GatheredList prepare_gathered_list(const Tensors &outputs, const at::Tensor &input, int rank) {
+    Flat flat = flat_outputs(outputs, input.scalar_type());
+    TORCH_CHECK_VALUE(flat.parts.counts[rank] == input.numel(), "torch-mpi: all_gather of ", input.numel(),
+                      " elements into ", flat.parts.counts[rank]);
+    return {Buffer::input(input), std::move(flat), moved_as(input)};
+}
+
+void gather_lists(Operation &operation, std::vector<GatheredList> all, MPI_Comm comm) {
+    operation.start = [all, comm](Requests &requests) {
+        for (const auto &[input, output, type] : all) {
+            if (output.is_even()) {
+                allgather(input.data(), input.numel(), output.data(), type, comm, requests);
+            } else {
+                allgatherv(input.data(), input.numel(), output.data(), output.parts, type, comm, requests);
+            }
+        }
+    };
+    operation.finish = [all = std::move(all)] {
+        for (const auto &one : all) {
+            one.output.copy_back();
+        }
+    };
+}
+
 // Lengths of all_to_all_single's parts along the first dimension, in elements.
 Parts split_rows(const at::Tensor &tensor, const std::vector<int64_t> &sizes, int ranks) {
     const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
@@ -142,19 +173,9 @@ MpiBackend::WorkPtr MpiBackend::broadcast(Tensors &tensors, const c10d::Broadcas
 
 MpiBackend::WorkPtr MpiBackend::allgather(TensorLists &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) {
     const at::Tensor &tensor = only(inputs);
-    const Flat flat = flat_outputs(only_list(outputs, size_), tensor.scalar_type());
-    TORCH_CHECK_VALUE(flat.parts.counts[rank_] == tensor.numel(), "torch-mpi: all_gather of ", tensor.numel(),
-                      " elements into ", flat.parts.counts[rank_]);
-    Operation operation = make_operation(c10d::OpType::ALLGATHER, "mpi:all_gather", inputs, outputs.front(), opts);
-    const Buffer input = Buffer::input(tensor);
-    operation.start = [input, flat, type = moved_as(tensor), comm = group_->comm](Requests &requests) {
-        if (flat.is_even()) {
-            torch_mpi::allgather(input.data(), input.numel(), flat.data(), type, comm, requests);
-        } else {
-            allgatherv(input.data(), input.numel(), flat.data(), flat.parts, type, comm, requests);
-        }
-    };
-    operation.finish = [flat] { flat.copy_back(); };
+    const Tensors &list = only_list(outputs, size_);
+    Operation operation = make_operation(c10d::OpType::ALLGATHER, "mpi:all_gather", inputs, list, opts);
+    gather_lists(operation, {prepare_gathered_list(list, tensor, rank_)}, group_->comm);
     return start(std::move(operation));
 }
 
@@ -183,16 +204,24 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(TensorLists &outputs, Tensor
                                                     const c10d::AllgatherOptions &opts) {
     TORCH_CHECK_VALUE(static_cast<int>(outputs.size()) == size_, "torch-mpi: a list for each of ", size_,
                       " ranks, got ", outputs.size());
-    std::vector<c10::intrusive_ptr<MpiWork>> works;
-    for (size_t index = 0; index < inputs.size(); ++index) {
-        TensorLists of_one(1);
-        for (const Tensors &of_rank : outputs) {
-            of_one.front().push_back(of_rank.at(index));
-        }
-        Tensors one{inputs[index]};
-        works.push_back(c10::static_intrusive_pointer_cast<MpiWork>(allgather(of_one, one, opts)));
+    Tensors written;
+    for (const Tensors &of_rank : outputs) {
+        TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "torch-mpi: as many outputs of each rank as inputs, got ",
+                          of_rank.size(), " and ", inputs.size());
+        written.insert(written.end(), of_rank.begin(), of_rank.end());
     }
-    return c10::make_intrusive<SeveralWorks>(std::move(works));
+    Operation operation =
+        make_operation(c10d::OpType::COALESCED, "mpi:all_gather_coalesced", inputs, std::move(written), opts);
+    std::vector<GatheredList> all;
+    for (size_t index = 0; index < inputs.size(); ++index) {
+        Tensors of_input;
+        for (const Tensors &of_rank : outputs) {
+            of_input.push_back(of_rank[index]);
+        }
+        all.push_back(prepare_gathered_list(of_input, inputs[index], rank_));
+    }
+    gather_lists(operation, std::move(all), group_->comm);
+    return start(std::move(operation));
 }
 
 MpiBackend::WorkPtr MpiBackend::gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherOptions &opts) {

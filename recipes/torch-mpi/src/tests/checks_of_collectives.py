@@ -431,6 +431,36 @@ def the_profiler_sees_each_call() -> None:
 
 
 @check
+def coalesced_calls_are_one_event_and_one_call() -> None:
+    """With tensors of different sizes among them, and strided ones."""
+    group = dist.group.WORLD
+    strided = torch.zeros(4, 2 * size()).t()[::2]
+    lists = [[torch.empty(3), torch.empty(4), torch.empty(size(), 4)] for _ in range(size())]
+    forms: dict[str, Callable[[], object]] = {
+        "all_reduce_coalesced": lambda: dist.all_reduce_coalesced([mine(3), mine(4)]),
+        "all_gather_coalesced": lambda: dist.all_gather_coalesced(lists, [mine(3), mine(4), strided + rank()]),
+        "reduce_scatter_coalesced": lambda: [
+            part.tolist()  # which waits
+            for part in functional.reduce_scatter_tensor_coalesced([mine(size()), mine(size())], "sum", [0, 0], group)
+        ],
+    }
+    for name, call in forms.items():
+        before = calls(name)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            call()
+        seen = {event.key: event.count for event in profiler.key_averages() if event.key.startswith("mpi:")}
+        assert seen == {f"mpi:{name}": 1}, seen
+        assert calls(name) - before == 1
+    for number, (short, longer, table) in enumerate(lists):
+        assert torch.equal(short, everybodys(3)[number])
+        assert torch.equal(longer, everybodys(4)[number])
+        assert table.eq(number).all()
+    too_few = [[torch.empty(3)] for _ in range(size())]
+    refused = error_of(lambda: dist.all_gather_coalesced(too_few, [mine(3), mine(4)]))
+    assert "as many outputs of each rank as inputs, got 1 and 2" in refused
+
+
+@check
 def the_profiler_tells_messages_and_their_shapes() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
         if rank() == 0:
