@@ -4,6 +4,10 @@
 // backend_dummy.cpp, backend_dpdk.cpp and backend_rdma.cpp is compiled.
 #pragma once
 
+#include <optional>
+#include <string>
+
+#include "error.hpp"
 #include "published/configuration.hpp"
 #include "settings.hpp"
 
@@ -15,5 +19,9 @@ void configure_backend(const Settings &settings, const ConfigurationFile &file, 
 
 // Error where this host plainly lacks what the backend needs, before anything is started.
 void check_host();
+
+// The error for what the published library said as it was started, where the backend knows more of it; nothing where
+// its message says enough.
+std::optional<Error> explain_start(const std::string &message, const Config &config);
 
 }  // namespace switchml::published

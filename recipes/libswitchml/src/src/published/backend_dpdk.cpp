@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <string>
 
+#include "dpdk_failures.hpp"
 #include "error.hpp"
 #include "local_address.hpp"
 #include "processors.hpp"
@@ -83,6 +84,11 @@ void configure_backend(const Settings &settings, const ConfigurationFile &file, 
 }
 
 void check_host() {}
+
+std::optional<Error> explain_start(const std::string &message, const Config &config) {
+    return explain_dpdk_failure(message, {static_cast<std::uint32_t>(config.general_.num_worker_threads),
+                                          config.backend_.dpdk.extra_eal_options, has_free_huge_pages()});
+}
 
 }  // namespace published
 }  // namespace switchml

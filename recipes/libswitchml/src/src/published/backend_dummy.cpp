@@ -20,5 +20,7 @@ void configure_backend(const Settings &, const ConfigurationFile &file, const En
 
 void check_host() {}
 
+std::optional<Error> explain_start(const std::string &, const Config &) { return std::nullopt; }
+
 }  // namespace published
 }  // namespace switchml

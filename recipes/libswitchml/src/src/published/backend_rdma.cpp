@@ -41,5 +41,7 @@ void check_host() {
                 "its kernel driver. libswitchml=*=udp* works on any network interface");
 }
 
+std::optional<Error> explain_start(const std::string &, const Config &) { return std::nullopt; }
+
 }  // namespace published
 }  // namespace switchml

@@ -164,7 +164,8 @@ class PublishedTransport final : public Transport {
             throw;
         } catch (const std::bad_alloc &) {
             throw;
-        } catch (const std::exception &) {
+        } catch (const std::exception &error) {
+            if (const auto explained = published::explain_start(error.what(), config)) throw *explained;
             const Failure failure = describe(std::current_exception());
             throw Error(failure.status, failure.message);
         }
