@@ -72,7 +72,7 @@ typedef struct switchml_config {
                                          multiple of num_threads, default 252 (udp) or 256, or the next multiple */
     uint32_t packet_numel;            /* SWITCHML_PACKET_NUMEL, 64 or 256, default 256 */
     uint32_t retransmit_timeout_us;   /* SWITCHML_RETRANSMIT_TIMEOUT_US, default 10000 */
-    uint32_t connect_timeout_ms;      /* SWITCHML_CONNECT_TIMEOUT_MS, controller reachable, default 10000 */
+    uint32_t connect_timeout_ms;      /* SWITCHML_CONNECT_TIMEOUT_MS, controller reachable, default 3000 */
     uint32_t job_timeout_ms;          /* SWITCHML_JOB_TIMEOUT_MS, no progress at all (also while waiting for the
                                          other workers to open the session), default 30000 */
     const char *job_name;             /* SWITCHML_JOB_NAME, the same on all workers and no other job's: workers meet

@@ -174,7 +174,9 @@ extern "C" {
 size_t switchml_common_settings(const switchml_config *resolved, char *text, size_t size) {
     return hand_out(text, size, [&] {
         const auto line = [](const char *name, const std::string &value) { return name + ("\t" + value) + "\n"; };
+        const bool has_controller = resolved->controller != nullptr;
         return line("the transport of libswitchml", switchml_transport()) +
+               (has_controller ? line("SWITCHML_CONTROLLER", resolved->controller) : "") +
                line("SWITCHML_MAX_OUTSTANDING_PACKETS", std::to_string(resolved->max_outstanding_packets)) +
                line("SWITCHML_NUM_THREADS", std::to_string(resolved->num_threads)) +
                line("SWITCHML_PACKET_NUMEL", std::to_string(resolved->packet_numel)) +

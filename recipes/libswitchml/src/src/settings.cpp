@@ -256,7 +256,7 @@ Settings resolve_settings(const switchml_config &given, const Environment &envir
         resolve(config.retransmit_timeout_us,
                 {"retransmit_timeout_us", "SWITCHML_RETRANSMIT_TIMEOUT_US", 10000, 100, 60000000});
     settings.connect_timeout_ms = resolve(
-        config.connect_timeout_ms, {"connect_timeout_ms", "SWITCHML_CONNECT_TIMEOUT_MS", 10000, 1, kMaxTimeoutMs});
+        config.connect_timeout_ms, {"connect_timeout_ms", "SWITCHML_CONNECT_TIMEOUT_MS", 3000, 1, kMaxTimeoutMs});
     settings.job_timeout_ms =
         resolve(config.job_timeout_ms, {"job_timeout_ms", "SWITCHML_JOB_TIMEOUT_MS", 30000, 1, kMaxTimeoutMs});
     settings.segment_offload = resolve_switch("SWITCHML_SEGMENT_OFFLOAD", environment);

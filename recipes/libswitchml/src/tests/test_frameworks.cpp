@@ -68,7 +68,7 @@ TEST(a_resolved_configuration_leaves_nothing_open) {
     CHECK_EQ(resolved.max_outstanding_packets, default_window());
     CHECK_EQ(resolved.packet_numel, 64U);
     CHECK_EQ(resolved.retransmit_timeout_us, 10000U);
-    CHECK_EQ(resolved.connect_timeout_ms, 10000U);
+    CHECK_EQ(resolved.connect_timeout_ms, 3000U);
     CHECK_EQ(resolved.job_timeout_ms, 30000U);
     CHECK_EQ(std::string(resolved.job_name), "training");
 }
@@ -88,7 +88,7 @@ TEST(an_older_struct_is_filled_as_far_as_it_goes) {
     switchml_config resolved{};
     resolved.struct_size = offsetof(switchml_config, job_timeout_ms);
     CHECK_EQ(switchml_resolve(&config, &resolved), SWITCHML_OK);
-    CHECK_EQ(resolved.connect_timeout_ms, 10000U);
+    CHECK_EQ(resolved.connect_timeout_ms, 3000U);
     CHECK_EQ(resolved.job_timeout_ms, 0U);
 }
 
@@ -97,7 +97,8 @@ TEST(what_all_workers_share_is_said_with_the_values_that_hold) {
     config.worker_port = 5000;
     CHECK_EQ(common_settings(resolve(config)),
              std::string("the transport of libswitchml\t") + switchml_transport() +
-                 "\nSWITCHML_MAX_OUTSTANDING_PACKETS\t" + std::to_string(default_window()) +
+                 "\nSWITCHML_CONTROLLER\tswitch.example:50099\nSWITCHML_MAX_OUTSTANDING_PACKETS\t" +
+                 std::to_string(default_window()) +
                  "\nSWITCHML_NUM_THREADS\t1\nSWITCHML_PACKET_NUMEL\t256\nSWITCHML_WORKER_PORT\t5000\n");
 }
 

@@ -52,7 +52,7 @@ TEST(defaults_hold_when_nothing_is_set) {
     CHECK_EQ(settings.max_outstanding_packets, 256U);
     CHECK_EQ(settings.packet_numel, 256U);
     CHECK_EQ(settings.retransmit_timeout_us, 10000U);
-    CHECK_EQ(settings.connect_timeout_ms, 10000U);
+    CHECK_EQ(settings.connect_timeout_ms, 3000U);
     CHECK_EQ(settings.job_timeout_ms, 30000U);
     CHECK(settings.segment_offload);
 }

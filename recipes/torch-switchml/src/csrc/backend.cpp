@@ -27,13 +27,6 @@ Reduction reduction_of(const c10d::ReduceOp &op) {
     return reduction;
 }
 
-std::vector<at::Tensor> all_of(std::vector<at::Tensor> tensors, const std::vector<std::vector<at::Tensor>> &lists) {
-    for (const auto &list : lists) {
-        tensors.insert(tensors.end(), list.begin(), list.end());
-    }
-    return tensors;
-}
-
 }  // namespace
 
 SwitchMLBackend::SwitchMLBackend(c10::intrusive_ptr<c10d::Backend> inner, std::shared_ptr<Counters> counters,
@@ -63,24 +56,6 @@ void SwitchMLBackend::fall_back(Fallback reason) const {
                      "; unset SWITCHML_REQUIRE to leave such allreduces to gloo");
 }
 
-template <typename Call>
-SwitchMLBackend::WorkPtr SwitchMLBackend::leave(const Tensors &tensors, Call call) {
-    if (!session_) {
-        return call();
-    }
-    const auto memory = std::make_shared<const Memory>(tensors);
-    session_->await_jobs(*memory);
-    WorkPtr work = call();
-    session_->keep_behind(memory, work);
-    return work;
-}
-
-void SwitchMLBackend::count_left(Collective collective) const {
-    if (session_) {
-        counters_->count_gloo_collective(collective);
-    }
-}
-
 // The one of a call where it has one, else what setTimeout() said last; 0 means none, as to gloo.
 CallLimits::Limit SwitchMLBackend::limit_of(std::chrono::milliseconds timeout) const {
     const std::chrono::milliseconds limit = timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout;
@@ -97,7 +72,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::allreduce(Tensors &tensors, const c10d
     const auto reason = session_ ? reason_to_fall_back(tensors, opts.reduceOp, false) : Fallback::kGroup;
     if (reason) {
         fall_back(*reason);
-        return leave(tensors, [&] { return inner_->allreduce(tensors, opts); });
+        return leave_allreduce(tensors, opts);
     }
     return delegate(tensors, opts);
 }
@@ -112,7 +87,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::allreduce_coalesced(Tensors &tensors,
     const auto reason = session_ ? reason_to_fall_back(tensors, opts.reduceOp, true) : Fallback::kGroup;
     if (reason) {
         fall_back(*reason);
-        return leave(tensors, [&] { return inner_->allreduce_coalesced(tensors, opts); });
+        return leave_allreduce_coalesced(tensors, opts);
     }
     return delegate(tensors, opts);
 }
@@ -137,81 +112,6 @@ bool SwitchMLBackend::supportsSplitting() const { return inner_->supportsSplitti
 void SwitchMLBackend::startCoalescing() { inner_->startCoalescing(); }
 
 SwitchMLBackend::WorkPtr SwitchMLBackend::endCoalescing() { return inner_->endCoalescing(); }
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) {
-    return leave(tensors, [&] { return inner_->broadcast(tensors, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts) {
-    return leave(tensors, [&] { return inner_->reduce(tensors, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::allgather(TensorLists &outputs, Tensors &inputs,
-                                                    const c10d::AllgatherOptions &opts) {
-    count_left(Collective::kAllGather);
-    return leave(all_of(inputs, outputs), [&] { return inner_->allgather(outputs, inputs, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::_allgather_base(at::Tensor &output, at::Tensor &input,
-                                                          const c10d::AllgatherOptions &opts) {
-    count_left(Collective::kAllGather);
-    return leave({output, input}, [&] { return inner_->_allgather_base(output, input, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
-                                                              const c10d::AllgatherOptions &opts) {
-    count_left(Collective::kAllGather);
-    return leave(all_of(inputs, outputs), [&] { return inner_->allgather_coalesced(outputs, inputs, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
-                                                                          const c10d::AllgatherOptions &opts) {
-    count_left(Collective::kAllGather);
-    return leave(all_of(inputs, {outputs}),
-                 [&] { return inner_->allgather_into_tensor_coalesced(outputs, inputs, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::gather(TensorLists &outputs, Tensors &inputs,
-                                                 const c10d::GatherOptions &opts) {
-    return leave(all_of(inputs, outputs), [&] { return inner_->gather(outputs, inputs, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::scatter(Tensors &outputs, TensorLists &inputs,
-                                                  const c10d::ScatterOptions &opts) {
-    return leave(all_of(outputs, inputs), [&] { return inner_->scatter(outputs, inputs, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
-                                                         const c10d::ReduceScatterOptions &opts) {
-    count_left(Collective::kReduceScatter);
-    return leave(all_of(outputs, inputs), [&] { return inner_->reduce_scatter(outputs, inputs, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
-                                                               const c10d::ReduceScatterOptions &opts) {
-    count_left(Collective::kReduceScatter);
-    return leave({output, input}, [&] { return inner_->_reduce_scatter_base(output, input, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
-                                                                          const c10d::ReduceScatterOptions &opts) {
-    count_left(Collective::kReduceScatter);
-    return leave(all_of(outputs, {inputs}),
-                 [&] { return inner_->reduce_scatter_tensor_coalesced(outputs, inputs, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::alltoall_base(at::Tensor &output, at::Tensor &input,
-                                                        std::vector<int64_t> &output_split_sizes,
-                                                        std::vector<int64_t> &input_split_sizes,
-                                                        const c10d::AllToAllOptions &opts) {
-    return leave({output, input},
-                 [&] { return inner_->alltoall_base(output, input, output_split_sizes, input_split_sizes, opts); });
-}
-
-SwitchMLBackend::WorkPtr SwitchMLBackend::alltoall(Tensors &outputs, Tensors &inputs,
-                                                   const c10d::AllToAllOptions &opts) {
-    return leave(all_of(outputs, {inputs}), [&] { return inner_->alltoall(outputs, inputs, opts); });
-}
 
 void SwitchMLBackend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks) {
     inner_->monitoredBarrier(opts, wait_all_ranks);

@@ -123,8 +123,9 @@ class SwitchMLBackend : public c10d::Backend {
     void count_left(Collective collective) const;
     // A collective of the wrapped backend; its place among the session's jobs over
     // the same memory is that of the call. Messages have none, as with NCCL.
-    template <typename Call>
-    WorkPtr leave(const Tensors &tensors, Call call);
+    WorkPtr leave(const Tensors &tensors, const std::function<WorkPtr()> &call);
+    WorkPtr leave_allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts);
+    WorkPtr leave_allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts);
     CallLimits::Limit limit_of(std::chrono::milliseconds timeout) const;
     WorkPtr delegate(const Tensors &tensors, const c10d::AllreduceOptions &opts);
 

@@ -31,7 +31,7 @@ std::string message_of(const std::exception_ptr &error) {
 
 std::shared_ptr<DeviceLane> Session::lane_of(c10::Device device) {
     const std::lock_guard<std::mutex> lock(lanes_mutex_);
-    std::shared_ptr<DeviceLane> &lane = lanes_[device];
+    std::shared_ptr<DeviceLane> &lane = (*lanes_)[device];
     if (!lane) {
         lane = std::make_shared<DeviceLane>(device);
     }

@@ -57,18 +57,20 @@ at::Tensor flatten(const std::vector<at::Tensor> &tensors, Dtype wire, const Red
     return flat;
 }
 
-// Tensors of the same memory, which they keep also where the caller gives his own other memory (`tensor.data = other`).
-// Without the dispatcher, in which the caller's modes would see it.
 std::vector<at::Tensor> sharing(const std::vector<at::Tensor> &tensors) {
     std::vector<at::Tensor> shares;
     shares.reserve(tensors.size());
     for (const at::Tensor &tensor : tensors) {
-        shares.emplace_back(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(), true));
+        shares.push_back(share(tensor));
     }
     return shares;
 }
 
 }  // namespace
+
+at::Tensor share(const at::Tensor &tensor) {
+    return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(), true));
+}
 
 std::exception_ptr backend_error(const std::string &message) {
     return std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message));

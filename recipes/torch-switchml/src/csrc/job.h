@@ -18,6 +18,10 @@ namespace torch_switchml {
 // What works and futures raise.
 std::exception_ptr backend_error(const std::string &message);
 
+// A tensor of the same memory, which it keeps also where the caller gives his own other memory (`tensor.data = other`).
+// Without the dispatcher, in which the caller's modes would see it.
+at::Tensor share(const at::Tensor &tensor);
+
 // One job of the library, which owns it until it calls back; then the pool.
 struct Session::Transfer : CompletionPool::Task {
     std::shared_ptr<Session> session;  // a callback may drop every other reference

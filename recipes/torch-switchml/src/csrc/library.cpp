@@ -5,6 +5,7 @@
 
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace torch_switchml {
 
@@ -81,7 +82,7 @@ std::string Library::explain(switchml_status status, const char *message) const 
     return result;
 }
 
-switchml_config Library::resolve() const {
+Library::Resolved Library::resolve() const {
     switchml_config config{};
     config.struct_size = sizeof(config);
     config.num_workers = 1;
@@ -90,8 +91,9 @@ switchml_config Library::resolve() const {
     if (status != SWITCHML_OK) {
         throw std::runtime_error(explain(status, last_error()));
     }
+    auto common = common_settings(resolved);
     resolved.controller = resolved.local_address = resolved.job_name = nullptr;  // live no longer than the next call
-    return resolved;
+    return {resolved, std::move(common)};
 }
 
 std::map<std::string, std::string> Library::common_settings(const switchml_config &resolved) const {

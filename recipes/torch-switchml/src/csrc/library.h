@@ -36,10 +36,15 @@ class Library {
     // "what the status means: what happened", with the library's own words.
     std::string explain(switchml_status status, const char *message) const;
 
-    // As the functions of these names, of the environment and the defaults alone,
-    // for one worker; std::runtime_error for their errors. Texts of the result are null.
-    switchml_config resolve() const;
-    std::map<std::string, std::string> common_settings(const switchml_config &resolved) const;
+    // What the library makes of the environment and its defaults for one worker, its texts null; and what of it all
+    // workers must have alike, by name.
+    struct Resolved {
+        switchml_config config;
+        std::map<std::string, std::string> common;
+    };
+
+    // As the library's functions of these names; std::runtime_error for their errors.
+    Resolved resolve() const;
     std::string compare_reports(const std::vector<std::optional<std::string>> &reports, uint32_t timeout_ms) const;
     std::string describe() const;
     std::string describe_stats(const switchml_stats &stats) const;
@@ -47,6 +52,7 @@ class Library {
   private:
     Library() = default;
     void resolve_symbols(void *handle);
+    std::map<std::string, std::string> common_settings(const switchml_config &resolved) const;
 
     decltype(&::switchml_resolve) resolve_ = nullptr;
     decltype(&::switchml_common_settings) common_settings_ = nullptr;

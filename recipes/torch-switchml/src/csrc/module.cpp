@@ -84,13 +84,13 @@ py::dict counters_to_dict(const Counters &counters) {
 
 // What torch_switchml.settings.Transport is made of.
 py::dict resolve_to_dict(const Library &library) {
-    const switchml_config resolved = library.resolve();
+    const auto [resolved, common] = library.resolve();
     py::dict result;
     result["connect_timeout_ms"] = resolved.connect_timeout_ms;
     result["job_timeout_ms"] = resolved.job_timeout_ms;
     result["worker_port"] = resolved.worker_port;
     result["num_threads"] = resolved.num_threads;
-    result["common"] = library.common_settings(resolved);
+    result["common"] = common;
     return result;
 }
 

@@ -452,10 +452,12 @@ void Session::close() {
         }
     }
     if (owner_ != getpid()) {
-        (void)pool_.release();  // their threads exist in the parent only
+        // Their threads and streams exist in the parent only, and their destructors would wait for them: a child made
+        // by fork() keeps its copy of them until it ends.
+        (void)pool_.release();
         (void)feeder_.release();
         (void)limits_.release();
-        (void)new auto(std::move(lanes_));  // nor can it wait for the parent's streams
+        (void)lanes_.release();
         (void)carrier_.release();
         return;
     }
@@ -466,7 +468,7 @@ void Session::close() {
         carrier_->close();
     }
     pool_->stop();
-    lanes_.clear();
+    lanes_->clear();
     if (on_closed_) {
         std::exchange(on_closed_, nullptr)();
     }

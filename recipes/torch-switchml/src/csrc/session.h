@@ -129,6 +129,7 @@ class Session : public std::enable_shared_from_this<Session> {
     struct Part;
     struct Feeding;
     struct Opening;
+    using Lanes = std::unordered_map<c10::Device, std::shared_ptr<DeviceLane>>;
 
     // A call whose tensors are not final yet.
     struct Access {
@@ -189,7 +190,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::unique_ptr<CompletionPool> feeder_;
     std::unique_ptr<CallLimits> limits_;
     std::mutex lanes_mutex_;
-    std::unordered_map<c10::Device, std::shared_ptr<DeviceLane>> lanes_;
+    std::unique_ptr<Lanes> lanes_ = std::make_unique<Lanes>();
 
     // Null until it is open, then the same to the end.
     std::unique_ptr<Carrier> carrier_;

@@ -14,7 +14,7 @@ from scenario import Value, leave, ones, stats
 
 
 def all_operations() -> Value:
-    return run_checks("operations", "collectives", "order_operations", backend="gloo")
+    return run_checks("operations", "collectives", "order_operations", "strided_operations", backend="gloo")
 
 
 def device_operations() -> Value:

@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What goes wrong once a group is there."""
 
+import ctypes
+import fcntl
 import os
 import resource
 import signal
 import socket
+import struct
+import sys
 import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from scenario import RANK, Value, error_of, init_over_file, ones, stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def failing_job() -> Value:
@@ -67,20 +74,59 @@ def port_held_at_first() -> Value:
 
 
 def failure_of_one_rank() -> Value:
-    """What ended each rank's init_process_group, which on one may be any exception as it begins to open its session."""
-    from torch_switchml import _C
-
-    def fail(**_: object) -> None:
-        raise MemoryError("no more") if os.environ["SCENARIO_FAILURE"] == "memory" else SystemExit(3)
-
-    if "SCENARIO_FAILURE" in os.environ:
-        _C.Session.open = fail  # type: ignore[method-assign]  # stands for whatever may end it
+    """What ended each rank's init_process_group, where one rank has what SCENARIO_FAILURE names."""
+    prepare_failure(os.environ.get("SCENARIO_FAILURE", ""))
     started = time.monotonic()
     try:
         init_over_file("failing")
     except (RuntimeError, MemoryError, SystemExit) as err:
         return {"text": str(err), "seconds": time.monotonic() - started}
     raise AssertionError("no error")
+
+
+def prepare_failure(kind: str) -> None:
+    """Nothing for a rank without one. What fails as the session opens stands for whatever may fail there."""
+    if kind == "compiled part":
+        sys.modules["torch_switchml._C"] = None  # type: ignore[assignment]  # cannot be imported from now on
+    elif kind == "version":
+        from torch_switchml import plugin
+
+        vars(plugin)["__version__"] = "0.0.1"
+    elif kind:
+        from torch_switchml import _C
+
+        open_session: Callable[..., _C.Session | None] = _C.Session.open
+
+        def fail(**options: object) -> _C.Session | None:
+            if kind == "memory":
+                raise MemoryError("no more")
+            if kind == "exit":
+                raise SystemExit(3)
+            if kind == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            lose_network(kind)
+            return open_session(**options)
+
+        _C.Session.open = fail  # type: ignore[method-assign]
+
+
+listeners: list[socket.socket] = []
+
+
+def lose_network(kind: str) -> None:
+    """Open what is opened from now on in another network: without any route, or where the controller's port is
+    refused, or where whoever listens there never answers."""
+    clone_newnet = 0x40000000
+    if ctypes.CDLL(None, use_errno=True).unshare(clone_newnet) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    if kind == "no route":
+        return
+    set_interface_flags, up_and_running = 0x8914, 0x41
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, set_interface_flags, struct.pack("16sH22x", b"lo", up_and_running))
+    if kind == "silence":
+        host, port = os.environ["SWITCHML_CONTROLLER"].rsplit(":", 1)
+        listeners.append(socket.create_server((host, int(port))))
 
 
 def nested_callbacks(depth: int) -> torch.Tensor:

@@ -113,6 +113,17 @@ def test_ranks_that_do_not_report_are_named() -> None:
     assert texts[0].endswith("rank 1: no report within 200 ms; rank 2: no report within 200 ms")
 
 
+def test_a_rank_that_does_not_begin_is_named_before_one_that_is_slow() -> None:
+    """The first has no plugin, or nothing that asks for it; the second may still be loading the library."""
+    store = MemoryStore()
+    Agreement.begin(store=store, rank=1, size=3)
+    agreement = Agreement.begin(store=store, rank=0, size=3, beginning_timeout=SOON)
+    with pytest.raises(SwitchMLError, match=r"cannot be used: rank 2: no report within 200 ms$"):
+        agreement.settle(stage="load", report=Report(), timeout=LATE, compare=compare)
+    with pytest.raises(SwitchMLError, match=r"ranks 1, 2 did not answer within 0\.2 s"):
+        agreement.exchange(stage="host", value="mine", timeout=LATE)
+
+
 def test_what_all_ranks_reported_is_told_from_what_one_may_miss() -> None:
     """All decide alike on the first; a rank that comes late would see other reports than the one that gave up."""
     store = MemoryStore()

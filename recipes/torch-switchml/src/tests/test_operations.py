@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every operation of a group over the plugin; the checks are in operations.py, collectives.py, order_operations.py."""
+"""Every operation of a group over the plugin; the checks are in SOURCES."""
 
 import ast
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from ranks import Launcher, RankResult, on_hosts
 
 TESTS = Path(__file__).resolve().parent
+SOURCES = ("operations.py", "collectives.py", "order_operations.py", "strided_operations.py")
 
 
 def check_names(*sources: str) -> list[str]:
@@ -29,7 +30,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return launcher.run("all_operations", ranks=len(request.param), rank_environment=on_hosts(request.param))
 
 
-@pytest.mark.parametrize("name", check_names("operations.py", "collectives.py", "order_operations.py"))
+@pytest.mark.parametrize("name", check_names(*SOURCES))
 def test_operation(name: str, results: list[RankResult]) -> None:
     for result in results:
         assert result.value is not None, result.stderr

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 # How long the ranks wait, once something failed, for the slowest to have read why.
 _FAREWELL_TIMEOUT = timedelta(seconds=5)
+# Ranks come to the settling out of gloo's rendezvous, which ends on all of them together, and begin before they load
+# anything: one that has not begun by then has no plugin, or nothing that asks for it.
+_BEGINNING_TIMEOUT = timedelta(seconds=5)
 
 
 Compare = Callable[[list[str | None], int], str]
@@ -70,12 +73,19 @@ class Agreement:
     rank: int
     size: int
     generation: int
+    beginning_timeout: timedelta = _BEGINNING_TIMEOUT
+    began: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def begin(cls, *, store: Store, rank: int, size: int) -> "Agreement":
-        """Join the settling of the group made next; each rank's count of them is its generation."""
-        generation = store.add(f"switchml/generation/{rank}", 1)
-        return cls(store=store, rank=rank, size=size, generation=generation)
+    def begin(
+        cls, *, store: Store, rank: int, size: int, beginning_timeout: timedelta = _BEGINNING_TIMEOUT
+    ) -> "Agreement":
+        """Join the settling of the group made next; each rank's count of them is its generation.
+
+        A rank that has not joined within `beginning_timeout` is not waited for any longer.
+        """
+        generation = store.add(_generation_key(rank), 1)
+        return cls(store=store, rank=rank, size=size, generation=generation, beginning_timeout=beginning_timeout)
 
     @contextmanager
     def announced(self) -> Iterator[None]:
@@ -99,7 +109,7 @@ class Agreement:
             self.store.set(key, value)
             return value
         if self._missing([key], timeout):
-            raise _silence([0], timeout)
+            raise _silence([0], self._limit_of([0], timeout))
         return self.store.get(key).decode()
 
     def exchange(self, *, stage: str, value: str, timeout: timedelta) -> list[str]:
@@ -108,14 +118,14 @@ class Agreement:
         self.store.set(keys[self.rank], value)
         missing = self._missing(keys, timeout)
         if missing:
-            raise _silence(missing, timeout)
+            raise _silence(missing, self._limit_of(missing, timeout))
         return [self.store.get(key).decode() for key in keys]
 
     def settle(self, *, stage: str, report: Report, timeout: timedelta, compare: Compare | None) -> None:
         """Return if every rank reported success and the same facts, else raise on every rank.
 
-        The SwitchMLError names each rank that failed with its reason, the ranks that did not
-        report within `timeout` or ended otherwise, or the facts that differ. It is unanimous where all reported. A
+        The SwitchMLError names each rank that failed with its reason, the ranks that did not begin to settle or did
+        not report within `timeout` or ended otherwise, or the facts that differ. It is unanimous where all reported. A
         rank that has no `compare`, for want of a library, reports an error and knows its own only.
         """
         prefix = f"switchml/{self.generation}/{stage}"
@@ -128,8 +138,10 @@ class Agreement:
             missing, complaint = [], f"{name_ranks([self.rank])}: {report.error}"
         else:
             missing = self._missing(keys, timeout)
-            reports = [None if rank in missing else self.store.get(key).decode() for rank, key in enumerate(keys)]
-            complaint = compare(reports, round(timeout.total_seconds() * 1000))
+            limit = self._limit_of(missing, timeout)
+            missing = self._absent() or missing if missing else []  # the others may only be slow
+            reports = [None if rank in missing else self._report_in(key) for rank, key in enumerate(keys)]
+            complaint = compare(reports, round(limit.total_seconds() * 1000))
         if complaint:
             self._say_farewell(prefix)
             raise SwitchMLError(f"SwitchML was asked for but cannot be used: {complaint}", unanimous=not missing)
@@ -137,6 +149,23 @@ class Agreement:
     def has_failed(self, stage: str) -> bool:
         """Whether a rank has already reported that it failed in the stage, or ended otherwise in any."""
         return self.store.check([f"switchml/{self.generation}/{stage}/failed"]) or self._has_announced()
+
+    def _report_in(self, key: str) -> str:
+        """What a rank reported, "" where that is still to come."""
+        return self.store.get(key).decode() if self.store.check([key]) else ""
+
+    def _absent(self) -> list[int]:
+        """The ranks that have not begun to settle this group."""
+        begun = [self.store.add(_generation_key(rank), 0) for rank in range(self.size)]
+        return [rank for rank, generation in enumerate(begun) if generation < self.generation]
+
+    def _has_waited_for_the_absent(self) -> bool:
+        has_passed = time.monotonic() - self.began > self.beginning_timeout.total_seconds()
+        return has_passed and bool(self._absent())
+
+    def _limit_of(self, missing: list[int], timeout: timedelta) -> timedelta:
+        """How long these ranks were waited for, as messages say it."""
+        return min(timeout, self.beginning_timeout) if missing and self._absent() else timeout
 
     @property
     def _announcement(self) -> str:
@@ -160,7 +189,7 @@ class Agreement:
     def _missing(self, keys: list[str], timeout: timedelta) -> list[int]:
         """The indices of the keys that had no value in time; SwitchMLError where a rank announced that it failed."""
         with _ends_of_the_store():
-            if self._wait(keys, timeout, unless=self._has_announced):
+            if self._wait(keys, timeout, unless=lambda: self._has_announced() or self._has_waited_for_the_absent()):
                 return []
             missing = [index for index, key in enumerate(keys) if not self.store.check([key])]
             announced = self.store.get(self._announcement).decode() if missing and self._has_announced() else ""
@@ -188,6 +217,10 @@ class Agreement:
             self._wait([f"{prefix}/all_read"], timeout)
         except RuntimeError as err:  # it has gone: this rank knows what it needs to
             logger.debug("the store ended before all ranks said that they had read it: %s", err)
+
+
+def _generation_key(rank: int) -> str:
+    return f"switchml/generation/{rank}"
 
 
 def _on_one_line(text: str) -> str:

@@ -13,6 +13,7 @@ import json
 import logging
 import secrets
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -98,6 +99,8 @@ class Plugin:
         if not pytorch.is_gloo(backend):
             return None
         if backend not in self._adopted:  # one gloo may be registered for several devices
+            # before the compiled part is loaded, whose absence on this rank all ranks are to hear of
+            self._give_session(group, cast("pytorch.Backend", pytorch.unwrapped(backend)))
             self._adopted[backend] = self._wrap(backend, named=False)
             self._attach(group, self._adopted[backend])
         return self._adopted[backend]
@@ -146,12 +149,15 @@ class Plugin:
         return isinstance(backend, _C.SwitchMLBackend)
 
     def _attach(self, group: object, backend: "_C.SwitchMLBackend") -> None:
-        """Give it the session of its group, which backends of several devices may share."""
-        if group not in self._session_of:
-            place = _place_in(cast("pytorch.Backend", backend))
-            self._session_of[group] = self._open_session(pytorch.store_of(group), place)
+        """Give it the session of its group."""
+        self._give_session(group, cast("pytorch.Backend", backend))
         required = self._settings is not None and self._settings.require
         backend.attach(session=self._session_of[group], required=required)
+
+    def _give_session(self, group: object, backend: pytorch.Backend) -> None:
+        """Have the group a session, or none, which its backends of several devices share."""
+        if group not in self._session_of:
+            self._session_of[group] = self._open_session(pytorch.store_of(group), _place_in(backend))
 
     def _open_session(self, store: Store, place: GroupPlace) -> "_C.Session | None":
         """The default group's, or where that is asked for one of another group's own; None for other groups."""
@@ -188,7 +194,8 @@ class Plugin:
     def _open_together(self, store: Store, place: GroupPlace) -> "_C.Session":
         agreement = Agreement.begin(store=store, rank=place.rank, size=place.size)
         with agreement.announced():
-            self._settle(agreement, stage="load", report=self._try_load())
+            report = self._try_load()
+            self._settle(agreement, stage="load", report=report, timeout=_opening_limit(self._transport))
             return self._open(agreement, place, worker_port=0)
 
     def _open_beside(self, store: Store, place: GroupPlace) -> "_C.Session | None":
@@ -219,10 +226,13 @@ class Plugin:
         if worker_port == 0:
             self._hosts = hosts
         job_name = agreement.share("job", _make_job_name(self._environ), timeout=limit)
-        has_failed = partial(agreement.has_failed, "open")  # nobody waits in the library for a rank that cannot come
-        session, report = self._try_open(place, hosts, job_name, worker_port, has_failed)
+        deadline = time.monotonic() + limit.total_seconds()
+        session, report = self._try_open(place, hosts, job_name, worker_port, partial(_ends_wait, agreement, deadline))
+        if session is None and report.error is None and time.monotonic() > deadline:
+            report = Report(error=f"not all ranks came to open the session within {limit.total_seconds():g} s")
         try:
-            self._settle(agreement, stage="open", report=report)
+            # a rank that fails has the others end their wait at once
+            self._settle(agreement, stage="open", report=report, timeout=limit if session is not None else _MARGIN)
         except SwitchMLError:
             if session is not None:
                 session.close()
@@ -231,9 +241,9 @@ class Plugin:
             raise AssertionError("settled although this rank has no session")
         return session
 
-    def _settle(self, agreement: Agreement, *, stage: str, report: Report) -> None:
+    def _settle(self, agreement: Agreement, *, stage: str, report: Report, timeout: timedelta) -> None:
         compare = self._library.compare_reports if self._library is not None else None
-        agreement.settle(stage=stage, report=report, timeout=_opening_limit(self._transport), compare=compare)
+        agreement.settle(stage=stage, report=report, timeout=timeout, compare=compare)
 
     def _try_load(self) -> Report:
         try:
@@ -282,7 +292,7 @@ class Plugin:
             )
         except RuntimeError as err:
             return None, Report(error=str(err))
-        if session is None:  # another rank failed, and says why
+        if session is None:  # another rank failed, and says why, or does not come
             return None, Report()
         group = "the default group" if worker_port == 0 else "a group of all ranks"
         if hosts.hold_all_in_memory:
@@ -317,6 +327,11 @@ def _say_left_to_gloo(collective: str) -> None:
 
 def _place_in(backend: pytorch.Backend) -> GroupPlace:
     return GroupPlace(rank=backend.rank(), size=backend.size(), timeout=pytorch.group_timeout(backend))
+
+
+def _ends_wait(agreement: Agreement, deadline: float) -> bool:
+    """Whether to wait no longer in the library: a rank failed, or one that ended without a word does not come."""
+    return time.monotonic() > deadline or agreement.has_failed("open")
 
 
 def _opening_limit(transport: Transport) -> timedelta:

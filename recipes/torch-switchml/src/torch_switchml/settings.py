@@ -27,7 +27,7 @@ class Transport:
     ``common``: what all ranks must have alike, by name.
     """
 
-    connect_timeout_ms: int = 10_000
+    connect_timeout_ms: int = 3_000
     job_timeout_ms: int = 30_000
     worker_port: int = 4000
     num_threads: int = 1

@@ -404,7 +404,7 @@ switchml_status switchml_open(const switchml_config *config, switchml_context **
     if (!address) {
         return failed(SWITCHML_ECONFIG, "SWITCHML_CONTROLLER is no IPv4 address and port");
     }
-    const uint32_t connect_ms = setting(config->connect_timeout_ms, "SWITCHML_CONNECT_TIMEOUT_MS", 10000);
+    const uint32_t connect_ms = setting(config->connect_timeout_ms, "SWITCHML_CONNECT_TIMEOUT_MS", 3000);
     auto opened = std::make_unique<switchml_context>();
     opened->rank = config->rank;
     opened->job_timeout_ms = setting(config->job_timeout_ms, "SWITCHML_JOB_TIMEOUT_MS", 30000);
@@ -470,7 +470,7 @@ switchml_status switchml_resolve(const switchml_config *config, switchml_config 
                                             std::getenv("SWITCHML_JOB_TIMEOUT_MS") + "', expected a number");
     }
     *resolved = *config;
-    resolved->connect_timeout_ms = setting(config->connect_timeout_ms, "SWITCHML_CONNECT_TIMEOUT_MS", 10000);
+    resolved->connect_timeout_ms = setting(config->connect_timeout_ms, "SWITCHML_CONNECT_TIMEOUT_MS", 3000);
     resolved->job_timeout_ms = setting(config->job_timeout_ms, "SWITCHML_JOB_TIMEOUT_MS", 30000);
     resolved->worker_port = setting(config->worker_port, "SWITCHML_WORKER_PORT", 4000);
     resolved->num_threads = setting(config->num_threads, "SWITCHML_NUM_THREADS", 1);
