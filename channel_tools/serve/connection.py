@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A connection to the server: uvicorn's protocol with limits in front of it, and files sent by the kernel.
+"""A connection to the server: uvicorn's protocol with limits in front of it.
 
-uvicorn limits neither the size of headers and trailers nor how many requests come at once nor the time they take, and
-ASGI cannot hand over an open file. So ``Connection`` sits between the transport and uvicorn's protocol: it reads a
-bounded piece, passes on what belongs to the present request (``framing``), keeps the rest, and reads on only when that
-is passed on as well. A request is passed on when the response to the one before is complete and taken; a body, when
-the application asks for it. uvicorn gets a transport of ours, so that its wish to pause reading is one of several, and
-puts the connection into the ``state`` of every request, from which the application takes it to send files. Nothing of
-uvicorn is overridden.
+uvicorn limits neither the size of headers and trailers nor how many requests come at once nor the time they take. So
+``Connection`` sits between the transport and uvicorn's protocol: it reads a bounded piece, passes on what belongs to
+the present request (``framing``), keeps the rest, and reads on only when that is passed on as well. A request is passed
+on when the response to the one before is complete and taken; a body, when the application asks for it. uvicorn gets a
+transport of ours, so that its wish to pause reading is one of several, and puts the connection into the ``state`` of
+every request. Both sides are asyncio's own interfaces of protocols and transports; nothing of uvicorn is overridden.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -33,8 +31,6 @@ SLOWEST_BYTES = 1024
 HEADER_TIME_S = 20.0
 _SWEEP_S = 2.0
 _STATE_KEY = "channel_tools.connection"
-_SEND_AT_ONCE_BYTES = 4 << 20
-_READ_AHEAD_BYTES = 8 << 20
 _BODY_READ_BYTES = 64 << 10
 _BUFFER = memoryview(bytearray(_BODY_READ_BYTES))
 """The read buffer shared by all connections of a process: its content is copied before anything else is read."""
@@ -273,49 +269,13 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         self.transport.close()
 
-    async def send_file(self, send: Send, descriptor: int, start: int, end: int) -> None:
-        """Send bytes ``start`` to ``end`` of an open file as part of the body of the present response.
+    def has_ended(self) -> bool:
+        """Whether nothing that is sent will reach the client any more."""
+        return self.transport.is_closing()
 
-        Raises ConnectionError, with the connection closed, if they could not be sent.
-        """
-        try:
-            await self._flush()
-            own = os.dup(self.transport.get_extra_info("socket").fileno())
-            try:
-                await _Pump(self.transport, own, descriptor, start, end).run()
-            finally:
-                os.close(own)
-        except OSError as err:
-            self.transport.abort()
-            raise ConnectionError(str(err)) from err
-        finally:
-            if not self.transport.is_closing():
-                self.transport.set_write_buffer_limits()
-        await send({"type": "http.response.body", "body": _SentBytes(end - start), "more_body": True})
-
-    async def _flush(self) -> None:
-        """Wait until the transport's buffer is empty; the sweep handles clients that take nothing."""
-        self.transport.set_write_buffer_limits(0)
-        while self.transport.get_write_buffer_size() and not self.transport.is_closing():
-            await asyncio.sleep(0)
-            await self._writable.wait()
-        if self.transport.is_closing():
-            raise ConnectionError("the client closed the connection")
-
-
-class _SentBytes(bytes):
-    """Stands for bytes of a body that were already sent: there is nothing to write, but uvicorn counts their length."""
-
-    _size: int
-
-    def __new__(cls, size: int) -> Self:
-        """``size`` is the length that it reports."""
-        made = super().__new__(cls)
-        made._size = size
-        return made
-
-    def __len__(self) -> int:
-        return self._size
+    def abort(self) -> None:
+        """Close the connection at once, so that the client notices that it has not got everything."""
+        self.transport.abort()
 
 
 def connection_of(scope: Scope) -> Connection:
@@ -340,63 +300,3 @@ def limited(app: ASGIApp) -> ASGIApp:
         connection.response_complete()  # after an exception uvicorn responds, and closes the connection
 
     return respond
-
-
-class _Pump:
-    """Has the kernel copy from a file to the socket whenever the socket takes more, without waking a task."""
-
-    __slots__ = ("_advised", "_done", "_end", "_file", "_loop", "_position", "_seen", "_socket", "_timer", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, socket: int, file: int, start: int, end: int) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._done: asyncio.Future[None] = self._loop.create_future()
-        self._transport = transport
-        self._socket = socket
-        self._file = file
-        self._position = self._advised = self._seen = start
-        self._end = end
-        self._timer: asyncio.TimerHandle | None = None
-
-    async def run(self) -> None:
-        """Send everything. Raises OSError if that fails, TimeoutError if the client takes nothing for STALL_S."""
-        self._advance()
-        if not self._done.done():
-            self._loop.add_writer(self._socket, self._advance)
-            self._timer = self._loop.call_later(STALL_S, self._look)
-        try:
-            await self._done
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._loop.remove_writer(self._socket)
-
-    def _advance(self) -> None:
-        if self._done.done():
-            return
-        try:
-            if self._position >= self._advised:  # once per window: the kernel walks all of its pages
-                window = min(_READ_AHEAD_BYTES, self._end - self._advised)
-                os.posix_fadvise(self._file, self._advised, window, os.POSIX_FADV_WILLNEED)
-                self._advised += _READ_AHEAD_BYTES
-            at_once = min(_SEND_AT_ONCE_BYTES, self._end - self._position)
-            sent = os.sendfile(self._socket, self._file, self._position, at_once)
-        except BlockingIOError:
-            return
-        except OSError as err:
-            self._done.set_exception(err)
-            return
-        self._position += sent
-        if self._position == self._end:
-            self._done.set_result(None)
-        elif sent == 0:
-            self._done.set_exception(ConnectionError("the file became shorter while it was sent"))
-        elif self._transport.is_closing():
-            self._done.set_exception(ConnectionError("the client closed the connection"))
-
-    def _look(self) -> None:
-        """Check whether anything was sent since the last check."""
-        if self._position == self._seen and not self._done.done():
-            self._done.set_exception(TimeoutError(f"the client took nothing for {STALL_S:.0f} s"))
-            return
-        self._seen = self._position
-        self._timer = self._loop.call_later(STALL_S, self._look)

@@ -3,8 +3,8 @@
 
 A file is checked (lstat) on every request and read again if it was replaced, so what is published is seen at once and
 the server need not be notified. It is opened beneath its channel's folder (system/beneath.py), and what was opened is
-what is kept and sent: a link that is exchanged meanwhile changes nothing. The cache is bounded by bytes; big files are
-never read into memory: the kernel sends them. For responses see RFC 9110, sections 13 and 14. A ``Range`` header that
+what is kept and sent: a link that is exchanged meanwhile changes nothing. The cache is bounded by bytes; of big files
+one piece for each client is in memory. For responses see RFC 9110, sections 13 and 14. A ``Range`` header that
 is not understood, or asks for too much at once (many ranges, overlapping ranges), is ignored: the whole file is a
 correct response to it.
 """
@@ -52,6 +52,8 @@ _A_YEAR_S = 365 * 24 * 3600
 IN_MEMORY_LIMIT_BYTES = 64 << 10
 """For one file or response: what a client has not yet taken stays in memory, and there may be a thousand clients."""
 DEFAULT_MEMORY_BYTES = 32 << 20
+_PIECE_BYTES = 128 << 10
+"""How much of a big file is read for one client at a time."""
 _ENTRIES_LIMIT = 20_000
 OK = 200
 PARTIAL_CONTENT = 206
@@ -352,10 +354,30 @@ async def _send_from_disk(
             if isinstance(part, bytes):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             else:
-                await connection.send_file(send, descriptor, part.start, part.stop)
+                await _send_part(send, descriptor, part, connection)
         await send({"type": "http.response.body", "body": b""})
     finally:
         os.close(descriptor)
+
+
+async def _send_part(send: Send, descriptor: int, part: range, connection: Connection) -> None:
+    """Send bytes of an open file as a part of a body, a piece when the client has taken the one before.
+
+    Raises ConnectionError, with the connection closed, if they could not be sent.
+    """
+    for start in part[::_PIECE_BYTES]:
+        if connection.has_ended():
+            raise ConnectionError("the client closed the connection")
+        wanted = min(_PIECE_BYTES, part.stop - start)
+        try:
+            piece = os.pread(descriptor, wanted, start)
+        except OSError as err:
+            connection.abort()
+            raise ConnectionError(str(err)) from err
+        if len(piece) < wanted:
+            connection.abort()
+            raise ConnectionError("the file became shorter while it was sent")
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 class ResponseCutError(Exception):
@@ -366,7 +388,7 @@ class ResponseCutError(Exception):
 
 
 class SpooledResponse(Response):
-    """A Response whose body the kernel sends from a file."""
+    """A Response whose body is kept in a file, of which one piece is in memory."""
 
     def __init__(self, content: bytes, status_code: int, headers: dict[str, str], media_type: str) -> None:
         super().__init__(b"", status_code, {**headers, "content-length": str(len(content))}, media_type)
@@ -381,7 +403,7 @@ class SpooledResponse(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
                 try:
-                    await connection_of(scope).send_file(send, self._file.fileno(), 0, self._size)
+                    await _send_part(send, self._file.fileno(), range(self._size), connection_of(scope))
                 except ConnectionError as err:
                     raise ResponseCutError(str(err)) from err
             await send({"type": "http.response.body", "body": b""})

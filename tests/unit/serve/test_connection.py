@@ -4,66 +4,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from channel_tools.serve.admission import Admission
-from channel_tools.serve.connection import HEADER_TIME_S, STALL_S, Connection, _Pump, limited
+from channel_tools.serve.connection import HEADER_TIME_S, STALL_S, Connection
 from channel_tools.serve.framing import HEADER_LIMIT_BYTES
+from tests.unit.serve.wires import REQUEST, Wire, answer, feed, settle, talk
 
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 UPLOAD = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
-
-
-class Wire(asyncio.Transport):
-    """The other end of a connection: takes everything unless it is told to stall."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.1", 1), "sockname": ("10.0.0.2", 2)})
-        self.sent = b""
-        self.waiting = 0
-        self.reading = True
-        self.end = ""
-
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        self.sent += bytes(data)
-
-    def get_write_buffer_size(self) -> int:
-        return self.waiting
-
-    def is_closing(self) -> bool:
-        return bool(self.end)
-
-    def close(self) -> None:
-        self.end = self.end or "closed"
-
-    def abort(self) -> None:
-        self.end = "aborted"
-
-    def is_reading(self) -> bool:
-        return self.reading
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """It has no buffer."""
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-
-async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
 
 
 async def take(_scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,45 +23,6 @@ async def take(_scope: Scope, receive: Receive, send: Send) -> None:
 
 async def never(_scope: Scope, _receive: Receive, _send: Send) -> None:
     await asyncio.Event().wait()
-
-
-def talk(app: Application, story: Callable[[Connection, Wire, float], Awaitable[None]]) -> Wire:
-    """Let a story happen on a new connection to the application; gives the wire afterwards."""
-
-    async def run() -> Wire:
-        config = uvicorn.Config(limited(app), ws="none", lifespan="off", log_config=None)
-        server = uvicorn.Server(config)
-        config.load()
-        protocol = Connection(
-            admission=Admission(total=9, each=9), config=config, server_state=server.server_state, app_state={}
-        )
-        wire = Wire()
-        protocol.connection_made(wire)
-        await story(protocol, wire, asyncio.get_running_loop().time())
-        await asyncio.sleep(0)
-        for task in server.server_state.tasks:
-            task.cancel()
-        protocol.connection_lost(None)
-        return wire
-
-    return asyncio.run(run())
-
-
-def feed(protocol: Connection, data: bytes) -> int:
-    """As a transport does: as much at a time as there is room for, and nothing while reading is paused; how much."""
-    position = 0
-    while position < len(data) and protocol.transport.is_reading() and not protocol.transport.is_closing():
-        buffer = protocol.get_buffer(-1)
-        piece = data[position : position + len(buffer)]
-        buffer[: len(piece)] = piece
-        protocol.buffer_updated(len(piece))
-        position += len(piece)
-    return position
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTT", b"GET / HTTP/1.1\r\nHost: x\r\n"], ids=["nothing", "line", "half"])
@@ -263,65 +173,6 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
         protocol.sweep(now_s + STALL_S * 2 + 1)
 
     assert talk(answer, story).end == "aborted"
-
-
-def pump(tmp_path: Path, size: int, read: Callable[[socket.socket], Awaitable[int]]) -> int:
-    """Send a file of ``size`` bytes to a reader; what the reader returns."""
-    file = tmp_path / "file"
-    file.write_bytes(bytes(size))
-
-    async def run() -> int:
-        ours, theirs = socket.socketpair()
-        with ours, theirs, file.open("rb") as stream:
-            ours.setblocking(False)  # noqa: FBT003 - the socket's own signature
-            theirs.setblocking(False)  # noqa: FBT003
-            reading = asyncio.ensure_future(read(theirs))
-            await _Pump(Wire(), ours.fileno(), stream.fileno(), 0, size).run()
-            return await reading
-
-    return asyncio.run(run())
-
-
-async def read_all(connection: socket.socket) -> int:
-    received = 0
-    while received < 3_000_000:
-        received += len(await asyncio.get_running_loop().sock_recv(connection, 1 << 16))
-    return received
-
-
-async def read_nothing(_connection: socket.socket) -> int:
-    await asyncio.Event().wait()
-    return 0
-
-
-async def leave(connection: socket.socket) -> int:
-    await asyncio.get_running_loop().sock_recv(connection, 1)
-    connection.close()
-    return 0
-
-
-def test_a_file_is_sent_whole(tmp_path: Path) -> None:
-    assert pump(tmp_path, 3_000_000, read_all) == 3_000_000
-
-
-def test_a_reader_that_stalls_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channel_tools.serve.connection.STALL_S", 0.05)
-    with pytest.raises(TimeoutError):
-        pump(tmp_path, 3_000_000, read_nothing)
-
-
-def test_a_reader_that_leaves_is_noticed(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionError):
-        pump(tmp_path, 3_000_000, leave)
-
-
-def test_a_file_that_became_shorter_is_noticed(tmp_path: Path) -> None:
-    async def shorten(connection: socket.socket) -> int:
-        os.truncate(tmp_path / "file", 10)
-        return await read_all(connection)
-
-    with pytest.raises(ConnectionError, match="became shorter"):
-        pump(tmp_path, 3_000_000, shorten)
 
 
 def test_requests_at_once_are_answered_one_after_the_other() -> None:
