@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.channel import Foundation
-    from channel_tools.matrix import FoundationKind
+    from channel_tools.matrix import FoundationKind, RenderedPackage, VariantScalar
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.plan.model import UnsatisfiablePackage
@@ -64,7 +64,7 @@ class MovedName:
 class LockChange:
     """A change of the lock in ``path``: what moves, and the packages that it makes anew, each with its reasons.
 
-    ``unserved`` are variants that the foundation cannot serve after it, for a reason that was none before.
+    ``unserved`` are variants that the foundation can serve before it, and not after it.
     """
 
     path: Path
@@ -127,9 +127,30 @@ def _compared(change: LockChange, plan: Plan, now: Plan) -> LockChange:
         one.file_name: PublishedPackage(name=one.name, file_name=one.file_name, digest=one.digest, inputs=one.inputs)
         for one in now.packages
     }
-    reasons = {(one.rendered.name, one.reason) for one in now.unsatisfiable}
-    unserved = tuple(one for one in plan.unsatisfiable if (one.rendered.name, one.reason) not in reasons)
-    return replace(change, rebuilt=judge_again(plan, known).to_build, unserved=unserved)
+    return replace(change, rebuilt=judge_again(plan, known).to_build, unserved=_newly_unserved(plan, now))
+
+
+def _newly_unserved(plan: Plan, now: Plan) -> tuple[UnsatisfiablePackage, ...]:
+    """The variants that only ``now`` could be served; keys of which a moved pinning has other values do not count."""
+    before, after = _values_of(now), _values_of(plan)
+
+    def identity(rendered: RenderedPackage) -> tuple[object, ...]:
+        keys = ((rendered.stack, rendered.name, key) for key in rendered.variant)
+        same = {key[2] for key in keys if before.get(key) == after.get(key)}
+        return rendered.stack, rendered.name, frozenset((key, rendered.variant[key]) for key in same)
+
+    known = {identity(one.rendered) for one in now.unsatisfiable}
+    return tuple(one for one in plan.unsatisfiable if identity(one.rendered) not in known)
+
+
+def _values_of(plan: Plan) -> dict[tuple[str, str, str], set[VariantScalar]]:
+    """The values of each variant key of each package in each stack."""
+    found: dict[tuple[str, str, str], set[VariantScalar]] = {}
+    rendered = [*(one.rendered for one in plan.packages), *(one.rendered for one in plan.unsatisfiable)]
+    for one in rendered:
+        for key, value in one.variant.items():
+            found.setdefault((one.stack, one.name, key), set()).add(value)
+    return found
 
 
 def _moved_pinning(change: PinningChange | None) -> MovedName | None:

@@ -23,6 +23,7 @@ from channel_tools.system.errors import (
     IntegrityError,
     UsageError,
 )
+from channel_tools.system.http.client import basic_authorization
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Tree, make_settings
 from channel_tools.workflow.foundation_lock import LockChange, LockRequest, change_lock
@@ -30,9 +31,9 @@ from channel_tools.workflow.foundation_pinning import change_pinning, write_pinn
 from channel_tools.workflow.plan import PlanRequest, plan_request
 from tests.support.command_line import run_tool
 from tests.support.conda_forge import conda_forge_folder
-from tests.support.folder_server import serve_folder
 from tests.support.pinning_packages import list_package, make_pinning, unlist_version
 from tests.unit.channel.toys import REGISTRY, link, make_conda, old_format
+from tests.unit.environments.toychannel import served
 from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
 
 if TYPE_CHECKING:
@@ -43,7 +44,12 @@ if TYPE_CHECKING:
 
 _OLD, _NEW, _FAR = "2026.05.01.00.00.00", "2026.08.12.18.05.35", "2026.09.01.00.00.00"
 _STACKS = FILES["variants/stacks.yaml"]
-_RECORDS = (*FOUNDATION, ("libwire", "1.82.0", "h1_0", ()), ("torch", "2.12.0", "cpu_0", ("python 3.11.*",)))
+_RECORDS = (
+    *FOUNDATION,
+    ("libwire", "1.82.0", "h1_0", ()),
+    ("python", "3.12.1", "h1_0", ()),
+    ("torch", "2.12.0", "cpu_0", ("python 3.11.*",)),
+)
 _PINS = {"variants/pins.yaml": 'c_compiler: [gcc]\npython: ["3.11.*"]\n'}
 _MIGRATION = "migrator_ts: 1\n__migrator: {kind: version}\ntorch: ['2.13']\n"
 
@@ -102,10 +108,12 @@ def test_the_same_is_fetched_from_a_folder_and_an_address_and_read_without_eithe
         f"locks/conda-forge-pinning/{_OLD}/record.json",
         f"locks/conda-forge-pinning/{_OLD}/{PACKAGE_MIGRATIONS}/torch213.yaml",
     ]
-    shutil.rmtree(site.folder)
-    with serve_folder(site.channel) as address:
-        site.fetch(address)
-    assert site.content() == there
+    for authorization, prefix in ((None, ""), ("Bearer tk-1", "/t/tk-1"), (basic_authorization("u", "pw"), "u:pw@")):
+        shutil.rmtree(site.folder)
+        with served(site.channel, authorization=authorization) as host:
+            place = host.replace("//", f"//{prefix}") if prefix.endswith("@") else host + prefix
+            site.fetch(place)
+        assert site.content() == there
     site.lock()
     away = "http://127.0.0.1:9/out-of-reach"
     named = {package.file_name: package.inputs for package in site.plan(away).packages}
@@ -297,6 +305,8 @@ def test_an_update_by_name_moves_the_version_and_says_what_that_builds_again(sit
 
 
 def test_the_command_says_what_moves_and_what_the_foundation_cannot_serve_then(site: Site, tmp_path: Path) -> None:
+    # the variants for Python 3.12 cannot be served before either, for another reason
+    write_tree(site.settings.tree.root, {"variants/stacks.yaml": site.stacks.read_text(encoding="utf-8")})
     site.lock()
     make_pinning(site.channel, _FAR, "torch: [2.14]\n")
 
