@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from channel_tools.channel.model import Foundation
+from channel_tools.matrix.variants import CONDA_BUILD_CONFIG
 from channel_tools.plan.lock import write_lock
+from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings, make_settings
+from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
 from channel_tools.workflow.plan import PlanRequest, plan_request
 from tests.support.conda_forge import conda_forge_folder, copy_with_newer, copy_with_pinned
 from tests.support.folder_server import serve_folder
+from tests.support.pinning_packages import make_pinning
 
 if TYPE_CHECKING:
     from channel_tools.plan import Plan
@@ -24,6 +29,7 @@ _SERVED = frozenset(
     ("accl", "libswitchml", "nccl-ofi", "oneccl", "pytorch-switchml", "switchml-switch", "torch-mpi", "torch-switchml")
 )
 """Packages of ours that conda-forge serves in at least one variant."""
+_PINNING = "2026.08.12.18.05.35"
 _DATA = ("tzdata", "ca-certificates")
 
 
@@ -31,6 +37,15 @@ def plan_over(channel: Path | str, tmp_path: Path, root: Path) -> Plan:
     """The default variant of every stack, with a conda-forge foundation in a folder or at an address."""
     settings: Settings = make_settings(root=root, output=tmp_path / "output", environ={}, cwd=tmp_path)
     return plan_request(settings, PlanRequest(every_stack=True, foundation="conda-forge", address=str(channel)))
+
+
+def fetch_pinning(address: str, tmp_path: Path, root: Path) -> None:
+    """Take the version of the pinning that a tree names into it."""
+    settings: Settings = make_settings(root=root, output=tmp_path / "output", environ={}, cwd=tmp_path)
+    foundation = Foundation(kind="conda-forge", address=address)
+    change = change_pinning(settings, foundation, asked=None, progress=SilentProgress())
+    assert change is not None
+    write_pinning(settings, change)
 
 
 def _content(plan: Plan) -> dict[str, dict[str, str]]:
@@ -103,8 +118,12 @@ def test_every_stack_can_be_built_with_the_pinned_versions(
     pinned = tmp_path / "tree"
     shutil.copytree(tree, pinned)
     stacks = pinned / "variants" / "stacks.yaml"
-    stacks.write_text(f"pinning: {conda_forge_folder()}\n{stacks.read_text(encoding='utf-8')}", encoding="utf-8")
-    found = plan_over(copy_with_pinned(channel, tmp_path / "channel"), tmp_path, pinned)
+    stacks.write_text(f"pinning: {_PINNING}\n{stacks.read_text(encoding='utf-8')}", encoding="utf-8")
+    offered = copy_with_pinned(channel, tmp_path / "channel")
+    make_pinning(offered, _PINNING, (conda_forge_folder() / CONDA_BUILD_CONFIG).read_text(encoding="utf-8"))
+    with serve_folder(offered) as address:
+        fetch_pinning(address, tmp_path, pinned)
+    found = plan_over(offered, tmp_path, pinned)
     assert _unserved(found) == _unserved(planned)
     libtorch = {
         spec for package in found.packages for spec in package.rendered.host if str(spec).startswith("libtorch")

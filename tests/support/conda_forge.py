@@ -27,11 +27,17 @@ def conda_forge_folder() -> Path:
     return folder
 
 
+def _copy(channel: Path, destination: Path) -> None:
+    """A copy that can be added to, also of a folder that can only be read."""
+    shutil.copytree(channel, destination, copy_function=shutil.copyfile)
+    for folder in (destination, destination / "linux-64", destination / "noarch"):
+        folder.chmod(0o755)
+
+
 def copy_with_newer(channel: Path, destination: Path, names: tuple[str, ...]) -> Path:
     """A copy of a channel's index in which the newest noarch package of each name has a successor, a day younger."""
-    shutil.copytree(channel, destination, copy_function=shutil.copyfile)
+    _copy(channel, destination)
     index = destination / "noarch" / "repodata.json"
-    index.chmod(0o644)
     content = json.loads(index.read_bytes())
     records = content["packages.conda"]
     for name in names:
@@ -45,9 +51,8 @@ def copy_with_newer(channel: Path, destination: Path, names: tuple[str, ...]) ->
 
 def copy_with_pinned(channel: Path, destination: Path) -> Path:
     """A copy of a channel's index with what the pinning names and it lacks: OpenSSL 3.5, gflags 2.3, glog with that."""
-    shutil.copytree(channel, destination, copy_function=shutil.copyfile)
+    _copy(channel, destination)
     index = destination / "linux-64" / "repodata.json"
-    index.chmod(0o644)
     content = json.loads(index.read_bytes())
     records = content["packages.conda"]
     made: tuple[tuple[str, str, dict[str, str]], ...] = (
