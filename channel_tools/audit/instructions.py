@@ -21,20 +21,19 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from elftools.elf.constants import SH_FLAGS
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import StringTableSection
-
 from channel_tools.audit.model import ArchiveFacts, Instruction
 from channel_tools.conda.specs import as_record, least_version, read_spec, specs_on
 from channel_tools.system.archives import ar_members
-from channel_tools.system.elf import ELF_FAULTS, ELF_MAGIC
+from channel_tools.system.elf import ELF_MAGIC, elf_faults, open_elf
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.workers import run_in_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import StringTableSection
 
     from channel_tools.system.archives import ArMember
 
@@ -61,6 +60,8 @@ _LEVEL_PACKAGES = frozenset({"_x86_64-microarch-level", "x86_64-microarch-level"
 _ARCHSPEC = "__archspec"
 _LEVELS = range(BASELINE, 5)
 THIN_MAGIC = b"!<thin>\n"
+_SHF_EXECINSTR = 0x4
+"""The flag of sections with machine code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -116,7 +117,7 @@ def code_ranges(elf: ELFFile) -> list[CodeRange]:
             size_bytes=section["sh_size"],
         )
         for section in elf.iter_sections()
-        if section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR and section["sh_type"] == "SHT_PROGBITS" and section["sh_size"]
+        if section["sh_flags"] & _SHF_EXECINSTR and section["sh_type"] == "SHT_PROGBITS" and section["sh_size"]
     ]
     functions = _symbol_functions(elf) if is_object else _unwound_functions(elf)
     if not functions:
@@ -239,6 +240,8 @@ def _function_names(elf: ELFFile, addresses: set[int]) -> dict[int, str]:
 
 def _named_functions(elf: ELFFile) -> Iterator[_Symbol]:
     """The functions among the symbols. Tables are unpacked here, since pyelftools makes an object for each symbol."""
+    from elftools.elf.sections import StringTableSection  # noqa: PLC0415 - as in open_elf
+
     starts = {}
     if elf["e_type"] == "ET_REL":
         starts = {number: section["sh_offset"] for number, section in enumerate(elf.iter_sections())}
@@ -335,10 +338,10 @@ def _read_object(
     """The machine of an object file, and its instructions beyond the level with their offsets in the archive."""
     stream = io.BytesIO(content)
     try:
-        elf = ELFFile(stream)
+        elf = open_elf(stream)
         machine = str(elf["e_machine"])
         is_read = reads_code and machine == "EM_X86_64"
         found = instructions_beyond(stream, elf, level=level) if is_read else ()
-    except ELF_FAULTS as err:
+    except elf_faults() as err:
         raise IntegrityError(f"{member.name}: {str(err) or type(err).__name__}") from None
     return machine, tuple(dataclasses.replace(one, offset=member.offset + one.offset) for one in found)

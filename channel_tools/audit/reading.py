@@ -17,19 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection
-
 from channel_tools.audit.instructions import THIN_MAGIC, instructions_beyond, level_name, read_archive
 from channel_tools.audit.model import SYSROOT, ArchiveFacts, ElfFacts, FileFacts, Instruction, Place, Placeholder
 from channel_tools.system.archives import AR_MAGIC
 from channel_tools.system.byte_search import find_paths, find_texts
-from channel_tools.system.elf import ELF_FAULTS, ELF_MAGIC, read_elf, search_folders
+from channel_tools.system.elf import ELF_MAGIC, elf_faults, open_elf, read_elf, search_folders
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from elftools.elf.elffile import ELFFile
 
 _MEMORY_BYTES = 16 << 20
 _PROBE_BYTES = 1 << 13
@@ -126,14 +125,16 @@ class Reader:
         content.seek(0)
         try:
             info = read_elf(content, name=name)
-            elf = ELFFile(content)
+            elf = open_elf(content)
             machine = str(elf["e_machine"])
             isa = _isa_needed(elf)
             is_read = machine == "EM_X86_64" and self.reads_code and SYSROOT not in name
             instructions: tuple[Instruction, ...] = ()
             if is_read:
                 instructions = instructions_beyond(content, elf, level=self.level, path=path, processes=self.processes)
-        except (IntegrityError, *ELF_FAULTS) as err:
+        except IntegrityError as err:
+            return _damaged(err)
+        except elf_faults() as err:
             return _damaged(err)
         return ElfFacts(
             machine=machine,
@@ -248,6 +249,8 @@ def _without(lines: Sequence[str], replaced: Sequence[bytes]) -> list[str]:
 
 def _isa_needed(elf: ELFFile) -> str:
     """The highest x86-64 level that a file's property note requires."""
+    from elftools.elf.sections import NoteSection  # noqa: PLC0415 - as in open_elf
+
     section = elf.get_section_by_name(".note.gnu.property")
     if not isinstance(section, NoteSection) or elf["e_machine"] != "EM_X86_64":
         return ""

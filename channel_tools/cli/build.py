@@ -83,7 +83,7 @@ class _BuildOptions(options.PlanOptions):
     def attestation(self) -> AttestRequest | None:
         """The key and identities that attestations are signed with, None for --no-attest."""
         from channel_tools.workflow.attest import AttestRequest
-        from channel_tools.workflow.publish import options_of
+        from channel_tools.workflow.plan import options_of
 
         if self.unattested:
             return None

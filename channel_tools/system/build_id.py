@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import NoteSegment
+from channel_tools.system.elf import ELF_MAGIC, elf_faults, open_elf
 
-from channel_tools.system.elf import ELF_FAULTS, ELF_MAGIC
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 _NOTE_HEADER_BYTES = 12
 _CHUNK_BYTES = 1 << 20
@@ -37,16 +37,18 @@ def renew_build_id(stream: IO[bytes]) -> None:
 
 def _build_ids(stream: IO[bytes]) -> list[tuple[int, int]]:
     """The positions and sizes of the file's build ids."""
+    from elftools.elf.segments import NoteSegment  # noqa: PLC0415 - as in open_elf
+
     found = set()
     try:
-        elf = ELFFile(stream)
+        elf = open_elf(stream)
         if _is_split(elf):
             return []
         for segment in elf.iter_segments("PT_NOTE"):
             for note in segment.iter_notes() if isinstance(segment, NoteSegment) else ():
                 if note["n_type"] == "NT_GNU_BUILD_ID":
                     found.add((note["n_offset"] + _NOTE_HEADER_BYTES + len(b"GNU\0"), note["n_descsz"]))
-    except ELF_FAULTS:
+    except elf_faults():
         return []
     return sorted(found)
 

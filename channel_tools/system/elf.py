@@ -2,21 +2,16 @@
 """What an ELF file asks of the loader: needed libraries, rpaths, symbol versions.
 
 Read from the dynamic segment, as the loader does, and not from section names, which tools may drop. pyelftools does the
-reading; nothing of its types leaves this module.
+reading: it takes long to import, so it is imported for the first ELF file.
 """
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
-
-from elftools.common.exceptions import ELFError
-from elftools.construct import ConstructError
-from elftools.elf.dynamic import DynamicSegment
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from channel_tools.system.errors import IntegrityError
 
@@ -24,12 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from elftools.elf.dynamic import DynamicSegment
+    from elftools.elf.elffile import ELFFile
+
 ELF_MAGIC = b"\x7fELF"
 _TEXT_SUFFIXES = frozenset({".cmake", ".h", ".hpp", ".ipp", ".json", ".pc", ".py", ".pyi", ".txt"})
-ELF_FAULTS = (
-    *(ELFError, ConstructError, AssertionError, AttributeError, TypeError, ValueError, LookupError, struct.error),
-)
-"""What reading a damaged ELF file raises."""
 # pyelftools hangs the string of such a tag on it under this name
 _STRING_TAGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
 
@@ -66,6 +60,23 @@ class ElfInfo:
     """What is asked of other libraries, ``GLIBC_2.34`` and the like."""
 
 
+def open_elf(stream: IO[bytes]) -> ELFFile:
+    """The ELF file in a seekable stream. Reading a damaged one raises one of ``elf_faults``, here or later."""
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - see above
+
+    return ELFFile(stream)
+
+
+@functools.cache
+def elf_faults() -> tuple[type[Exception], ...]:
+    """What reading a damaged ELF file raises."""
+    from elftools.common.exceptions import ELFError  # noqa: PLC0415 - see above
+    from elftools.construct import ConstructError  # noqa: PLC0415
+
+    own = (AssertionError, AttributeError, TypeError, ValueError, LookupError, struct.error)
+    return (ELFError, ConstructError, *own)
+
+
 def is_elf(path: Path) -> bool:
     """Whether a regular file begins as ELF files do. Headers and scripts are known by name: packages have thousands."""
     if path.suffix in _TEXT_SUFFIXES:
@@ -85,14 +96,16 @@ def read_elf(stream: BinaryIO, *, name: str) -> ElfInfo:
 
     Raises IntegrityError when the file is cut short or damaged.
     """
+    from elftools.elf.dynamic import DynamicSegment  # noqa: PLC0415 - see above
+
     try:
-        elf = ELFFile(stream)
+        elf = open_elf(stream)
         dynamic = next((segment for segment in elf.iter_segments() if isinstance(segment, DynamicSegment)), None)
         if dynamic is None:
             return ElfInfo(needed=(), soname=None, rpaths=(), is_dynamic=False, symbol_versions=frozenset())
         tags = list(_interesting_tags(dynamic))
         versions = frozenset(_symbol_versions(elf))
-    except ELF_FAULTS as err:
+    except elf_faults() as err:
         hint = "unpack or copy it again; if it comes from upstream like this, leave it out of the package"
         raise IntegrityError(f"{name}: the ELF file is damaged or cut short ({err})", hint=hint) from err
     rpaths = [value for tag in ("DT_RPATH", "DT_RUNPATH") for kind, value in tags if kind == tag]
@@ -135,6 +148,8 @@ def _interesting_tags(dynamic: DynamicSegment) -> Iterator[tuple[str, str]]:
 
 
 def _symbol_versions(elf: ELFFile) -> Iterator[str]:
+    from elftools.elf.gnuversions import GNUVerNeedSection  # noqa: PLC0415 - see above
+
     for section in elf.iter_sections():
         if isinstance(section, GNUVerNeedSection):
             for _library, versions in section.iter_versions():

@@ -280,6 +280,12 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
     return replace(plan, unsatisfiable=tuple(map(explained, plan.unsatisfiable)))
 
 
+def options_of(request: PlanRequest) -> tuple[str, ...]:
+    """The options of ``build`` that request the same packages."""
+    stacks = ("--all",) if request.every_stack else ("--variant", request.stack) if request.stack else ()
+    return (*stacks, *(word for name in request.packages for word in ("--package", name)))
+
+
 def request_in_words(request: PlanRequest) -> str:
     """The request as words for a message."""
     stacks = "all stacks" if request.every_stack else f"stack {request.stack}" if request.stack else "the default stack"

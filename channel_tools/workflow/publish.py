@@ -11,7 +11,7 @@ from channel_tools.conda.package import PackageKey
 from channel_tools.plan import current_platform
 from channel_tools.publish.model import PackageFile, PackageSet, file_set
 from channel_tools.system.errors import ChannelError, UsageError
-from channel_tools.workflow.plan import check_served, chosen_foundation, plan_request, request_in_words
+from channel_tools.workflow.plan import check_served, chosen_foundation, options_of, plan_request, request_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,9 +85,3 @@ def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> Cha
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     message = f"{request_in_words(request)}: not in the local channel yet: {', '.join(names[:_SHOWN])}{more}"
     return ChannelError(message, hint=f"build first: {' '.join(('channel_tools', 'build', *options_of(request)))}")
-
-
-def options_of(request: PlanRequest) -> tuple[str, ...]:
-    """The options of ``build`` that request the same packages."""
-    stacks = ("--all",) if request.every_stack else ("--variant", request.stack) if request.stack else ()
-    return (*stacks, *(word for name in request.packages for word in ("--package", name)))
