@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.channel import Foundation, channel_writer, create_channel
+from channel_tools.publish.server.protocol import API
 from tests.support.processes import TEST_TIMEOUT_S, assert_ended
 from tests.support.serving import Server, make_token, running, select_briefly
 
@@ -46,6 +48,29 @@ def test_a_worker_that_dies_is_replaced(server: Server) -> None:
         while len(found := server.workers()) < 2 or before[0] in found:
             select_briefly()
         assert server.ask("/health").status == 200
+
+
+_SHORT = (
+    "from channel_tools.serve import server; server._JOBS_S = 0.2; from channel_tools.cli.entry import main; main()"
+)
+"""The program, with less patience at its end than the 20 seconds that jobs have."""
+
+
+def test_a_server_told_to_end_ends_although_a_job_hangs(tmp_path: Path) -> None:
+    root = tmp_path / "channels"
+    channel = create_channel(root / "ours", Foundation(kind="registry"))
+    headers = {"Authorization": f"Bearer {make_token(root, labels=None, access='write')}"}
+    yank = json.dumps({"schema": 1, "label": "main", "keys": ["noarch/a-1-0.conda"], "reason": "x"}).encode()
+    with (
+        channel_writer(channel),  # the job waits for it
+        running(root, work=tmp_path, quiet=False, program=("-c", _SHORT)) as server,
+    ):
+        begun = json.loads(server.ask(f"{API}/ours/yank", method="POST", headers=headers, body=yank).body)
+        while json.loads(server.ask(f"{API}/ours/jobs/{begun['id']}", headers=headers).body)["state"] != "running":
+            select_briefly()
+        processes = server.workers()  # the job is one of them
+    assert f"job {begun['id']} of channel ours: killed" in server.errors_said()
+    assert_ended(processes)
 
 
 def test_nobody_is_left_when_the_first_process_is_killed(root: Path, tmp_path: Path) -> None:

@@ -98,14 +98,16 @@ def running(
     quiet: bool = True,
     launcher: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
+    program: Sequence[str] = ("-m", "channel_tools"),
 ) -> Iterator[Server]:
     """A server of the channels in ``root`` on a free port of the loopback, ended in order by SIGTERM.
 
     Unless it may tell of something (``quiet`` False), it must have said nothing but where it is. ``launcher`` is a
-    command that becomes the one it is given, ``variables`` are added to the environment.
+    command that becomes the one it is given, ``variables`` are added to the environment, ``program`` is what Python
+    runs.
     """
     log_file, error_file = work / "access.log", work / "server.err"
-    command = [*launcher, sys.executable, "-m", "channel_tools", "serve", str(root), "--port", "0"]
+    command = [*launcher, sys.executable, *program, "serve", str(root), "--port", "0"]
     command += ["--workers", str(workers), "--access-log", str(log_file), *options]
     with error_file.open("w") as errors:
         process = subprocess.Popen(

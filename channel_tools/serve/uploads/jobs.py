@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 _POLL_S = 0.02
 _ENDED = frozenset({"open", "done", "failed"})
 _AT_ONCE = 2
-_TIME_LIMIT_S = 3600.0
+TIME_LIMIT_S = 3600.0
 _MEMORY_LIMIT_BYTES = 4 << 30
 _MESSAGE_BYTES = 512
 _WRITER_WAIT_S = 600.0
@@ -70,11 +70,6 @@ _NOT_CARRIED_OUT = ErrorResponse(
     kind="ChannelToolsError",
     message="the server failed to run the job",
     hint="ask the server's operator: its log says why",
-)
-_TOOK_TOO_LONG = ErrorResponse(
-    kind="ChannelToolsError",
-    message=f"the job was ended, since it took more than {_TIME_LIMIT_S / 60:.0f} minutes",
-    hint="ask the server's operator what it waited for; a smaller set takes less time",
 )
 _fork = multiprocessing.get_context("fork")
 
@@ -128,10 +123,11 @@ class _Running:
 class JobQueue:
     """The supervising process's side: one job per channel at a time, in the order of the requests.
 
-    ``store`` has all jobs of the server.
+    ``store`` has all jobs of the server. A job that takes longer than ``limit_s`` is killed, whatever it waits for.
     """
 
-    def __init__(self, root: Path, listener: socket.socket, metrics: Metrics) -> None:
+    def __init__(self, root: Path, listener: socket.socket, metrics: Metrics, *, limit_s: float = TIME_LIMIT_S) -> None:
+        self._limit_s = limit_s
         self._root = root
         self._listener = listener
         self._metrics = metrics
@@ -216,7 +212,7 @@ class JobQueue:
             with signals_held():
                 process.start()  # if that fails, the job keeps waiting
                 self._waiting.remove(queued)
-                until_s = time.monotonic() + _TIME_LIMIT_S
+                until_s = time.monotonic() + self._limit_s
                 self._running[process.sentinel] = _Running(queued=queued, process=process, until_s=until_s)
 
     def _finish(self, running: _Running) -> None:
@@ -227,7 +223,7 @@ class JobQueue:
                 self._metrics.count_event("job_failed")
                 _log.error("job %s of channel %s: exit code %s", queued.job.id, queued.job.channel, process.exitcode)
             if running.killed:
-                queued.job.set_state(State(state="failed", error=_TOOK_TOO_LONG))
+                queued.job.set_state(State(state="failed", error=self._took_too_long()))
             elif process.exitcode and process.exitcode > 0:
                 queued.job.set_state(State(state="failed", error=_NOT_CARRIED_OUT))
         except (ChannelToolsError, OSError) as err:  # if its state cannot be written it counts as interrupted
@@ -236,6 +232,13 @@ class JobQueue:
             )
         finally:
             os.close(queued.lock)
+
+    def _took_too_long(self) -> ErrorResponse:
+        return ErrorResponse(
+            kind="ChannelToolsError",
+            message=f"the job was ended, since it took more than {self._limit_s / 60:.0f} minutes",
+            hint="ask the server's operator what it waited for; a smaller set takes less time",
+        )
 
     def _carry_out(self, queued: _QueuedJob) -> None:
         """Run a job's process; it exits without interpreter teardown, see cli/entry.py."""

@@ -6,15 +6,18 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import multiprocessing.connection
 import os
 import shutil
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from channel_tools.channel import channel_writer, create_channel
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.publish.server.protocol import YankRequest, set_request
 from channel_tools.serve.metrics import Metrics
@@ -24,6 +27,7 @@ from channel_tools.serve.uploads.jobs import JobQueue, carry_out
 from channel_tools.serve.uploads.store import Job, JobStore, State, is_locked, jobs_folder, try_lock
 from channel_tools.system.errors import DiskFullError, IntegrityError, UsageError
 from channel_tools.system.files import sha256_of_file
+from tests.support.serving import select_briefly
 from tests.unit.channel.toys import CONDA_FORGE, make_conda
 from tests.unit.publish.sets import make_set
 
@@ -99,6 +103,43 @@ def test_a_job_whose_process_cannot_be_made_waits(
     monkeypatch.setattr(Process, "fails", False)
     queue.handle([])
     assert queue.waitables[1:] == [12345]
+
+
+@contextmanager
+def hanging(root: Path, *, limit_s: float = 3600.0) -> Iterator[tuple[JobQueue, Job]]:
+    """A queue with a job that waits for a channel's lock, which this process keeps."""
+    with socket.socket() as listener, channel_writer(create_channel(root / "ours", CONDA_FORGE)):
+        queue = JobQueue(root, listener, Metrics(1), limit_s=limit_s)
+        job = send(queue, root)
+        queue.handle([queue.waitables[0]])
+        while job.state().state != "running":
+            select_briefly()
+        yield queue, job
+
+
+def test_a_job_that_hangs_is_killed_after_its_time(tmp_path: Path) -> None:
+    with hanging(tmp_path, limit_s=0.1) as (queue, job):
+        while job.state().state == "running":
+            queue.handle(multiprocessing.connection.wait(queue.waitables, timeout=0.1))
+        assert queue.waitables[1:] == []
+        queue.stop(0.0)
+    state = job.state()
+    assert state.state == "failed"
+    assert state.error is not None
+    assert state.error.message == "the job was ended, since it took more than 0 minutes"
+    assert not is_locked(job.lock)
+
+
+def test_a_queue_that_is_told_to_end_kills_the_job_that_hangs_and_it_can_be_run_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hanging(tmp_path) as (queue, job):
+        queue.stop(0.1)
+        assert f"job {job.id} of channel ours: killed" in caplog.text
+        assert job.state().state == "open"
+        assert not is_locked(job.lock)
+    carry_out(tmp_path, job)
+    assert job.state().state == "done"
 
 
 def test_a_job_whose_lock_did_not_arrive_counts_as_interrupted(queue: JobQueue, tmp_path: Path) -> None:
