@@ -15,7 +15,7 @@
 # make screenshots  the pictures of a channel's page in docs/how-to/images, by the tests that look at it
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
-# make bench-cluster  builds on a Slurm of two nodes beside the ideal, 2,000 packages planned, more and more nodes simulated; output/bench/
+# make bench-cluster  what a job takes besides its build on a Slurm of two nodes, 2,000 packages planned, large plans simulated; output/bench/
 # make soak         the server under abuse, with little memory, few descriptors, full and slow disks, for SECONDS (3600)
 
 PYTHON ?= python3

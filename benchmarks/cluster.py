@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds on a cluster, measured: ``python -m benchmarks.cluster [toys] [tree] [nodes]``.
 
-- toys: forty builds that sleep, in four layers, on a Slurm of two nodes of eight cores each on this machine, beside the
-  ideal (the longest chain of what the builds themselves took) and beside the same packages built at home; also what a
-  job takes over its build: from the moment it could begin, and until the channel has the package
+- toys: twelve builds that sleep for up to 80 s, in three layers, on a Slurm of two nodes of eight cores each on this
+  machine: what a job takes besides its build, and whether the simulation with these figures says how long the run took
 - tree: plan, workflow and Snakemake's dry run of 2,000 packages
-- nodes: how long a made-up plan of 2,000 builds takes on 1 to 256 nodes, simulated, beside its longest chain
+- nodes: how long a made-up plan of 2,000 builds (the median 3 minutes, the longest 2 hours) takes on 1 to 256 nodes,
+  simulated with the figures of the toys, beside the ideal
 
 Prints tables, and draws the last one as output/bench/cluster.svg; the exit status is 1 where an aim is missed. The
 builds of the toys take no processor time, so that two cores can stand for sixteen; what runs around them does take it,
@@ -14,8 +14,8 @@ and is part of what is measured.
 
 from __future__ import annotations
 
-import heapq
 import json
+import math
 import random
 import resource
 import statistics
@@ -24,9 +24,11 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.cluster_simulation import Overheads, shares, simulated_s
 from benchmarks.figures import Figure, print_figures
 from channel_tools.build.forecast import time_left
 from channel_tools.build.model import BuildJob
@@ -34,7 +36,7 @@ from channel_tools.build.remote import BUILDS_FILE, read_builds
 from channel_tools.build.usage import read_usage
 from channel_tools.channel import open_channel
 from channel_tools.system.pages import Bar, BarGroup, bar_chart
-from tests.support.slurm import running_slurm
+from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
 from tests.support.toy_cluster import Recipe, Tool
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
     from channel_tools.build.remote import RemoteBuilds
 
-_LAYERS, _IN_LAYER, _SLEEP_S = 4, 10, 30
+_LAYERS, _SLEEPS_S = 3, (20, 40, 60, 80)
 _CORES = 16
 _PACKAGES = 2000
 _NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -52,6 +54,10 @@ _CHART = Path("output", "bench", "cluster.svg")
 _CHART_FROM = 8
 """With fewer nodes the bars would leave no room for the others."""
 _MIB = 1 << 20
+_MEDIAN_S, _LONGEST_S, _SPREAD = 180.0, 7200.0, 1.15
+"""Of the made-up plan's builds: half take less than the first, none more than the second (log-normally distributed)."""
+_OVERHEADS = Overheads(start_s=6.0, end_s=2.0, add_s=2.0)
+"""Of a job on an idle machine, for a simulation without a measurement."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,9 +73,9 @@ def toy_recipes() -> dict[str, Recipe]:
     """Layers of builds that sleep; each waits for two of the layer before."""
     recipes: dict[str, Recipe] = {}
     for layer in range(_LAYERS):
-        for number in range(_IN_LAYER):
-            before = [f"toy{layer - 1}-{(number + step) % _IN_LAYER}" for step in (0, 3)] if layer else []
-            recipes[f"toy{layer}-{number}"] = {"script": f"sleep {_SLEEP_S}", "host": tuple(before)}
+        for number, seconds in enumerate(_SLEEPS_S):
+            before = [f"toy{layer - 1}-{(number + step) % len(_SLEEPS_S)}" for step in (0, 3)] if layer else []
+            recipes[f"toy{layer}-{number}"] = {"script": f"sleep {seconds}", "host": tuple(before)}
     return recipes
 
 
@@ -93,12 +99,6 @@ def job(name: str, expected_s: float, waits_for: Sequence[str]) -> BuildJob:
         waits_for=tuple(f"{other}.conda" for other in waits_for),
         expected_s=expected_s,
     )
-
-
-def ideal_s(durations: Mapping[str, float], recipes: Mapping[str, Recipe]) -> float:
-    """The larger of the longest chain and the work over the cores."""
-    jobs = [job(name, durations[name], recipe.get("host", ())) for name, recipe in recipes.items()]
-    return max(time_left(jobs, {}) or 0.0, sum(durations.values()) / _CORES)
 
 
 def durations_of(tool: Tool) -> dict[str, float]:
@@ -137,71 +137,61 @@ def free_core_s(times: Sequence[Times], since: float) -> float:
     return next(now for now in moments if sum(one.began <= now < one.ended for one in times) < _CORES)
 
 
-def waits_of(
-    times: Mapping[str, Times], waits_for: Mapping[str, Sequence[str]], written: float
-) -> tuple[dict[str, float], dict[str, float]]:
-    """What each job took over its build, by stem: before it, once it could begin, and after it, until it was in.
+def job_ends(slurm: Slurm) -> dict[str, float]:
+    """When Slurm's jobs ended, by stem: seconds of the clock of Times."""
+    lines = slurm.run("squeue", "--states=all", "--noheader", "--format=%k %e").splitlines()
+    ends = dict(line.removeprefix("rule_build_wildcards_").split() for line in lines)
+    return {stem: datetime.fromisoformat(end).astimezone().timestamp() for stem, end in ends.items()}
 
-    A build can begin when the workflow is written, what it waits for is in the channel and a core is free.
+
+def overheads_of(
+    times: Mapping[str, Times], ends: Mapping[str, float], waits_for: Mapping[str, Sequence[str]], written: float
+) -> Overheads:
+    """What jobs took besides their builds; there are more cores than builds.
+
+    The first two are medians. A package is in the channel after Slurm was asked and the package was added, of which the
+    least is the time that adding takes: then Slurm was asked at once. Slurm's own times are whole seconds.
     """
-    before, after = {}, {}
-    for stem, own in times.items():
-        others = [one for name, one in times.items() if name != stem]
-        ready = max([written, *(times[name].admitted for name in waits_for[stem])])
-        before[stem] = max(0.0, own.began - free_core_s(others, ready))
-        after[stem] = own.admitted - own.ended
-    return before, after
+    ready = {stem: max([written, *(times[name].admitted for name in waits_for[stem])]) for stem in times}
+    return Overheads(
+        start_s=statistics.median(times[stem].began - ready[stem] for stem in times),
+        end_s=max(0.0, statistics.median(ends[stem] - times[stem].ended for stem in times)),
+        add_s=max(0.0, min(times[stem].admitted - ends[stem] for stem in times)),
+    )
 
 
-def waits_figures(tool: Tool) -> list[Figure]:
-    """What jobs took over their builds: before, after, and both of the same job.
-
-    Those that wait for no other begin once Snakemake has started, which a run pays once: they have a row of their own.
-    """
-    file = tool.tree / "output" / "snakemake" / BUILDS_FILE
-    builds = read_builds(file)
+def toys() -> tuple[list[Figure], Overheads]:
+    """The sleeping builds on the cluster, and what their jobs took besides."""
+    recipes = toy_recipes()
+    asked = {name: {"cores": 1, "memory_mib": 2000, "minutes": 10} for name in recipes}
+    with tempfile.TemporaryDirectory(prefix="cluster-") as place, running_slurm() as slurm:
+        tool = Tool(Path(place), slurm, recipes, resources=asked)
+        run = measured(tool.start("--on", "slurm"))
+        file = tool.tree / "output" / "snakemake" / BUILDS_FILE
+        builds, written = read_builds(file), file.stat().st_mtime
+        times, took, ends = times_of(tool, builds), durations_of(tool), job_ends(slurm)
     stems = {one.file_name: one.stem for one in builds.jobs}
     waits_for = {one.stem: [stems[name] for name in one.waits_for if name in stems] for one in builds.jobs}
-    before, after = waits_of(times_of(tool, builds), waits_for, written=file.stat().st_mtime)
-    both = {stem: before[stem] + after[stem] for stem in before}
+    overheads = overheads_of(times, ends, waits_for, written)
+    plan = [job(name, took[name], recipe.get("host", ())) for name, recipe in recipes.items()]
+    whole = max(one.admitted for one in times.values()) - written
+    simulated = simulated_s(plan, _CORES, at_once=100, overheads=overheads)
     return [
-        figure("cluster: before a build, median", statistics.median(before.values())),
-        figure("cluster: before a build, the most", max(before.values())),
-        figure("cluster: after a build, median", statistics.median(after.values())),
-        figure("cluster: after a build, the most", max(after.values())),
-        figure("cluster: a job over its build, median", statistics.median(both.values()), limit=3),
-        figure("cluster: a job over its build, the most", max(both[stem] for stem in both if waits_for[stem]), limit=3),
-        figure("cluster: the same with Snakemake's start", max(both.values())),
-    ]
+        figure("wall time", run.seconds),
+        figure("processor, without the jobs", run.cpu_s),
+        figure("longest chain of builds", time_left(plan, {}) or 0.0),
+        figure("before a build, median", overheads.start_s),
+        figure("from a build's end to its job's, median", overheads.end_s),
+        figure("adding packages to the channel", overheads.add_s),
+        figure("from the workflow to the last package", whole),
+        figure("the same, simulated", simulated),
+        figure("the simulation's error", 100 * abs(simulated - whole) / whole, unit="%", limit=15),
+    ], overheads
 
 
 def figure(name: str, value: float, *, unit: str = "s", limit: float = 1e4) -> Figure:
     """One of the toys' figures, which is not to be above the limit."""
-    return Figure(name=f"40 toys, {name}", value=value, unit=unit, limit=limit, at_most=True)
-
-
-def toys() -> list[Figure]:
-    """The forty builds on the cluster and at home, each beside its ideal."""
-    recipes = toy_recipes()
-    asked = {name: {"cores": 1, "memory_mib": 2000, "minutes": 10} for name in recipes}
-    figures = []
-    for where in ("cluster", "home"):
-        with tempfile.TemporaryDirectory(prefix="cluster-") as place, running_slurm() as slurm:
-            tool = Tool(Path(place), slurm, recipes, resources=asked)
-            words = ("--on", "slurm") if where == "cluster" else ("--jobs", str(_CORES))
-            run = measured(tool.start(*words))
-            ideal = ideal_s(durations_of(tool), recipes)
-            waits = waits_figures(tool) if where == "cluster" else []
-        overhead = (run.seconds - ideal) / _LAYERS
-        figures += [
-            figure(f"{where}: wall time", run.seconds),
-            figure(f"{where}: processor", run.cpu_s),
-            figure(f"{where}: ideal", ideal),
-            figure(f"{where}: per cent of the ideal", 100 * run.seconds / ideal, unit="%", limit=115),
-            figure(f"{where}: over a layer's builds, a run's start and end with it", overhead),
-            *waits,
-        ]
-    return figures
+    return Figure(name=f"12 toys: {name}", value=value, unit=unit, limit=limit, at_most=True)
 
 
 def chain_of(random_: random.Random, number: int) -> list[int]:
@@ -234,58 +224,40 @@ def tree() -> list[Figure]:
     ]
 
 
-def simulated_s(jobs: Sequence[BuildJob], nodes: int) -> float:
-    """How long the builds take on ``nodes`` that build one at a time each, the longest chain first."""
-    waiting = {one.file_name: set(one.waits_for) for one in jobs}
-    followers: dict[str, list[str]] = {name: [] for name in waiting}
-    for name, others in waiting.items():
-        for other in others:
-            followers[other].append(name)
-    durations = {one.file_name: one.expected_s or 0.0 for one in jobs}
-    below: dict[str, float] = {}
-    for one in reversed(jobs):  # what waits for a build comes after it
-        name = one.file_name
-        below[name] = durations[name] + max((below[other] for other in followers[name]), default=0.0)
-    ready = [(-below[name], name) for name, others in waiting.items() if not others]
-    heapq.heapify(ready)
-    running: list[tuple[float, str]] = []
-    now = 0.0
-    while ready or running:
-        while ready and len(running) < nodes:
-            _, name = heapq.heappop(ready)
-            heapq.heappush(running, (now + durations[name], name))
-        now, ended = heapq.heappop(running)
-        for name in followers[ended]:
-            waiting[name].discard(ended)
-            if not waiting[name]:
-                heapq.heappush(ready, (-below[name], name))
-    return now
-
-
 def made_up_plan() -> list[BuildJob]:
-    """2,000 builds of some minutes each, a few of hours, as packages of this field are."""
+    """2,000 builds with durations as packages of this field have."""
     random_ = random.Random(_SEED)  # noqa: S311 - a made-up plan
     return [
-        job(f"p{number}", random_.lognormvariate(4.6, 1.2), [f"p{other}" for other in chain_of(random_, number)])
+        job(
+            f"p{number}",
+            min(_LONGEST_S, random_.lognormvariate(math.log(_MEDIAN_S), _SPREAD)),
+            [f"p{other}" for other in chain_of(random_, number)],
+        )
         for number in range(_PACKAGES)
     ]
 
 
-def nodes() -> list[Figure]:
-    """Prints hours by number of nodes; the figure is how much of the longest chain 256 nodes take."""
+def nodes(overheads: Overheads) -> list[Figure]:
+    """Prints hours by number of nodes; the figure is the most that any of them takes of its ideal."""
     jobs = made_up_plan()
-    chain, work = time_left(jobs, {}) or 0.0, sum(one.expected_s or 0.0 for one in jobs)
-    middle = statistics.median(one.expected_s or 0.0 for one in jobs)
-    print(f"{len(jobs)} builds, {work / 3600:.1f} h in all, half of them under {middle / 60:.1f} min")
-    print(f"{'nodes':>6} {'hours':>8} {'at least':>9} {'busy':>6}")
-    times = {count: simulated_s(jobs, count) for count in _NODES}
-    for count, seconds in times.items():
-        least = max(chain, work / count)
-        print(f"{count:6} {seconds / 3600:8.2f} {least / 3600:9.2f} {100 * work / count / seconds:5.0f}%")
+    seconds = [one.expected_s or 0.0 for one in jobs]
+    chain, work = time_left(jobs, {}) or 0.0, sum(seconds)
+    print(
+        f"{len(jobs)} builds, {work / 3600:.1f} h in all, half of them under {statistics.median(seconds) / 60:.1f} min,"
+        f" the longest {max(seconds) / 3600:.1f} h; of a job besides: {overheads.start_s:.1f} s before its build,"
+        f" {overheads.end_s:.1f} s after it, {overheads.add_s:.1f} s to add packages"
+    )
+    print(f"{'nodes':>6} {'hours':>8} {'ideal':>8} {'share':>6} {'busy':>6}")
+    found = shares(jobs, _NODES, overheads)
+    for count, (took, ideal) in found.items():
+        busy = 100 * work / count / took
+        print(f"{count:6} {took / 3600:8.2f} {ideal / 3600:8.2f} {100 * took / ideal:5.0f}% {busy:5.0f}%")
     _CHART.parent.mkdir(parents=True, exist_ok=True)
-    _CHART.write_text(draw(times, chain), encoding="utf-8")
-    share = 100 * times[_NODES[-1]] / chain
-    return [Figure(name="256 nodes, simulated: per cent of the chain", value=share, unit="%", limit=115, at_most=True)]
+    _CHART.write_text(draw({count: took for count, (took, _) in found.items()}, chain), encoding="utf-8")
+    most = max(100 * took / ideal for took, ideal in found.values())
+    return [
+        Figure(name="2,000 builds, simulated: of the ideal, at most", value=most, unit="%", limit=115, at_most=True)
+    ]
 
 
 def draw(times: Mapping[int, float], chain: float) -> str:
@@ -304,8 +276,15 @@ def draw(times: Mapping[int, float], chain: float) -> str:
 
 def main(wanted: Sequence[str]) -> int:
     """Measure what is named, else everything."""
-    parts = {"toys": toys, "tree": tree, "nodes": nodes}
-    return print_figures([figure for name in wanted or parts for figure in parts[name]()])
+    figures: list[Figure] = []
+    overheads = _OVERHEADS
+    if not wanted or "toys" in wanted:
+        figures, overheads = toys()
+    if not wanted or "tree" in wanted:
+        figures += tree()
+    if not wanted or "nodes" in wanted:
+        figures += nodes(overheads)
+    return print_figures(figures)
 
 
 if __name__ == "__main__":

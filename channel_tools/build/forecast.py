@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from channel_tools.build.model import BuildJob
 
+_UNKNOWN_S = 180.0
+"""Taken for a build that was never done before: some minutes."""
 _MINUTE_S = 60
 _HOUR_S = 3600
 
@@ -34,6 +36,18 @@ def time_left(unfinished: Sequence[BuildJob], running_s: Mapping[str, float]) ->
         begins = max((ends.get(other, 0.0) for other in job.waits_for), default=0.0)
         ends[name] = begins + max(0.0, job.expected_s - running_s.get(job.stem, 0.0))
     return max(ends.values(), default=0.0)
+
+
+def chains_s(jobs: Sequence[BuildJob]) -> dict[str, float]:
+    """By file name, the seconds of the longest chain of ``jobs`` that begins with this one; a guess where unknown."""
+    waits_for = {job.file_name: job.waits_for for job in jobs}
+    seconds = {job.file_name: _UNKNOWN_S if job.expected_s is None else job.expected_s for job in jobs}
+    chains = dict(seconds)
+    for name in reversed([*graphlib.TopologicalSorter(waits_for).static_order()]):
+        for other in waits_for.get(name, ()):
+            if other in seconds:
+                chains[other] = max(chains[other], seconds[other] + chains[name])
+    return chains
 
 
 def state_in_words(*, done: int, failed: int, running: int, waiting: int, left_s: float | None) -> str:

@@ -26,7 +26,7 @@ from channel_tools.build.model import FINISHED, BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.resume import can_resume
 from channel_tools.build.worker import left_where_denied, notes_of, package_of, start_child, usage_of, was_killed
-from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError, UsageError
+from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError
 from channel_tools.system.files import exclusive_lock, remove_tree
 from channel_tools.system.kernel import count_oom_kills
 from channel_tools.system.processes import end_process_group
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
     from channel_tools.build.model import BuildJob
     from channel_tools.build.remote import RemoteBuilds
-
-_WORDS = 4
-"""The number of words of the command line: this module, builds.json, the package, the cores."""
 
 
 def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
@@ -134,10 +131,6 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
 
 if __name__ == "__main__":
     try:
-        if len(sys.argv) > _WORDS:
-            message = f"a job builds one package; found the further argument {' '.join(sys.argv[_WORDS:])[:40]!r}"
-            raise UsageError(message, hint="leave array jobs (slurm-array-jobs) out of the Snakemake profile")
-        # a scheduler may promise more than the machine has
-        build_package(Path(sys.argv[1]), sys.argv[2], cores=min(int(sys.argv[3]), len(os.sched_getaffinity(0))))
+        build_package(Path(sys.argv[1]), sys.argv[2], cores=int(sys.argv[3]))
     except ChannelToolsError as _error:
         sys.exit(str(_error))

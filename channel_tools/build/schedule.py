@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
 
 
+def builds_lock(work: Path) -> Path:
+    """The lock that a command holds which builds in ``work``."""
+    return work / ".lock"
+
+
 @contextlib.contextmanager
 def locked_builds(work: Path) -> Iterator[None]:
     """Create and lock the folder that builds run in; the rendered recipes are written under this lock, too.
@@ -44,7 +49,7 @@ def locked_builds(work: Path) -> Iterator[None]:
     Raises ChannelError if another run holds the lock, UsageError if the folder cannot be created.
     """
     make_work_folder(work)
-    with exclusive_lock(work / ".lock", what=f"the build folder {work}"):
+    with exclusive_lock(builds_lock(work), what=f"the build folder {work}"):
         yield
 
 

@@ -1,52 +1,41 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Follows the jobs that Snakemake submits by its log: whether they are rejected, cannot start, or are lost.
+"""Follows the jobs that Snakemake submits: whether they are rejected, cannot start, or are lost.
 
-Snakemake reports a job that its scheduler rejects like any that fails, submits it again with more resources, and does
-not report a job that waits. So its log is read while it runs, and the scheduler is asked why the submitted jobs
-wait: 3 s after a submission, then at intervals that double up to five minutes.
+Snakemake submits a job that its scheduler rejects again with more resources, like any that fails, and says nothing of
+one that waits. So what it reports to our logger plugin is read while it runs, and the scheduler is asked why submitted
+jobs wait: 3 s after a submission, then at intervals that double up to five minutes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
+import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from channel_tools.build.failures import log_tail
 from channel_tools.system.errors import CommandError
 from channel_tools.system.schedulers import remedy_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from channel_tools.system.schedulers import QueuedJob
 
+BUILD: Final = "build"
+"""The Snakefile's rule for a job of the scheduler."""
 _FIRST_QUESTION_S, _LONGEST_PAUSE_S = 3.0, 300.0
-_RULE = r"^rule build:\n(?P<rule>(?:    .*\n)+)"
-_FIELD = re.compile(r"^    (\w+): (.*)$", re.MULTILINE)
-_RESOURCE = re.compile(r"(\w+)=(\d+)")
-_OUTPUT = re.compile(r"results/(\S+)\.built")
-_SUBMITTED = (
-    r"^Job (?P<slurm>\d+) has been submitted with SLURM jobid (?P<slurm_job>\d+) "
-    r"|^Submitted job (?P<pbs>\d+) with external jobid '(?P<pbs_job>[^']+)'"
+_FORGOTTEN_S = 600.0
+"""For how long a job may be unknown: Snakemake needs up to five minutes to see its end, and to find its result."""
+_COMMON_ADVICE = "For further error details see the cluster/cloud log and the log files of the involved rule(s)."
+"""The interface of Snakemake's plugins appends this to what a plugin reports about a failed job."""
+_FORGOTTEN = (
+    "is no longer known to the scheduler, and Snakemake still waits for it; stop this command with Ctrl-C and run it"
+    " again: what is built is kept"
 )
-_NOT_DONE = (
-    r"(?P<before>(?:^qsub: .*\n)*)^\[.*\]\n"
-    r"^Error in rule build:\n"
-    r"    message: (?:SLURM-job '[\d_]+' failed, SLURM status is: '(?P<state>\w+)'"
-    r"|SLURM sbatch failed\. The error message was '(?P<sbatch>(?s:.*?))'\.\n"
-    r"|Error submitting jobscript \((?P<qsub>exit code \d+)\):)(?s:.*?)\n"
-    r"    jobid: \d+\n"
-    r"    output: results/(?P<stem>\S+)\.built\n"
-    r"(?:    log: (?P<log>\S+))?"
-)
-"""Snakemake's lines on a job that failed, or that sbatch or qsub rejected; qsub's own message precedes them."""
-_ENTRY = re.compile(f"{_RULE}|{_SUBMITTED}|{_NOT_DONE}", re.MULTILINE)
-_LOST_JOB = re.compile(_NOT_DONE, re.MULTILINE)
-_ERROR = re.compile(r"^(?:sbatch: error|qsub): ", re.MULTILINE)
-_FAILED = "FAILED"
 _ADVICE = {
     "fewer jobs": "; submit fewer jobs at once with --jobs N",
     "less": (
@@ -58,128 +47,147 @@ _ADVICE = {
 """Advice by what lets a job start (remedy_for)."""
 
 
-class Submissions:
-    """The jobs in Snakemake's log while it runs.
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the logger plugin: a job that starts or is submitted (with a ``stem``), or one that failed."""
 
-    ``stuck`` is Scheduler.stuck, ``clock`` returns seconds.
-    """
+    rule: str
+    number: int
+    stem: str | None = None
+    threads: int | None = None
+    mem_mb: int | str | None = None
+    runtime: int | str | None = None
+    message: str | None = None
+    submitted: bool = False
+    logs: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        log: Path,
-        stuck: Callable[[Sequence[str]], Mapping[str, str]],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._log, self._ask, self._clock = log, stuck, clock
-        self._read_bytes = 0
-        self._text = ""
-        self._stems: dict[str, str] = {}
-        """The stem of each job, by Snakemake's number."""
-        self._jobs: dict[str, str] = {}
-        """The scheduler's number of the last job for each stem."""
-        self._asks: dict[str, str] = {}
-        """The resources that the last job for each stem requests."""
-        self._told: dict[tuple[str, str], str] = {}
-        self._asked_for: set[str] = set()
-        self._pause_s = self._due_s = 0.0
+    def reason(self) -> str:
+        """Why it failed, on one line: the message up to the details, which are indented."""
+        lines = str(self.message).replace(_COMMON_ADVICE, "").splitlines()
+        details = next((number for number, line in enumerate(lines) if line.startswith(" ")), None)
+        return "; ".join(line.strip() for line in lines[:details] if line.strip())
 
-    def warnings(self, waiting: Collection[str]) -> Iterator[str]:
-        """Lines about those of ``waiting`` (stems) that cannot start, each once as long as its reason is the same."""
-        for stem, words in self._refused():
-            yield from self._warning(stem, "was rejected", words)
-        for stem, words in self._stuck(waiting):
-            yield from self._warning(stem, f"{self._jobs[stem]} cannot start", words)
-
-    def _warning(self, stem: str, what: str, words: str) -> Iterator[str]:
-        if self._told.get((stem, what)) == words:
-            return
-        self._told[stem, what] = words
-        yield f"{stem}: its job {what}: {words}; it requests {self._asks[stem]}{_ADVICE[remedy_for(words)]}"
-
-    def _refused(self) -> Iterator[tuple[str, str]]:
-        """Read the new part of the log; returns the jobs that were rejected, each with the scheduler's message."""
-        with self._log.open("rb") as stream:
-            stream.seek(self._read_bytes)
-            new = stream.read()
-        if not new:
-            return
-        self._read_bytes += len(new)
-        self._text += new.decode(errors="replace")
-        for entry in _ENTRY.finditer(self._text):
-            if entry["rule"]:
-                self._take_rule(dict(_FIELD.findall(entry["rule"])))
-            elif (number := entry["slurm"] or entry["pbs"]) in self._stems:
-                self._jobs[self._stems[number]] = entry["slurm_job"] or entry["pbs_job"]
-            elif entry["stem"] in self._asks and (words := _refusal(entry)):
-                yield entry["stem"], words
-        last = self._text.rfind("\n[")  # the last entry may be incomplete, and qsub's message precedes it
-        self._text = self._text[self._text.rfind("\n[", 0, max(0, last)) + 1 :]
-
-    def _take_rule(self, fields: dict[str, str]) -> None:
-        output = _OUTPUT.search(fields.get("output", ""))
-        if output is None or not {"jobid", "resources"} <= fields.keys():
-            return
-        self._stems[fields["jobid"]] = output[1]
-        resources = dict(_RESOURCE.findall(fields["resources"]))
-        figures = {
-            "cores": fields.get("threads", "1"),
-            "memory_mib": resources.get("mem_mb"),
-            "minutes": resources.get("runtime"),
-        }
-        self._asks[output[1]] = ", ".join(f"{name}: {figure}" for name, figure in figures.items() if figure)
-
-    def _stuck(self, waiting: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Jobs that the scheduler cannot start, each with its reason; none if it is not asked or does not answer."""
-        jobs = {job: stem for stem, job in self._jobs.items() if stem in waiting}
-        now_s = self._clock()
-        if not jobs.keys() <= self._asked_for:
-            self._asked_for |= jobs.keys()
-            self._pause_s, self._due_s = _FIRST_QUESTION_S, now_s + _FIRST_QUESTION_S
-        if jobs and now_s >= self._due_s:
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
-            self._due_s = now_s + self._pause_s
-            with contextlib.suppress(CommandError):
-                for job, words in self._ask([*jobs]).items():
-                    yield jobs[job], words
-
-
-def _refusal(entry: re.Match[str]) -> str:
-    """Why the scheduler rejected a job, on one line; "" if it did not."""
-    if entry["sbatch"] is None and entry["qsub"] is None:
-        return ""
-    words = entry["sbatch"] or entry["before"] or entry["qsub"]
-    return "; ".join(_ERROR.sub("", words).splitlines())
+    def requests(self) -> str:
+        """The requested resources, by their names in variants/stacks.yaml."""
+        figures = {"cores": self.threads, "memory_mib": self.mem_mb, "minutes": self.runtime}
+        return ", ".join(f"{name}: {figure}" for name, figure in figures.items() if figure)
 
 
 @dataclass(kw_only=True, slots=True)
 class LostJobs:
-    """How the jobs of a package ended, by the scheduler's states, and the log of the last one that started."""
+    """Why the jobs of a package failed, in the words of Snakemake's plugin, and the log of the last that started."""
 
-    ends: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
     log: Path | None = None
-
-    @property
-    def is_explained(self) -> bool:
-        """Whether the scheduler reports more about any of them than that it failed."""
-        return any(end != _FAILED for end in self.ends)
 
     def said_of(self, stem: str) -> str:
         """A description of how they ended, with the end of the log and its path."""
-        said = f"{stem}: its jobs left no result: {', '.join(self.ends)}"
-        if self.log is None:
-            return said
-        tail = log_tail(self.log) if self.log.is_file() else ""
-        return "\n".join([said, *([tail] if tail else []), f"log: {self.log}"])
+        said = [f"{stem}: its jobs left no result", *(f"    {reason}" for reason in self.reasons if reason)]
+        if self.log is not None:
+            tail = log_tail(self.log) if self.log.is_file() else ""
+            said += [*([tail] if tail else []), f"log: {self.log}"]
+        return "\n".join(said)
 
 
-def lost_jobs(log: Path) -> dict[str, LostJobs]:
-    """By stem, the jobs that Slurm ended, or that Slurm or PBS rejected, from Snakemake's log."""
-    lost: dict[str, LostJobs] = {}
-    for found in _LOST_JOB.finditer(log.read_text(encoding="utf-8", errors="replace")):
-        jobs = lost.setdefault(found["stem"], LostJobs())
-        end = found["state"] or f"{'qsub' if found['qsub'] else 'sbatch'} rejected it ({_refusal(found)})"
-        if found["state"] or end not in jobs.ends:
-            jobs.ends.append(end)
-        jobs.log = Path(found["log"]) if found["log"] else jobs.log
-    return lost
+class Submissions:
+    """The jobs in the logger plugin's file while Snakemake runs.
+
+    ``queued`` returns those of the packages with these stems that wait or run; ``clock`` returns seconds.
+    """
+
+    def __init__(
+        self,
+        events: Path,
+        queued: Callable[[Collection[str]], Mapping[str, QueuedJob]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._events, self._queued, self._clock = events, queued, clock
+        self._read_bytes = 0
+        self._stems: dict[int, str] = {}
+        """The stem of each job, by Snakemake's number."""
+        self._requests: dict[str, str] = {}
+        """The resources that the last job for each stem requests."""
+        self._told: dict[tuple[str, str], str] = {}
+        self._unknown_since_s: dict[str, float | None] = {}
+        """For each stem whose job the scheduler has known, since when it does not; None while it does."""
+        self._pause_s = self._due_s = 0.0
+        self.lost: dict[str, LostJobs] = {}
+        """By stem, the jobs that left no result or that were rejected."""
+        self.has_begun = False
+        """Whether Snakemake has started or submitted any job."""
+
+    def warnings(self, unfinished: Collection[str]) -> Iterator[str]:
+        """Lines about jobs of ``unfinished`` (stems) that cannot start or end, once for each reason."""
+        for stem, requests, reason in self.read():
+            yield from self._warning(stem, "was rejected", reason, requests)
+        for stem, job in self._ask(unfinished).items():
+            if job.stuck:
+                yield from self._warning(stem, f"{job.job} cannot start", job.stuck, self._requests[stem])
+        yield from self._forgotten(unfinished)
+
+    def _forgotten(self, unfinished: Collection[str]) -> Iterator[str]:
+        for stem, since_s in self._unknown_since_s.items():
+            if stem in unfinished and since_s is not None and self._clock() - since_s >= _FORGOTTEN_S:
+                self._unknown_since_s[stem] = math.inf  # told
+                yield f"{stem}: its job {_FORGOTTEN}"
+
+    def _warning(self, stem: str, what: str, words: str, requests: str) -> Iterator[str]:
+        if self._told.get((stem, what)) == words:
+            return
+        self._told[stem, what] = words
+        yield f"{stem}: its job {what}: {words}; it requests {requests}{_ADVICE[remedy_for(words)]}"
+
+    def read(self) -> list[tuple[str, str, str]]:
+        """Read what was added to the file; returns the jobs that were rejected: stem, requested resources, reason."""
+        rejected: list[tuple[str, str, str]] = []
+        for event in self._new():
+            self.has_begun = True
+            if event.rule != BUILD:
+                continue
+            if event.stem is not None:
+                self._stems[event.number], self._requests[event.stem] = event.stem, event.requests()
+                self._unknown_since_s.pop(event.stem, None)
+                self._pause_s, self._due_s = _FIRST_QUESTION_S, self._clock() + _FIRST_QUESTION_S
+            elif (stem := self._stems.get(event.number)) is not None:
+                self._lose(stem, event)
+                if not event.submitted:
+                    rejected.append((stem, self._requests[stem], event.reason()))
+        return rejected
+
+    def _new(self) -> Iterator[_Event]:
+        """The lines that were completed since the last call."""
+        try:
+            with self._events.open("rb") as stream:
+                stream.seek(self._read_bytes)
+                new = stream.read()
+        except FileNotFoundError:  # Snakemake has not loaded the plugin yet
+            return
+        new = new[: new.rfind(b"\n") + 1]
+        self._read_bytes += len(new)
+        for line in new.splitlines():
+            yield msgspec.json.decode(line, type=_Event)
+
+    def _lose(self, stem: str, event: _Event) -> None:
+        jobs = self.lost.setdefault(stem, LostJobs())
+        reason = event.reason()
+        if event.submitted or reason not in jobs.reasons:
+            jobs.reasons.append(reason)
+        jobs.log = Path(event.logs[-1]) if event.logs else jobs.log
+
+    def _ask(self, unfinished: Collection[str]) -> Mapping[str, QueuedJob]:
+        """The jobs that wait or run, by stem; none if it is not time to ask, or the scheduler does not answer."""
+        stems, now_s = [stem for stem in self._requests if stem in unfinished], self._clock()
+        if not stems or now_s < self._due_s:
+            return {}
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._due_s = now_s + self._pause_s
+        try:
+            queued = self._queued(stems)
+        except CommandError:
+            return {}
+        for stem in stems:
+            if stem in queued:
+                self._unknown_since_s[stem] = None
+            elif stem in self._unknown_since_s and self._unknown_since_s[stem] is None:
+                self._unknown_since_s[stem] = now_s
+        return queued

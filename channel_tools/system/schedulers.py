@@ -3,25 +3,19 @@
 
 Both forget jobs: Slurm some minutes after their end (MinJobAge), PBS at once unless the site keeps a history
 (job_history_enable). So an unknown job has ended, and only its own files say how.
-
-``python -m channel_tools.system.schedulers pbs JOB`` prints a job's state for Snakemake's plugin cluster-generic:
-``running``, ``success`` or ``failed``.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from channel_tools.system.errors import CommandError
-from channel_tools.system.harmless import harmless_message
 from channel_tools.system.processes import CommandTimeoutError, run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.system.processes import CommandResult
@@ -48,13 +42,17 @@ _SLURM_TURN = re.compile(
 )
 _SLURM_STATE = re.compile(r"^([A-Z_]+)\|(.*)\|([^|\n]*)$", re.MULTILINE)
 """The wanted output about a job, among notices that a site prints."""
+_SLURM_FIELDS = 5
+"""How many fields of squeue a line about a job has: that is no notice of the site."""
 _SLURM_JOB = re.compile(r"^(\d+)(?:;\S*)?$", re.MULTILINE)
 _PBS_JOB = re.compile(r"^(\d\S*)$", re.MULTILINE)
 _NOT_KNOWN = re.compile(r"invalid job id|unknown job id", re.IGNORECASE)
 _PBS_ATTRIBUTE = re.compile(r"^ {4}(\w+) = (.*)$", re.MULTILINE)
-_PBS_COMMENT = re.compile(r"^Job Id: (\S+)\n(?:(?!Job Id:).*\n)*?    comment = (.*)$", re.MULTILINE)
+_PBS_ENTRY = re.compile(r"^Job Id: (\S+)\n((?:(?!Job Id:).*\n)*)", re.MULTILINE)
 _PBS_NEVER = "Can Never Run"
 """The start of the PBS scheduler's comment on a job that no node can run."""
+PBS_JOBS = "pbs-jobs"
+"""The folder, in the one that jobs were submitted in, with files of their names that contain their ids."""
 _TOO_MANY = re.compile(r"SubmitJob|would exceed")
 _TOO_MUCH = re.compile(
     r"Limit|PartitionConfig|BadConstraints|Per(Job|Node)|can not be satisfied|not available|exceeds|"
@@ -89,6 +87,14 @@ class JobState:
     stuck: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueuedJob:
+    """A job that waits or runs: its id, and ``stuck`` as in JobState."""
+
+    job: str
+    stuck: str
+
+
 class Scheduler(Protocol):
     """The commands of a scheduler. All raise CommandError if a command is missing or fails."""
 
@@ -102,10 +108,11 @@ class Scheduler(Protocol):
     def state(self, job: str) -> JobState:
         """The state of the job; an unknown job has ended."""
 
-    def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
-        """Those of the jobs that wait for something other than their turn, with the scheduler's reason.
+    def queued(self, folder: Path, names: Collection[str]) -> dict[str, QueuedJob]:
+        """The caller's jobs with these names that wait or run and were submitted in ``folder``, by name.
 
-        The scheduler is queried once for all jobs.
+        Under Slurm, the name is the job's comment; PBS keeps none, so whoever submits notes the job's id in PBS_JOBS.
+        The scheduler is queried once.
         """
 
     def cancel_command(self, job: str) -> list[str]:
@@ -134,10 +141,15 @@ class _Slurm:
             return JobState(phase="waiting", words=f"{state} ({reason})", stuck=_stuck_in_slurm(reason))
         return JobState(phase="running", words=f"{state} on {nodes}")
 
-    def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
-        command = ["squeue", "--noheader", "--states=PENDING", f"--jobs={','.join(jobs)}", "--format=%i|%r"]
-        found = [line.partition("|") for line in _asked(command, self.environ).stdout.splitlines()]
-        return {job: reason for job, _, reason in found if job in jobs and _stuck_in_slurm(reason)}
+    def queued(self, folder: Path, names: Collection[str]) -> dict[str, QueuedJob]:
+        command = ["squeue", "--me", "--noheader", "--format=%i|%T|%k|%Z|%r"]
+        found = [line.split("|", maxsplit=4) for line in _asked(command, self.environ).stdout.splitlines()]
+        places, jobs = {str(folder), str(folder.resolve())}, {}
+        for job, state, comment, place, reason in (fields for fields in found if len(fields) == _SLURM_FIELDS):
+            if comment in names and place in places:
+                stuck = _stuck_in_slurm(reason) if state in _SLURM_WAITING else ""
+                jobs[comment] = QueuedJob(job=job, stuck=stuck)
+        return jobs
 
     def cancel_command(self, job: str) -> list[str]:
         return ["scancel", job]
@@ -169,11 +181,20 @@ class _Pbs:
             return JobState(phase="running", words=words)
         return JobState(phase="waiting", words=words, stuck=where if where.startswith(_PBS_NEVER) else "")
 
-    def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
-        command = ["qstat", "-x", "-f", *jobs]  # it fails if one of them is no longer known
+    def queued(self, folder: Path, names: Collection[str]) -> dict[str, QueuedJob]:
+        noted = {name: folder / PBS_JOBS / name for name in names}
+        ids = {path.read_text(encoding="utf-8"): name for name, path in noted.items() if path.is_file()}
+        if not ids:
+            return {}
+        command = ["qstat", "-x", "-f", *ids]  # it fails if one of them is no longer known
         asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
-        comments = _PBS_COMMENT.findall(_unwrapped(asked.stdout))
-        return {job: comment for job, comment in comments if job in jobs and comment.startswith(_PBS_NEVER)}
+        jobs = {}
+        for job, text in _PBS_ENTRY.findall(_unwrapped(asked.stdout)):
+            attributes = dict(_PBS_ATTRIBUTE.findall(text))
+            if job in ids and attributes.get("job_state") not in _PBS_ENDED:
+                comment = attributes.get("comment", "")
+                jobs[ids[job]] = QueuedJob(job=job, stuck=comment if comment.startswith(_PBS_NEVER) else "")
+        return jobs
 
     def cancel_command(self, job: str) -> list[str]:
         return ["qdel", job]
@@ -231,29 +252,3 @@ def _pbs_end(status: str) -> str:
 def scheduler_of(name: SchedulerName, environ: Mapping[str, str]) -> Scheduler:
     """The scheduler of that name; its commands are looked up on the PATH of ``environ``."""
     return _Slurm(environ=environ) if name == "slurm" else _Pbs(environ=environ)
-
-
-def status_command(name: SchedulerName) -> list[str]:
-    """The command to which Snakemake's plugin cluster-generic appends a job's id to query its state."""
-    return [sys.executable, "-P", "-m", "channel_tools.system.schedulers", name]
-
-
-def snakemake_status(scheduler: Scheduler, job: str) -> str:
-    """The plugin's word for the job's state; if its script ended, its output files say whether it succeeded.
-
-    While the scheduler does not respond, which stderr reports, the job counts as running: otherwise the plugin would
-    end all builds.
-    """
-    try:
-        state = scheduler.state(job)
-    except CommandError as err:
-        sys.stderr.write(harmless_message(str(err)) + "\n")
-        return "running"
-    if state.phase != "ended":
-        return "running"
-    return "failed" if state.failure else "success"
-
-
-if __name__ == "__main__":
-    _name: SchedulerName = "pbs" if sys.argv[1] == "pbs" else "slurm"
-    sys.stdout.write(snakemake_status(scheduler_of(_name, os.environ), sys.argv[2]) + "\n")

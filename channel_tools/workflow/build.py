@@ -145,6 +145,10 @@ def build_stacks(
         record_result(channel, result)
         on_result(result)
 
+    if request.cluster is not None:
+        from channel_tools.workflow.cluster import await_earlier_builds  # noqa: PLC0415 - as in check_build
+
+        await_earlier_builds(settings, request.cluster, progress.note)
     with contextlib.ExitStack() as held:
         with channel_writer(channel) as writer:
             held.enter_context(locked_builds(settings.work))
@@ -348,6 +352,7 @@ def _build_here(
 def _remote_builds(
     settings: Settings, channel: Channel, jobs: Sequence[BuildJob], request: BuildRequest, tools: BuildTools
 ) -> RemoteBuilds:
+    from channel_tools.build.forecast import chains_s  # noqa: PLC0415 - as in check_build
     from channel_tools.build.remote import RemoteBuilds  # noqa: PLC0415 - as in check_build
 
     return RemoteBuilds(
@@ -359,6 +364,7 @@ def _remote_builds(
         channels=channels_of(channel),
         jobs=tuple(jobs),
         tools=tools,
+        chains_s=chains_s(jobs),
         from_failed=request.from_failed,
         attest=None if request.attest is None else request.attest.as_texts(),
     )

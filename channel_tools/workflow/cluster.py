@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.node import clear_builds
 from channel_tools.build.resume import resumable_builds
-from channel_tools.build.schedule import check_order
+from channel_tools.build.schedule import builds_lock, check_order
 from channel_tools.build.snakemake import (
     check_workflow_folder,
     find_snakemake,
-    run_workflow,
     snakemake_command,
     write_workflow,
 )
+from channel_tools.build.snakemake_run import await_earlier_run, run_workflow
 from channel_tools.build.worker import check_paths
 from channel_tools.system.errors import UsageError
+from channel_tools.system.files import is_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +78,12 @@ def check_work_is_shared(settings: Settings) -> None:
         message = f"{settings.work}: builds would run in this folder, which other machines cannot access"
         hint = "give --output a folder that they can access, of at most 60 bytes of A-Z a-z 0-9 . _ + @ ~ -"
         raise UsageError(message, hint=hint)
+
+
+def await_earlier_builds(settings: Settings, request: ClusterRequest, note: Callable[[str], None]) -> None:
+    """Wait for what is left of a killed command (await_earlier_run), unless one runs: that locks us out in any case."""
+    if not is_locked(builds_lock(settings.work)):
+        await_earlier_run(request.workflow_folder(settings), note)
 
 
 def write_cluster_workflow(

@@ -66,7 +66,8 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
         script = read_pipe(pipe)
         slurm.run("scancel", job_of(slurm, "lost"))
         _, said = process.communicate(timeout=TEST_TIMEOUT_S)
-    assert warned.count("its job was rejected: Memory specification can not be satisfied; ") == 1
+    rejected = "SLURM sbatch failed. The error message was 'sbatch: error: Memory specification can not be satisfied; "
+    assert warned.count(f"its job was rejected: {rejected}") == 1
     assert "; it requests cores: 4, memory_mib: 99000, minutes: 9; request less under `resources`" in warned
     assert warned.count("cannot start") == 1
     assert process.returncode == BuildError.exit_code, said
@@ -74,7 +75,8 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
     assert "boom base" in said
     assert "not built because of that: held-1.0" in said
     assert "large-1.0" in said
-    assert "its jobs left no result: sbatch rejected it (Memory specification can not be satisfied; " in said
+    assert "its jobs left no result" in said
+    assert rejected in said
     assert tool.published() == ["base", "lost"]
     assert_ended(script)
     cores = min(4, len(os.sched_getaffinity(0)))  # no more than the node has, whatever its Slurm says
@@ -89,13 +91,16 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
     assert sum("_bad-" in line for line in asked.splitlines()) == 1
 
 
-def test_every_variant_is_built_by_a_job_of_its_own(folder: Path, slurm: Slurm) -> None:
+def test_every_variant_is_built_by_a_job_of_its_own(folder: Path) -> None:
     pairs = {"python": ("3.11", "3.13"), "pytorch": ("2.12", "2.13")}
     # Snakemake begins with jobs of larger input; the name makes what builds wait for larger than what is to be admitted
     base = f"base-{'x' * 90}"
     recipes: dict[str, Recipe] = {base: {}, "plugin": {"script": ": $python; echo for $pytorch", "host": (base,)}}
-    tool = Tool(folder, slurm, recipes, variants=pairs)
-    said = tool.build("--all-variants", "--on", "slurm", "--jobs", "1")
+    tool = Tool(folder, None, recipes, variants=pairs)
+    here = folder / "here"  # a profile without an executor runs the same workflow on this machine
+    here.mkdir()
+    (here / "config.yaml").write_text("cores: 1\n")
+    said = tool.build("--all-variants", "--on", here, "--jobs", "1")
     assert "5 to build, 0 in the channel already, 0 variants that cannot be built" in said
     steps = re.findall(r"Finished jobid: \d+ \(Rule: (\w+)\)", tool.said_by_snakemake())
     assert steps == ["build", "admit"] * 5 + ["all"]  # in the channel before the next build begins
@@ -146,9 +151,15 @@ def test_killed_runs_lose_nothing_and_build_nothing_twice(folder: Path, slurm: S
 
     with tool.start("--on", tool.profile) as third:
         wait_for(lambda: any(slurm.is_running(job) for job in slurm.jobs() if job != survivor))
+        slurm.kill_controller()
         go.write_text("on\n")
-        _, said = third.communicate(timeout=TEST_TIMEOUT_S)
-    assert third.returncode == 0, said
+        results = tool.tree / "output" / "snakemake" / "results"
+        wait_for(lambda: list(results.glob("slow-*.built")) != [])
+        slurm.return_controller()
+        wait_for(lambda: survivor not in slurm.jobs())
+        third.kill()  # before or while the package is added to the channel
+
+    tool.build("--on", tool.profile)
     assert tool.published() == ["slow"]
     assert built.read_text() == f"{script[0]} 1\n"  # with the core that was stated
 

@@ -17,13 +17,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.processes import TEST_TIMEOUT_S
+from tests.support.processes import TEST_TIMEOUT_S, wait_for
 from tests.support.programs import program
 from tests.support.switch import SWITCH_ADDRESS, Cluster, worker_address
 
@@ -81,6 +81,10 @@ class Slurm:
     nodes: tuple[str, ...]
     daemons: Mapping[str, Sequence[str | Path]]
     """The commands of the nodes' daemons."""
+    controller: Sequence[str | Path]
+    """The command of the controller."""
+    returned: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    """Controllers after the first."""
     before: tuple[str, ...] = ()
     """What comes in front of a command that is to reach the controller."""
 
@@ -101,6 +105,17 @@ class Slurm:
     def kill_node(self, name: str) -> None:
         """Kill the node's daemon, and not the jobs there."""
         os.kill(int((self.folder / f"slurmd.{name}.pid").read_text()), signal.SIGKILL)
+
+    def kill_controller(self) -> None:
+        """Kill the controller once it has written down which jobs there are, as it does every few seconds."""
+        state, now_s = self.folder / "state" / "job_state", time.time()
+        wait_for(lambda: state.is_file() and state.stat().st_mtime > now_s)
+        os.kill(int((self.folder / "slurmctld.pid").read_text()), signal.SIGKILL)
+
+    def return_controller(self) -> None:
+        """The controller again, until the Slurm ends."""
+        null = subprocess.DEVNULL
+        self.returned.append(subprocess.Popen(self.controller, cwd=self.folder, stdin=null, stdout=null, stderr=null))
 
     @contextlib.contextmanager
     def returned_node(self, name: str) -> Iterator[None]:
@@ -138,9 +153,11 @@ def running_slurm(
             for name, inside in zip(nodes, places, strict=True)
         }
         clients = _clients(folder, root, configuration)
-        slurm = Slurm(bin=clients, folder=folder, nodes=nodes, daemons=daemons, before=before)
+        first: list[str | Path] = [*before, controller, *daemon]
+        slurm = Slurm(bin=clients, folder=folder, nodes=nodes, daemons=daemons, controller=first, before=before)
         with contextlib.ExitStack() as ended:
-            for command in ([*before, controller, *daemon], *daemons.values()):
+            ended.callback(_end_returned, slurm)
+            for command in (first, *daemons.values()):
                 ended.enter_context(_daemon(command, folder))
             ended.callback(_end_jobs, slurm)
             _await_nodes(slurm)
@@ -218,6 +235,12 @@ def _await_nodes(slurm: Slurm) -> None:
         time.sleep(0.05)
         with contextlib.suppress(subprocess.CalledProcessError):  # the controller does not listen yet
             states = slurm.run("sinfo", "--noheader", "--Node", "--format=%T").split()
+
+
+def _end_returned(slurm: Slurm) -> None:
+    for controller in slurm.returned:
+        controller.terminate()
+        controller.wait()
 
 
 def _end_jobs(slurm: Slurm) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.build.forecast import duration_in_words, state_in_words, time_left
+from channel_tools.build.forecast import chains_s, duration_in_words, state_in_words, time_left
 from channel_tools.build.model import BuildJob
 
 
@@ -34,6 +34,12 @@ def test_the_time_left_is_not_known_where_that_of_one_build_is_not() -> None:
 def test_a_long_chain_is_no_deeper_than_a_short_one() -> None:
     jobs = [job("0", 1), *(job(str(number), 1, str(number - 1)) for number in range(1, 2000))]
     assert time_left(jobs, {}) == 2000
+
+
+def test_a_build_begins_the_chain_of_those_that_wait_for_it() -> None:
+    jobs = [job("d", 5, "b", "c"), job("b", 10, "a"), job("c", 40), job("a", 20, "finished"), job("e", None, "a")]
+    assert chains_s(jobs) == {"d.conda": 5, "b.conda": 15, "c.conda": 45, "a.conda": 200, "e.conda": 180}
+    assert chains_s([]) == {}
 
 
 def test_the_state_is_one_line() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from channel_tools.launch.hosts import hosts_of_the_job
 from channel_tools.launch.jobs import JobFolder, Listener, run_job_script
 from channel_tools.system import schedulers
 from channel_tools.system.errors import CommandError, JobError, signals_raised
-from channel_tools.system.schedulers import JobState, SchedulerName, scheduler_of, snakemake_status
+from channel_tools.system.schedulers import PBS_JOBS, JobState, QueuedJob, SchedulerName, scheduler_of
 
 
 def write_client(folder: Path, name: str, text: str) -> dict[str, str]:
@@ -82,9 +82,16 @@ def test_a_client_that_hangs_may_have_submitted_the_job(
 
 
 def test_slurms_reasons_are_told_of_the_jobs_that_were_asked_for_whatever_else_squeue_prints(tmp_path: Path) -> None:
-    said = "a notice of the site\n6|PartitionTimeLimit\n7|ReqNodeNotAvail, UnavailableNodes:n|1\n8|Priority"
-    asked = scheduler_of("slurm", write_client(tmp_path, "squeue", said)).stuck(["7", "8"])
-    assert asked == {"7": "ReqNodeNotAvail, UnavailableNodes:n|1"}
+    said = f"""a notice of the site
+6|PENDING|c|{tmp_path}|PartitionTimeLimit
+7|PENDING|a|{tmp_path}|ReqNodeNotAvail, UnavailableNodes:n|1
+8|PENDING|b|{tmp_path}/other|PartitionTimeLimit
+9|RUNNING|d|{tmp_path}|None"""
+    asked = scheduler_of("slurm", write_client(tmp_path, "squeue", said)).queued(tmp_path, ["a", "b", "d"])
+    assert asked == {
+        "a": QueuedJob(job="7", stuck="ReqNodeNotAvail, UnavailableNodes:n|1"),
+        "d": QueuedJob(job="9", stuck=""),
+    }
 
 
 def test_a_host_counts_once_for_each_line_of_a_pbs_job(tmp_path: Path) -> None:
@@ -130,18 +137,29 @@ def test_states_of_pbs(tmp_path: Path, said: str, state: JobState) -> None:
 def test_only_jobs_that_will_not_have_their_turn_are_stuck(tmp_path: Path) -> None:
     turns = ("Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", "QOSMaxCpuPerUserLimit")
     stuck = ("PartitionTimeLimit", "MaxMemPerLimit", "QOSMaxCpuPerJobLimit", "AssocMaxWallDurationPerJobLimit")
-    lines = [f"{number}|{reason}" for number, reason in enumerate((*turns, *stuck))]
+    lines = [f"{number}|PENDING|{reason}|{tmp_path}|{reason}" for number, reason in enumerate((*turns, *stuck))]
     slurm = scheduler_of("slurm", write_client(tmp_path, "squeue", "\n".join(lines)))
-    asked = [str(number) for number in range(len(lines))]
-    assert slurm.stuck(asked) == {str(number): reason for number, reason in enumerate(stuck, start=len(turns))}
+    queued = slurm.queued(tmp_path, [*turns, *stuck])
+    assert {name: job.stuck for name, job in queued.items()} == {
+        **dict.fromkeys(turns, ""),
+        **{one: one for one in stuck},
+    }
     said = [
         "Job Id: 7.server\n    job_state = Q\n    comment = Not Running: Insufficient amount of resource: ncpus\n",
         "Job Id: 8.server\n    job_state = R\n    exec_host = a/0\n",
         "Job Id: 9.server\n    job_state = Q\n    comment = Can Never Run: Insufficient amount of resou\n\trce: mem\n",
+        "Job Id: 10.server\n    job_state = F\n    Exit_status = 0\n",
     ]
     pbs = scheduler_of("pbs", write_client(tmp_path, "qstat", "\n".join(said)))
-    asked = ["7.server", "8.server", "9.server"]
-    assert pbs.stuck(asked) == {"9.server": "Can Never Run: Insufficient amount of resource: mem"}
+    assert pbs.queued(tmp_path, ["a"]) == {}
+    (tmp_path / PBS_JOBS).mkdir()
+    for name, number in zip("abcd", (7, 8, 9, 10), strict=True):
+        (tmp_path / PBS_JOBS / name).write_text(f"{number}.server")
+    assert pbs.queued(tmp_path, ["a", "b", "c", "d"]) == {
+        "a": QueuedJob(job="7.server", stuck=""),
+        "b": QueuedJob(job="8.server", stuck=""),
+        "c": QueuedJob(job="9.server", stuck="Can Never Run: Insufficient amount of resource: mem"),
+    }
 
 
 @pytest.mark.parametrize(("client", "scheduler"), [("squeue", "slurm"), ("qstat", "pbs")])
@@ -179,23 +197,15 @@ class ToldScheduler:
         assert isinstance(step, JobState)
         return step
 
-    def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
-        return dict.fromkeys(jobs, "")
+    def queued(self, folder: Path, names: Collection[str]) -> dict[str, QueuedJob]:
+        del folder
+        return {name: QueuedJob(job="7", stuck="") for name in names}
 
     def cancel_command(self, job: str) -> list[str]:
         return ["sh", "-c", f"echo {job} > cancelled"]
 
 
 RUNNING, DONE = JobState(phase="running", words="R"), JobState(phase="ended", words="done")
-
-
-def test_snakemake_hears_of_a_job_what_its_plugin_knows(capsys: pytest.CaptureFixture[str]) -> None:
-    deleted = JobState(phase="ended", words="F", failure="it reached its time limit")
-    steps = [JobState(phase="waiting", words="Q"), RUNNING, DONE, deleted, CommandError("no answer")]
-    scheduler = ToldScheduler([*steps])
-    told = [snakemake_status(scheduler, "7") for _ in steps]
-    assert told == ["running", "running", "success", "failed", "running"]
-    assert capsys.readouterr().err == "no answer\n"
 
 
 def run(

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult
+from channel_tools.build.node import lock_of
+from channel_tools.build.remote import BUILDS_FILE, Failure, Outcome, results_of, write_outcome
+from channel_tools.build.snakemake import EVENTS_FILE
+from channel_tools.build.snakemake_run import await_earlier_run, run_workflow
+from channel_tools.system.errors import BuildError, CommandError, DiskFullError, SolveError
+from channel_tools.system.files import exclusive_lock
+from tests.support.processes import wait_for
+
+
+def job(name: str, *waits_for: str) -> BuildJob:
+    return BuildJob(
+        file_name=f"{name}-1.0-h_0.conda",
+        subdir="noarch",
+        recipe_folder=Path("recipes", name),
+        waits_for=tuple(f"{other}-1.0-h_0.conda" for other in waits_for),
+    )
+
+
+def places(folder: Path) -> BuildPlaces:
+    return BuildPlaces(work=folder / "nodes", logs=folder / "logs", cache=folder / "cache")
+
+
+def run(folder: Path, script: str, *jobs: BuildJob) -> list[BuildResult]:
+    """The results of a workflow that the shell script runs in place of Snakemake."""
+    command = ["sh", "-c", f"cd {folder}; mkdir -p results; {script}"]
+    return list(run_workflow(command, folder, jobs, places=places(folder), environ=os.environ))
+
+
+def events(folder: Path, *lines: dict[str, object]) -> None:
+    """What the logger plugin has written."""
+    (folder / EVENTS_FILE).write_text("".join(json.dumps({"rule": "build", **line}) + "\n" for line in lines))
+
+
+def test_every_job_has_one_result(tmp_path: Path) -> None:
+    jobs = [job("after", "bad"), job("bad"), job("good"), job("last", "after"), job("lost"), job("then", "lost")]
+    good, bad = (results_of(tmp_path / BUILDS_FILE, f"{name}-1.0-h_0") for name in ("good", "bad"))
+    write_outcome(good.admitted, Outcome(seconds=2, package=Path("/channel/good")))
+    failure = Failure.of(SolveError("bad: cannot be solved", hint="look"))
+    write_outcome(bad.failed, Outcome(seconds=1, failure=failure))
+    results = run(tmp_path, "echo no such partition; exit 1", *jobs)
+    assert {result.job.stem.partition("-")[0]: result.status for result in results} == {
+        "bad": "failed",
+        "after": "not_started",
+        "last": "not_started",
+        "good": "built",
+        "lost": "failed",
+        "then": "not_started",
+    }
+    errors = {result.job.stem.partition("-")[0]: result.error for result in results if result.error is not None}
+    assert type(errors["bad"]) is SolveError
+    assert (errors["bad"].message, errors["bad"].hint) == ("bad: cannot be solved", "look")
+    assert type(errors["lost"]) is BuildError
+    assert "no such partition" in errors["lost"].message
+
+
+def test_of_a_lost_job_slurms_words_and_the_jobs_own_are_told(tmp_path: Path) -> None:
+    log = tmp_path / "7.log"
+    log.write_text("slurmstepd: error: *** JOB 7 ON n1 CANCELLED DUE TO TIME LIMIT ***\n")
+    advice = "For further error details see the cluster/cloud log and the log files of the involved rule(s)."
+    limit = "sbatch: error: Batch job submission failed: it's over a limit"
+    rejected = f"SLURM sbatch failed. The error message was '{limit}'.\n    sbatch call:\n        sbatch ...\n{advice}"
+    events(
+        tmp_path,
+        {"number": 2, "stem": "lost-1.0-h_0", "threads": 4},
+        {"number": 3, "stem": "refused-1.0-h_0", "threads": 4},
+        {"number": 2, "message": f"SLURM-job '6' failed: 'NODE_FAIL'.{advice}", "submitted": True, "logs": ["6.log"]},
+        {"number": 2, "message": f"SLURM-job '7' failed: 'TIMEOUT'.{advice}", "submitted": True, "logs": [str(log)]},
+        {"number": 3, "message": rejected},
+        {"number": 3, "message": rejected},
+    )
+    results = run(tmp_path, "echo 'Exiting because a job failed'; exit 1", job("lost"), job("refused"), job("other"))
+    lost, refused, other = (str(result.error) for result in results)
+    assert lost == (
+        "lost-1.0-h_0: its jobs left no result\n"
+        "    SLURM-job '6' failed: 'NODE_FAIL'.\n"
+        "    SLURM-job '7' failed: 'TIMEOUT'.\n"
+        "    slurmstepd: error: *** JOB 7 ON n1 CANCELLED DUE TO TIME LIMIT ***\n"
+        f"log: {log}"
+    )
+    assert refused == (
+        f"refused-1.0-h_0: its jobs left no result\n    SLURM sbatch failed. The error message was '{limit}'."
+    )
+    assert "other-1.0-h_0: its job left no result: cancelled" in other
+    assert "Exiting because a job failed" in other  # Snakemake's own words
+
+
+def test_a_snakemake_that_begins_nothing_says_why(tmp_path: Path) -> None:
+    said = """cat >&2 <<'END'
+usage: snakemake [--dry-run] [--profile PROFILE]
+                 [targets ...]
+snakemake: error: argument --executor/-e: invalid choice: 'lsf' (choose from 'slurm', 'local')
+END
+exit 2
+"""
+    with pytest.raises(CommandError) as caught:
+        run(tmp_path, said, job("a"), job("b"))
+    assert caught.value.message == (
+        "snakemake: exit status 2 before it started a build\n"
+        "    snakemake: error: argument --executor/-e: invalid choice: 'lsf' (choose from 'slurm', 'local')\n"
+        f"log: {tmp_path}/logs/snakemake.log"
+    )
+
+
+def test_a_snakemake_that_cannot_start_for_another_reason_says_that(tmp_path: Path) -> None:
+    with pytest.raises(
+        CommandError, match=r"(?s)exit status 1 before.*Error: Directory cannot be locked\.\n    .*lock"
+    ):
+        run(
+            tmp_path, "echo Error: Directory cannot be locked.; echo another Snakemake holds the lock; exit 1", job("a")
+        )
+
+
+def test_a_snakemake_that_has_begun_a_job_may_end_without_its_result(tmp_path: Path) -> None:
+    events(tmp_path, {"number": 1, "stem": "a-1.0-h_0"})
+    (result,) = run(tmp_path, "exit 1", job("a"))
+    assert str(result.error).startswith("a-1.0-h_0: its job left no result")
+
+
+def test_what_a_killed_snakemake_had_locked_is_unlocked(tmp_path: Path) -> None:
+    program = tmp_path / "snakemake"
+    program.write_text('#!/bin/sh\necho "$@" >> said\ncase $2 in killed) kill -9 $$;; esac\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+    def run_once(word: str) -> None:
+        command = [str(program), "run", word]
+        list(run_workflow(command, tmp_path, [job("a")], places=places(tmp_path), environ=os.environ))
+
+    for word in ("whole", "killed", "whole"):
+        with contextlib.suppress(CommandError):
+            run_once(word)
+    unlock = f"--snakefile {tmp_path}/Snakefile --unlock"
+    assert (tmp_path / "said").read_text().splitlines() == ["run whole", "run killed", unlock, "run whole"]
+
+
+def test_a_package_that_was_built_and_did_not_enter_is_called_that(tmp_path: Path) -> None:
+    write_outcome(results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").built, Outcome(seconds=1, package=Path("/scratch/a")))
+    (result,) = run(tmp_path, "echo Killed", job("a"))
+    assert str(result.error).startswith("a-1.0-h_0: was built, but the step that adds it to the channel was ended\n")
+    assert "Killed" in str(result.error)
+
+
+def test_where_the_disk_is_full_lost_jobs_are_called_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events(
+        tmp_path,
+        {"number": 1, "stem": "failed-1.0-h_0"},
+        {"number": 1, "message": "SLURM-job '1' failed, SLURM status is: 'FAILED'.", "submitted": True},
+    )
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=4096))
+    errors = [result.error for result in run(tmp_path, "exit 1", job("failed"), job("unknown"))]
+    assert [type(error) for error in errors] == [DiskFullError, DiskFullError]
+    assert "failed-1.0-h_0: its jobs left no result\n    SLURM-job '1' failed" in str(errors[0])
+    assert f"no space is left on the device: {tmp_path}" in str(errors[0])
+    assert errors[0] is not None
+    assert str(errors[0].hint).startswith("free space")
+
+
+def test_every_change_is_told_once(tmp_path: Path) -> None:
+    place, said = places(tmp_path), list[str]()
+    admitted = results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").admitted
+    write_outcome(tmp_path / "ended", Outcome(seconds=2, package=Path("/channel/a"), notes=("kept",)))
+
+    def tell(state: str) -> None:
+        said.append(state)
+        (tmp_path / f"told-{len(said)}").touch()
+
+    waits = "while ! test -e told-{}; do sleep 0.05; done"
+    script = f"cd {tmp_path}; mkdir {admitted.parent}; {waits.format(1)}; mv ended {admitted}; {waits.format(2)}"
+    jobs = [job("a"), job("b", "a"), job("c")]
+    with exclusive_lock(lock_of(place.work / jobs[0].folder_name), what="the build"):
+        running = run_workflow(["sh", "-c", script], tmp_path, jobs, places=place, environ=os.environ, on_state=tell)
+        results = {result.job.stem: result.notes for result in running}
+    assert said == [
+        "0 done, 1 running, 2 waiting; time left unknown",
+        "1 done, 0 running, 2 waiting; time left unknown",
+    ]
+    assert results == {"a-1.0-h_0": ("kept",), "b-1.0-h_0": (), "c-1.0-h_0": ()}
+
+
+def test_leaving_a_run_has_snakemake_cancel_its_jobs(tmp_path: Path) -> None:
+    write_outcome(tmp_path / "outcome", Outcome(seconds=2, package=Path("/channel/good")))
+    good = results_of(tmp_path / BUILDS_FILE, "good-1.0-h_0").admitted
+    trap = f"trap 'echo cancelled > {tmp_path}/said; exit 1' INT"
+    command = ["bash", "-c", f"{trap}; mkdir {good.parent}; mv {tmp_path}/outcome {good}; while :; do sleep 0.1; done"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in what a script starts in the background
+    try:
+        run = run_workflow(command, tmp_path, [job("good"), job("slow")], places=places(tmp_path), environ=os.environ)
+        assert next(run).status == "built"
+        run.close()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (tmp_path / "said").read_text() == "cancelled\n"
+
+
+def test_what_a_killed_command_has_left_running_is_waited_for(tmp_path: Path) -> None:
+    notes: list[str] = []
+    await_earlier_run(tmp_path, notes.append)
+    assert notes == []
+    command = [
+        "sh",
+        "-c",
+        f"touch {tmp_path}/begun; trap 'sleep 0.3; touch {tmp_path}/cancelled; kill $!; exit' INT; sleep 60 & wait",
+    ]
+    driver = (
+        "import os; from pathlib import Path; from channel_tools.build.model import BuildPlaces;"
+        " from channel_tools.build.snakemake_run import run_workflow;"
+        f" folder = Path({str(tmp_path)!r}); places = BuildPlaces(work=folder, logs=folder, cache=folder);"
+        f" list(run_workflow({command!r}, folder, [], places=places, environ=os.environ))"
+    )
+    with subprocess.Popen([sys.executable, "-c", driver]) as process:
+        wait_for((tmp_path / "begun").exists)
+        process.kill()
+    await_earlier_run(tmp_path, notes.append)
+    assert (tmp_path / "cancelled").exists()
+    assert notes == [f"waiting for Snakemake of an earlier command in {tmp_path}, which cancels its jobs"]
