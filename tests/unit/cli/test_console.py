@@ -167,7 +167,7 @@ ALLOWED = {  # how many places print by themselves, and why
     "mirror/data/bootstrap.py": (1, "a script without this package; the path that its user gave"),
     "publish/third_party/worker.py": (1, "JSON for its parent process"),
     "system/fork_server.py": (1, "the traceback of an error that is our fault, in a build's process"),
-    "system/schedulers.py": (2, "a program of its own for Snakemake, which makes it harmless"),
+    "build/pbs.py": (3, "a program of its own for Snakemake, which makes it harmless"),
     "validate/workers/fork_ranks.py": (1, "torchrun's words, for launch"),
 }
 
