@@ -109,7 +109,7 @@ def start_child(
             kept=None if kept is None else kept.absolute(),
             tests=options.tests,
         )
-        write_bytes_atomically(folder / SPEC_FILE, encode(spec))
+        write_bytes_atomically(folder / SPEC_FILE, encode(spec), durable=False)  # only this run reads it
         shutil.copytree(job.recipe_folder, recipe, symlinks=True, dirs_exist_ok=kept is not None)
         log = _new_log(places.logs, job.stem)
         environment = child_environment(
@@ -254,7 +254,7 @@ def _build(spec: WorkerSpec) -> int:
 
 def _finish(spec: WorkerSpec, result: WorkerResult) -> int:
     result = _settled(result, spec)
-    write_bytes_atomically(spec.result_file, encode(result))
+    write_bytes_atomically(spec.result_file, encode(result), durable=False)
     sys.stdout.flush()
     sys.stderr.flush()
     return 0
