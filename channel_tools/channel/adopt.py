@@ -11,31 +11,38 @@ clients would read them as if they were current.
 from __future__ import annotations
 
 import contextlib
+import os
 import stat
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
-import zstandard
-
 from channel_tools import __version__
 from channel_tools.channel.content import INDEX_FILES
+from channel_tools.channel.former import read_former, read_plain
 from channel_tools.channel.index import index_channel
 from channel_tools.channel.listing import CHANNEL_SCHEMA, PATCHABLE, REVOKED, Listing, Patch, changes_between
 from channel_tools.channel.model import RECORD_FOLDER, Channel
 from channel_tools.channel.records import CachedPackage, RefusedFile, UnreadFile, read_files, scan_packages
 from channel_tools.channel.state import ChannelRecord, subdirs_of, write_channel_record, write_listing
 from channel_tools.channel.store import channel_writer, open_channel
+from channel_tools.conda.addresses import local_path, packages_address
 from channel_tools.conda.contents import JsonObject  # noqa: TC001 - msgspec reads the annotations
 from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageKey
-from channel_tools.conda.repodata import CHANNELDATA, REPODATA, REPODATA_FROM_PACKAGES, REPODATA_ZST, SHARD_INDEX
+from channel_tools.conda.repodata import (
+    CHANNELDATA,
+    REPODATA,
+    REPODATA_FROM_PACKAGES,
+    REPODATA_ZST,
+    SHARD_INDEX,
+    SHARD_SUFFIX,
+    SHARDS_FOLDER,
+)
 from channel_tools.conda.specs import InvalidSpecError, read_spec, texts_of
 from channel_tools.system.beneath import Beneath
-from channel_tools.system.document import decode_json
-from channel_tools.system.errors import ChannelError, IntegrityError
+from channel_tools.system.errors import ChannelError
 from channel_tools.system.files import disk_full_reported
 
 if TYPE_CHECKING:
@@ -52,7 +59,7 @@ _INDEX_PATTERNS = ("repodata*", "current_repodata*", "run_exports.json*", "patch
 _ROOT_PATTERNS = ("channeldata.json*", "rss.xml", "index.html")
 _MADE_ANEW = frozenset({"indexed_timestamp", "revoked", "md5", "sha256", "size", "run_exports", "attestations_sha256"})
 _SPECS = ("depends", "constrains")
-_REPODATA_LIMIT_BYTES = 4 << 30
+_UNREAD = "{count} entries under {key} of the former index, which is not read here, are not taken over"
 _NS_PER_MS = 1_000_000
 
 
@@ -96,23 +103,6 @@ class Adoption:
     def refused(self) -> tuple[Remark, ...]:
         """The packages in the folder that are not listed."""
         return tuple(remark for remark in self.remarks if remark.kind == "not listed")
-
-
-class _Info(msgspec.Struct):
-    base_url: str | None = None
-
-
-class _Former(msgspec.Struct):
-    """The index of another tool."""
-
-    info: _Info = msgspec.field(default_factory=_Info)
-    packages: dict[str, JsonObject] = {}
-    packages_conda: dict[str, JsonObject] = msgspec.field(default_factory=dict, name="packages.conda")
-    removed: list[str] = []
-
-    @property
-    def records(self) -> dict[str, JsonObject]:
-        return self.packages | self.packages_conda
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,35 +175,23 @@ def _is_subdir(names: Iterable[str]) -> bool:
 
 def _read_subdir(files: Beneath) -> _Subdir:
     folder = files.path
-    former = _read_former(files, REPODATA, REPODATA_ZST)
-    if former is None and files.file_stat(SHARD_INDEX) is not None:
-        message = f"{folder}: has only a sharded index, which adoption does not read"
-        raise ChannelError(message, hint=f"write {REPODATA} as well, with the tool that made the channel")
-    unpatched = _read_former(files, REPODATA_FROM_PACKAGES)
+    former = read_former(files)
+    unpatched = read_plain(files, REPODATA_FROM_PACKAGES)
     records = {} if former is None else former.records
-    if former is not None and former.info.base_url not in {None, "", "./"} and records:
-        message = f"{folder}: its index says that the packages are at {former.info.base_url} (base_url)"
+    if former is not None and records and not _is_here(folder.absolute(), former.base_url):
+        message = f"{folder}: its index says that the packages are at {former.base_url} (base_url)"
         raise ChannelError(message, hint="adopt the folder that has the packages, or mirror the channel")
     gone = {*(former.removed if former else ()), *(unpatched.records if unpatched else ())} - records.keys()
-    return _compare(files, records, gone, indexed=former is not None)
+    found = _compare(files, records, gone, indexed=former is not None)
+    unread = former.unread.items() if former else ()
+    lost = [Remark(path=folder.name, kind="field", message=_UNREAD.format(count=one, key=key)) for key, one in unread]
+    return replace(found, remarks=[*found.remarks, *lost])
 
 
-def _read_former(files: Beneath, *names: str) -> _Former | None:
-    """The first of the indexes that exists; None if there is none. Raises IntegrityError for one that is not valid."""
-    for name in names:
-        try:
-            content = files.read(name, limit_bytes=_REPODATA_LIMIT_BYTES)
-        except FileNotFoundError:
-            continue
-        try:
-            if name.endswith(".zst"):
-                with zstandard.ZstdDecompressor().stream_reader(content) as stream:
-                    content = stream.read(_REPODATA_LIMIT_BYTES)
-            return decode_json(content, _Former)
-        except (msgspec.MsgspecError, zstandard.ZstdError) as err:
-            hint = "write it again with the tool that made the channel, then adopt it"
-            raise IntegrityError(f"{files.path / name}: the index cannot be read: {err}", hint=hint) from None
-    return None
+def _is_here(folder: Path, base_url: str | None) -> bool:
+    """Whether an index in ``folder`` says that the packages are there, too."""
+    place = local_path(packages_address(folder.parent.as_uri(), folder.name, base_url))
+    return place is not None and os.path.normpath(place) == os.path.normpath(folder)
 
 
 def _compare(files: Beneath, records: Mapping[str, JsonObject], gone: set[str], *, indexed: bool) -> _Subdir:
@@ -331,9 +309,20 @@ def _superseded(path: Path) -> tuple[str, ...]:
 def _copy_former(plan: Adoption) -> None:
     """Keep the index files that ours replace."""
     files = Beneath(root=plan.path)
-    for name in [CHANNELDATA, *(f"{subdir}/{name}" for subdir in subdirs_of(files) for name in _COPIED)]:
+    names = [CHANNELDATA]
+    for subdir in subdirs_of(files):
+        names += [f"{subdir}/{name}" for name in (*_COPIED, *_shards_in(files.at(subdir)))]
+    for name in names:
         with contextlib.suppress(FileNotFoundError), files.opened(name) as stream:
             files.copy(stream, _former_name(name))
+
+
+def _shards_in(files: Beneath) -> list[str]:
+    """The sharded index and the shards that ours take the place of, if the folder has no other index."""
+    if any(files.file_stat(name) is not None for name in (REPODATA, REPODATA_ZST)):
+        return []
+    shards = (name for name, _ in files.stats(SHARDS_FOLDER) if name.endswith(SHARD_SUFFIX))
+    return [SHARD_INDEX, *(f"{SHARDS_FOLDER}/{name}" for name in shards)]
 
 
 _COPIED = (*(name for name in INDEX_FILES if name != SHARD_INDEX), REPODATA_FROM_PACKAGES)

@@ -7,11 +7,16 @@ the same bytes.
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 import zstandard
+
+from channel_tools.system.document import decode_json, decode_msgpack
+from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,6 +36,10 @@ SHARD_LEVEL = 9
 SHARD_BYTES = ("md5", "sha256")
 """The fields that are bytes in shards; CEP 16 names these alone, and readers turn no others back into text."""
 
+
+INDEX_LIMIT_BYTES = 4 << 30
+"""What is read of an index, packed or not."""
+_INDEX_AGAIN = "index the channel again"
 
 _READ_KEYS = frozenset({"info", "packages", "packages.conda", "removed", "repodata_version", "signatures"})
 """The keys of an index that are read here, or list no packages (``signatures`` are conda's earlier content trust)."""
@@ -108,3 +117,100 @@ def encode_shard_index(subdir: str, shards: Mapping[str, str], *, now_s: float) 
 
 def _with_plain_hashes(record: JsonObject) -> JsonObject:
     return record | {key: bytes.fromhex(str(record[key])) for key in SHARD_BYTES if key in record}
+
+
+class _Info(msgspec.Struct):
+    base_url: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repodata:
+    """A repodata.json: its records by file name, undecoded, and the rest as in ShardIndex and Shard."""
+
+    base_url: str | None
+    records: dict[str, msgspec.Raw]
+    removed: tuple[str, ...]
+    unread: Mapping[str, int]
+
+
+def decode_repodata(content: bytes) -> Repodata:
+    """Read a repodata.json. Raises msgspec.MsgspecError."""
+    tables = decode_json(content, dict[str, msgspec.Raw])
+    info, packages, conda, removed = (
+        tables.pop(key, None) for key in ("info", "packages", "packages.conda", "removed")
+    )
+    records: dict[str, msgspec.Raw] = {}
+    for table in (packages, conda):
+        records |= {} if table is None else decode_json(table, dict[str, msgspec.Raw])
+    return Repodata(
+        base_url=None if info is None else decode_json(info, _Info).base_url,
+        records=records,
+        removed=() if removed is None else tuple(decode_json(removed, list[str])),
+        unread=unread_entries({key: decode_json(value) for key, value in tables.items()}),
+    )
+
+
+class ShardInfo(msgspec.Struct):
+    """Where the shards and the packages are, relative to the index or not."""
+
+    shards_base_url: str
+    base_url: str | None = None
+
+
+class ShardIndex(msgspec.Struct):
+    """The index of shards: the sha256 of each by package name."""
+
+    info: ShardInfo
+    shards: dict[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """The records of one package name, in the form of repodata.json, by file name.
+
+    ``removed`` are the names of files that are no longer listed, ``unread`` as unread_entries counts them.
+    """
+
+    records: dict[str, JsonObject]
+    removed: tuple[str, ...]
+    unread: Mapping[str, int]
+
+
+def unpack_index(packed: bytes, where: str) -> bytes:
+    """The bytes of an index or shard that is packed with zstd. Raises IntegrityError, which names ``where`` it is."""
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
+            content: bytes = stream.read(INDEX_LIMIT_BYTES)
+    except zstandard.ZstdError as err:
+        hint = "run it again; if that fails too, the channel must be indexed again"
+        raise IntegrityError(f"{where}: cannot be decompressed: {err}", hint=hint) from None
+    return content
+
+
+def decode_shard_index(packed: bytes, where: str) -> ShardIndex:
+    """Read a packed index of shards. Raises IntegrityError, which names ``where`` it is."""
+    try:
+        return msgspec.convert(decode_msgpack(unpack_index(packed, where)), ShardIndex)
+    except msgspec.MsgspecError as err:
+        raise IntegrityError(f"{where}: the sharded index cannot be read: {err}", hint=_INDEX_AGAIN) from None
+
+
+def decode_shard(packed: bytes, sha256: bytes, where: str) -> Shard:
+    """Read a packed shard, whose name is ``sha256``. Raises IntegrityError, which names ``where`` it is."""
+    if hashlib.sha256(packed).digest() != sha256:
+        message = f"{where}: the sha256 of its bytes is not the one in its name"
+        raise IntegrityError(message, hint="run the same command again")
+    try:
+        tables = decode_msgpack(unpack_index(packed, where))
+        records = {**tables.get("packages", {}), **tables.get("packages.conda", {})}
+        return Shard(
+            records={name: _with_text_hashes(record) for name, record in records.items()},
+            removed=tuple(map(str, tables.get("removed") or ())),
+            unread=unread_entries(tables),
+        )
+    except (msgspec.MsgspecError, AttributeError, TypeError) as err:
+        raise IntegrityError(f"{where}: the shard cannot be read: {err}", hint=_INDEX_AGAIN) from None
+
+
+def _with_text_hashes(record: JsonObject) -> JsonObject:
+    return {key: value.hex() if isinstance(value, bytes) else value for key, value in record.items()}

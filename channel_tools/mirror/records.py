@@ -25,6 +25,7 @@ from channel_tools.channel.state import STATE_BYTES
 from channel_tools.conda.addresses import local_path, packages_address, without_credentials
 from channel_tools.conda.package import by_format, names_of_files
 from channel_tools.conda.repodata import (
+    INDEX_LIMIT_BYTES,
     REPODATA,
     REPODATA_ZST,
     RUN_EXPORTS,
@@ -32,27 +33,29 @@ from channel_tools.conda.repodata import (
     SHARD_LEVEL,
     SHARD_SUFFIX,
     SHARDS_FOLDER,
+    Repodata,
+    Shard,
+    decode_repodata,
+    decode_shard,
+    decode_shard_index,
     encode_repodata,
     encode_run_exports,
     encode_shard,
     encode_shard_index,
-    unread_entries,
+    unpack_index,
 )
 from channel_tools.system.beneath import Beneath
-from channel_tools.system.document import decode_json, decode_msgpack
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.http.client import MissingError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from pathlib import Path
 
     from channel_tools.conda.contents import JsonObject
     from channel_tools.system.http.client import HttpClient
 
 _log = logging.getLogger(__name__)
-_TABLES = ("packages", "packages.conda")
-_INDEX_LIMIT_BYTES = 4 << 30
 _SHARD_LIMIT_BYTES = 256 << 20
 _CONNECTIONS = 8
 _MANY_SHARDS = 200
@@ -73,19 +76,6 @@ class SubdirIndex:
 
     records: SubdirRecords
     folder: str
-
-
-class _Info(msgspec.Struct):
-    base_url: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Index:
-    """repodata.json, its records undecoded."""
-
-    info: _Info
-    packages: dict[str, msgspec.Raw]
-    packages_conda: dict[str, msgspec.Raw]
 
 
 def plain_index(subdir: str, records: SubdirRecords) -> dict[str, bytes]:
@@ -132,16 +122,7 @@ def read_plain(files: Beneath, name: str) -> SubdirRecords:
 
 def parse_index(content: bytes, names: Collection[str] | None = None) -> SubdirRecords:
     """The records of a repodata.json for these file names (None: all). Raises msgspec.MsgspecError."""
-    return _selected(_decode(content)[0], names)
-
-
-def _decode(content: bytes) -> tuple[_Index, dict[str, int]]:
-    """An index, and what of it is not read. Raises msgspec.MsgspecError."""
-    tables = decode_json(content, dict[str, msgspec.Raw])
-    others = {key: decode_json(tables.pop(key)) for key in tables.keys() - {"info", *_TABLES}}
-    info = decode_json(tables["info"], _Info) if "info" in tables else _Info()
-    packages, conda = (decode_json(tables[key], dict[str, msgspec.Raw]) if key in tables else {} for key in _TABLES)
-    return _Index(info=info, packages=packages, packages_conda=conda), unread_entries(others)
+    return _selected(decode_repodata(content), names)
 
 
 def _name_unread(unread: Mapping[str, int], where: str) -> None:
@@ -150,8 +131,8 @@ def _name_unread(unread: Mapping[str, int], where: str) -> None:
         _log.warning("%s: left out %s under %r in its index, which this program does not read", where, entries, key)
 
 
-def _selected(index: _Index, names: Collection[str] | None) -> SubdirRecords:
-    rows = index.packages | index.packages_conda
+def _selected(index: Repodata, names: Collection[str] | None) -> SubdirRecords:
+    rows = index.records
     wanted = rows if names is None else [name for name in sorted(names) if name in rows]
     return {name: decode_json(rows[name], dict[str, object]) for name in wanted}
 
@@ -185,26 +166,30 @@ _Found = tuple[str | None, SubdirRecords]
 
 
 def _read(address: str, subdir: str, names: Collection[str] | None, client: HttpClient) -> _Found:
-    local = local_path(address)
-    if local is not None:
-        return _select(_local_index(local, subdir), names, where=f"{local / subdir}")
-    base = f"{address.rstrip('/')}/{subdir}/"
+    base, local = f"{address.rstrip('/')}/{subdir}/", local_path(address)
+    where = without_credentials(base) if local is None else str(local / subdir)
+    # a folder's whole index is at hand, over a network shards are less to fetch
+    if local is not None and (content := _whole_index(client, address, subdir)) is not None:
+        return _select(content, names, where=where)
     shards = _find_shards(client, address, subdir, names)
     if shards is not None and not shards.are_many:
         return shards.base_url, _from_shards(client, shards, names)
-    content = _whole_index(client, base)
-    if content is not None:
-        return _select(content, names, where=without_credentials(base))
+    if local is None and (content := _whole_index(client, address, subdir)) is not None:
+        return _select(content, names, where=where)
     if shards is None:
-        raise _no_index(without_credentials(base))
+        raise _no_index(where)
     return shards.base_url, _from_shards(client, shards, names)
 
 
-def _local_index(channel: Path, subdir: str) -> bytes:
+def _get(client: HttpClient, base: str, name: str, *, limit_bytes: int) -> bytes | None:
+    """The bytes of the file ``name`` below an address, which may be that of a folder; None if there is nothing."""
+    local = local_path(base)
     try:
-        return Beneath(root=channel).read(f"{subdir}/{REPODATA}", limit_bytes=_INDEX_LIMIT_BYTES)
-    except FileNotFoundError:
-        raise _no_index(str(channel / subdir)) from None
+        if local is None:
+            return client.read(f"{base.rstrip('/')}/{name}", limit_bytes=limit_bytes)
+        return Beneath(root=local).read(name, limit_bytes=limit_bytes)
+    except (MissingError, FileNotFoundError):
+        return None
 
 
 def _no_index(where: str) -> ChannelError:
@@ -213,23 +198,11 @@ def _no_index(where: str) -> ChannelError:
 
 def _select(content: bytes, names: Collection[str] | None, *, where: str) -> _Found:
     try:
-        index, unread = _decode(content)
-        _name_unread(unread, where)
-        return index.info.base_url, _selected(index, names)
+        index = decode_repodata(content)
+        _name_unread(index.unread, where)
+        return index.base_url, _selected(index, names)
     except msgspec.MsgspecError as err:
         raise IntegrityError(f"{where}: its repodata cannot be read: {err}", hint="index the channel again") from None
-
-
-class _ShardInfo(msgspec.Struct):
-    shards_base_url: str
-    base_url: str | None = None
-
-
-class _ShardIndex(msgspec.Struct):
-    """The index of shards (CEP 16): their hashes by package name."""
-
-    info: _ShardInfo
-    shards: dict[str, bytes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,16 +224,10 @@ class _Shards:
 
 def _find_shards(client: HttpClient, address: str, subdir: str, names: Collection[str] | None) -> _Shards | None:
     """The shards of the wanted names; None if the channel has no shards."""
-    base = f"{address.rstrip('/')}/{subdir}/"
-    try:
-        packed = client.read(base + "repodata_shards.msgpack.zst", limit_bytes=_SHARD_LIMIT_BYTES)
-    except MissingError:
+    packed = _get(client, address, f"{subdir}/{SHARD_INDEX}", limit_bytes=_SHARD_LIMIT_BYTES)
+    if packed is None:
         return None
-    try:
-        index = msgspec.convert(decode_msgpack(_unpack(packed, base)), _ShardIndex)
-    except msgspec.MsgspecError as err:
-        message = f"{without_credentials(base)}: its sharded index cannot be read: {err}"
-        raise IntegrityError(message, hint="index the channel again") from None
+    index = decode_shard_index(packed, without_credentials(f"{address.rstrip('/')}/{subdir}/{SHARD_INDEX}"))
     wanted = index.shards if names is None else set(names_of_files(names))
     return _Shards(
         base_url=index.info.base_url,
@@ -270,58 +237,33 @@ def _find_shards(client: HttpClient, address: str, subdir: str, names: Collectio
     )
 
 
-def _whole_index(client: HttpClient, base: str) -> bytes | None:
-    """The bytes of repodata.json; None if there is none in any form."""
-    try:
-        return _unpack(client.read(base + "repodata.json.zst", limit_bytes=_INDEX_LIMIT_BYTES), base)
-    except MissingError:
-        pass
-    try:
-        return client.read(base + "repodata.json", limit_bytes=_INDEX_LIMIT_BYTES)
-    except MissingError:
-        return None
+def _whole_index(client: HttpClient, address: str, subdir: str) -> bytes | None:
+    """The bytes of repodata.json; None if there is none in any form. Of a folder, the plain one is taken first."""
+    names = (REPODATA_ZST, REPODATA) if local_path(address) is None else (REPODATA, REPODATA_ZST)
+    for name in names:
+        content = _get(client, address, f"{subdir}/{name}", limit_bytes=INDEX_LIMIT_BYTES)
+        if content is not None and name == REPODATA_ZST:
+            return unpack_index(content, without_credentials(f"{address.rstrip('/')}/{subdir}/{name}"))
+        if content is not None:
+            return content
+    return None
 
 
 def _from_shards(client: HttpClient, shards: _Shards, names: Collection[str] | None) -> SubdirRecords:
     with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
         found = list(pool.map(lambda sha256: _shard(client, shards.folder, sha256), shards.hashes))
     unread: Counter[str] = Counter()
-    for _, others in found:
-        unread.update(others)
+    for shard in found:
+        unread.update(shard.unread)
     _name_unread(unread, without_credentials(shards.folder))
-    rows = {name: row for shard, _ in found for name, row in shard.items() if names is None or name in names}
+    rows = {name: row for shard in found for name, row in shard.records.items() if names is None or name in names}
     return dict(sorted(rows.items()))
 
 
-def _shard(client: HttpClient, folder: str, sha256: bytes) -> tuple[SubdirRecords, dict[str, int]]:
-    url = f"{folder.rstrip('/')}/{sha256.hex()}.msgpack.zst"
-    packed = client.read(url, limit_bytes=_SHARD_LIMIT_BYTES)
-    if hashlib.sha256(packed).digest() != sha256:
-        message = f"{without_credentials(url)}: the sha256 of its bytes is not the one in its name"
-        raise IntegrityError(message, hint="run the same command again")
-    try:
-        rows = decode_msgpack(_unpack(packed, url))
-        return _plain({**rows.get("packages", {}), **rows.get("packages.conda", {})}), unread_entries(rows)
-    except (msgspec.MsgspecError, AttributeError, TypeError) as err:
-        message = f"{without_credentials(url)}: the shard cannot be read: {err}"
-        raise IntegrityError(message, hint="index the channel again") from None
-
-
-def _plain(rows: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
-    """Records in the form of repodata.json, with hashes as text."""
-    return {
-        name: {key: value.hex() if isinstance(value, bytes) else value for key, value in row.items()}
-        for name, row in rows.items()
-    }
-
-
-def _unpack(packed: bytes, url: str) -> bytes:
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
-            content: bytes = stream.read(_INDEX_LIMIT_BYTES)
-    except zstandard.ZstdError as err:
-        message = f"{without_credentials(url)}: cannot be decompressed: {err}"
-        raise IntegrityError(
-            message, hint="run it again; if that fails too, the channel must be indexed again"
-        ) from None
-    return content
+def _shard(client: HttpClient, folder: str, sha256: bytes) -> Shard:
+    name = f"{sha256.hex()}{SHARD_SUFFIX}"
+    url, packed = f"{folder.rstrip('/')}/{name}", _get(client, folder, name, limit_bytes=_SHARD_LIMIT_BYTES)
+    if packed is None:
+        message = f"{without_credentials(url)}: the channel's index names this shard, but there is none"
+        raise IntegrityError(message, hint="run the same command again; if that fails too, index the channel again")
+    return decode_shard(packed, sha256, without_credentials(url))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NoArch = Literal["generic", "python"]
 ChangeKind = Literal["added", "removed", "changed"]
-WRITE_AGAIN = "write it again: channel_tools pins"
+WRITE_AGAIN = "write it again with the tool that made it: channel_tools pins, conda-lock or pixi"
 _MS = 1000
 
 

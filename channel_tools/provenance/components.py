@@ -73,7 +73,8 @@ def conda_purl(package: Component | HostPackage) -> str:
 def read_component(path: Path, *, sha256: str | None = None) -> Component:
     """The component for a package file; a known ``sha256`` saves hashing it. Raises IntegrityError if it is damaged."""
     found = read_info_files(path, _FILES)
-    index, about = info_object(found, "index.json", path), info_object(found, "about.json", path)
+    index = info_object(found, "index.json", path)
+    about = info_object(found, "about.json", path) if "about.json" in found else {}  # early packages have none
     component = component_of(path.name, sha256 or sha256_of_file(path), index, about)
     return dataclasses.replace(component, contains=compiled_into(path))
 

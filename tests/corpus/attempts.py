@@ -18,14 +18,15 @@ from typing import Literal, Protocol
 
 from channel_tools.system.errors import VerificationError
 from tests.corpus import counting, trees
-from tests.corpus.channels import write_channel_for
+from tests.corpus.channels import write_channel, write_channel_for
 from tests.corpus.counting import PLATFORM
 
 Verdict = Literal["read", "refused", "crashed", "differs"]
 _DEFECT = 70
 _HEAD_BYTES = 1 << 16
 _PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64", "win-64")
-_REPODATA = ("repodata.json", "repodata.json.zst", "repodata_from_packages.json")
+_SHARDS = "repodata_shards.msgpack.zst"
+_REPODATA = ("repodata.json", "repodata.json.zst", "repodata_from_packages.json", _SHARDS)
 _YAML = (".yml", ".yaml")
 
 
@@ -121,10 +122,15 @@ def _try_conda_lock(command: Command, path: Path) -> Iterator[Attempt]:
 
 
 def _try_explicit(command: Command, path: Path) -> Iterator[Attempt]:
-    """``sbom`` for the platform that most addresses name."""
+    """``sbom`` for the platform that most addresses name, with a channel that lists what has only an md5."""
     text = path.read_text(encoding="utf-8", errors="replace")
     platform = max(_PLATFORMS, key=lambda name: text.count(f"/{name}/"))
-    run = command("sbom", path, "--platform", platform, cwd=path.parent)
+    records = counting.explicit_records(path)
+    with tempfile.TemporaryDirectory() as folder:
+        channel = Path(folder) / "channel"
+        write_channel(records, channel)
+        channels: list[str | Path] = ["-c", channel] if records else []
+        run = command("sbom", path, "--platform", platform, *channels, cwd=path.parent)
     entries = counting.explicit_entries(path)
     yield judge("explicit list", path, run, part=platform, entries=entries, taken=_components)
 
@@ -170,9 +176,16 @@ def _try_repodata(command: Command, path: Path) -> Iterator[Attempt]:
         (channel / subdir).mkdir(parents=True)
         name = path.name.replace("_from_packages", "")
         shutil.copy(path, channel / subdir / name)
+        if name == _SHARDS:
+            shutil.copytree(path.parent, channel / subdir, dirs_exist_ok=True, ignore=_all_but_shards)
         adopt = ("channel", "index", "--adopt", "--dry-run", "--foundation", "conda-forge", "--json")
         run = command(*adopt, "--at", channel, cwd=Path(folder))
-    yield judge("repodata", path, run, entries=counting.repodata_entries(path), taken=_adopted)
+    count = counting.shard_entries if name == _SHARDS else counting.repodata_entries
+    yield judge("repodata", path, run, entries=count(path), taken=_adopted)
+
+
+def _all_but_shards(folder: str, names: list[str]) -> set[str]:
+    return {name for name in names if not (Path(folder, name).is_dir() or name.endswith(".msgpack.zst"))}
 
 
 def _adopted(output: str) -> int:

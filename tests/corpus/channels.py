@@ -33,9 +33,17 @@ def write_channel_for(wanted: Mapping[str, str], channel: Path) -> None:
         for version in _versions(condition)
         for build in _builds(condition)
     }
-    for subdir, found in (("noarch", records), ("linux-64", {})):
+    write_channel({f"noarch/{name}": record for name, record in records.items()}, channel)
+
+
+def write_channel(records: Mapping[str, Mapping[str, object]], channel: Path) -> None:
+    """Write repodata of these records, by ``subdir/file name``."""
+    for subdir in {"noarch", "linux-64", *(key.partition("/")[0] for key in records)}:
+        here = {key.partition("/")[2]: record for key, record in records.items() if key.startswith(f"{subdir}/")}
+        old = {name: record for name, record in here.items() if name.endswith(".tar.bz2")}
+        new = {name: record for name, record in here.items() if name not in old}
         (channel / subdir).mkdir(parents=True)
-        repodata = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": found, "repodata_version": 1}
+        repodata = {"info": {"subdir": subdir}, "packages": old, "packages.conda": new, "repodata_version": 1}
         (channel / subdir / "repodata.json").write_text(json.dumps(repodata))
 
 

@@ -7,12 +7,14 @@ took means that one of the two misread the file. What it cannot count is None.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 import zstandard
 from conda_package_streaming.package_streaming import stream_conda_component
@@ -24,6 +26,8 @@ _TARGET = "target_platform"
 _OF_EVERY_RECIPE = ("channel_sources", "channel_targets")
 """Keys that multiply the variants of every recipe."""
 _SPEC = re.compile(r"(?:.*::)?([\w.-]+)(.*)")
+_TEMPLATE = re.compile(r"\$\{\{\s*(\w+)")
+_ADDRESS = re.compile(r"\w+://.*/(?P<subdir>[a-z0-9-]+)/(?P<file>[^/#]+)#(?P<md5>[0-9a-fA-F]{32})$")
 _SELECTOR_NAMES = {
     "linux": True,
     "linux64": True,
@@ -119,10 +123,54 @@ def recipe_outputs(path: Path) -> int | None:
     if not isinstance(content, dict) or "skip:" in path.read_text(encoding="utf-8-sig"):
         return None
     outputs = content.get("outputs")
+    if _has_variant_names(outputs, content.get("context")):
+        return None
     if outputs is None:
         return 1 if "package" in content else None
     plain = [item for item in outputs if isinstance(item, dict) and "package" in item]
     return len(plain) if isinstance(outputs, list) and len(plain) == len(outputs) else None
+
+
+def _has_variant_names(outputs: Any, context: Any) -> bool:  # noqa: ANN401 - another program's file
+    """Whether the name of an output depends on more than the recipe's context, as on a variant."""
+    names = [str(one["package"]) for one in outputs or () if isinstance(one, dict) and "package" in one]
+    return any(found not in (context or {}) for name in names for found in _TEMPLATE.findall(name))
+
+
+def explicit_records(path: Path) -> dict[str, dict[str, Any]]:
+    """A record for each address of an explicit list, by ``subdir/file name``, with its md5 and a sha256."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        match = _ADDRESS.match(line.strip())
+        if match is not None:
+            subdir, file_name = match["subdir"], match["file"].replace("%21", "!")
+            name, version, build = file_name.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2)
+            found[f"{subdir}/{file_name}"] = {
+                "name": name,
+                "version": version,
+                "build": build,
+                "build_number": 0,
+                "depends": [],
+                "md5": match["md5"].lower(),
+                "sha256": hashlib.sha256(line.encode()).hexdigest(),
+                "size": 1,
+                "subdir": subdir,
+            }
+    return found
+
+
+def shard_entries(path: Path) -> int | None:
+    """The records in the shards that an index of shards names, which lie where it says; None if it is not one."""
+    try:
+        index = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes()))
+        folder = path.parent / str(index["info"]["shards_base_url"])
+        packed = [(folder / f"{sha256.hex()}.msgpack.zst").read_bytes() for sha256 in index["shards"].values()]
+        shards = [
+            msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompressobj().decompress(one)) for one in packed
+        ]
+    except (ValueError, OSError, LookupError, TypeError, zstandard.ZstdError):
+        return None
+    return len({name for one in shards for key in ("packages", "packages.conda") for name in one.get(key) or ()})
 
 
 def repodata_entries(path: Path) -> int | None:

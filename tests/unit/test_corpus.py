@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from rattler.index import index_fs
 
 from tests.corpus import counting
 from tests.corpus.__main__ import print_report
 from tests.corpus.attempts import Attempt, kind_of
 from tests.corpus.channels import write_channel_for
+from tests.support.command_line import run_tool
+from tests.unit.channel.toys import make_conda
 
 _LOCK = """\
 version: 6
@@ -164,3 +168,33 @@ def test_channel_for_an_environment_has_what_its_conditions_name(tmp_path: Path)
     repodata = json.loads((tmp_path / "channel" / "noarch" / "repodata.json").read_text())
     versions = {record["version"] for record in repodata["packages.conda"].values() if record["name"] == "numpy"}
     assert versions >= {"2.1", "2.1.1", "3"}
+
+
+def test_recipe_whose_names_depend_on_a_variant_is_not_counted(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    text = "context: {name: a}\noutputs:\n- package: {name: '${{ name }}-x'}\n- package: {name: b}\n"
+    path.write_text(text)
+    assert counting.recipe_outputs(path) == 2
+    path.write_text(text.replace("-x", "-${{ mpi }}"))
+    assert counting.recipe_outputs(path) is None
+
+
+def test_md5_of_a_list_are_found_in_the_channel_that_is_made_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    address = "https://host.example/channel/linux-64"
+    path.write_text(f"@EXPLICIT\n{address}/a-b-1%211.0-h_0.tar.bz2#{'a' * 32}\n{address}/c-1-0.conda#{'b' * 64}\n")
+    records = counting.explicit_records(path)
+    assert [(row["name"], row["version"], row["md5"]) for row in records.values()] == [("a-b", "1!1.0", "a" * 32)]
+    (found,) = _attempts(path, run_tool)
+    assert (found.verdict, found.entries, found.taken) == ("read", 2, 2)
+
+
+def test_shards_are_counted_and_adopted(tmp_path: Path) -> None:
+    channel = tmp_path / "channel"
+    make_conda(channel, "toy")
+    make_conda(channel, "toy", version="2.0")
+    asyncio.run(index_fs(channel))
+    index = channel / "linux-64" / "repodata_shards.msgpack.zst"
+    assert counting.shard_entries(index) == 2
+    (found,) = _attempts(index, run_tool)
+    assert (found.verdict, found.entries, found.taken) == ("read", 2, 2)

@@ -10,7 +10,9 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
+import zstandard
 from rattler.index import index_fs
 
 from channel_tools.channel import index_channel, open_channel, verify_channel
@@ -70,13 +72,33 @@ def write_index(folder: Path, rows: Mapping[str, Mapping[str, object]], **more: 
     (folder / "index.html").write_text("<html>")
 
 
+def by_shards(channel: Path) -> None:
+    """As rattler's indexer, and only the shards are left; repodata.json is kept for comparison where none reads it."""
+    by_rattler(channel)
+    for index in channel.glob("*/repodata.json"):
+        index.with_name("repodata.kept").write_bytes(index.read_bytes())
+    leave_only_shards(channel)
+
+
+def write_shards(channel: Path, shards: Mapping[str, Mapping[str, object]], *, shards_base_url: str = "") -> None:
+    """Shards of linux-64 beside the packages, by package name, as conda-index writes them, and no other index."""
+    folder, hashes = channel / "linux-64", {}
+    for name, shard in shards.items():
+        packed = zstandard.compress(msgspec.msgpack.encode(shard))
+        hashes[name] = hashlib.sha256(packed).digest()
+        (folder / f"{hashes[name].hex()}.msgpack.zst").write_bytes(packed)
+    info = {"subdir": "linux-64", "base_url": "", "shards_base_url": shards_base_url}
+    index = msgspec.msgpack.encode({"version": 1, "info": info, "shards": hashes})
+    (folder / "repodata_shards.msgpack.zst").write_bytes(zstandard.compress(index))
+
+
 def by_conda_index(channel: Path) -> None:
     """By conda-index, which is a command of the conda that it is installed with."""
     command = [program("conda"), "index", "--channeldata", "--current-repodata", str(channel)]
     subprocess.run(command, check=True, capture_output=True, timeout=TEST_TIMEOUT_S)
 
 
-MAKERS = [by_rattler, by_hand, by_conda_index]
+MAKERS = [by_rattler, by_hand, by_shards, by_conda_index]
 
 
 def one_of_each(folder: Path) -> None:
@@ -123,8 +145,14 @@ def repodata(channel: Path, subdir: str = "linux-64") -> dict[str, dict[str, obj
 
 
 def all_records(channel: Path) -> dict[str, dict[str, object]]:
-    subdirs = [index.parent.name for index in channel.glob("*/repodata.json")]
-    return {f"{subdir}/{name}": row for subdir in subdirs for name, row in repodata(channel, subdir).items()}
+    found: dict[str, dict[str, object]] = {}
+    for folder in (path for path in channel.iterdir() if path.is_dir()):
+        file = next((folder / name for name in ("repodata.json", "repodata.kept") if (folder / name).is_file()), None)
+        if file is not None:
+            index = json.loads(file.read_text())
+            rows = index["packages"] | index["packages.conda"]
+            found |= {f"{folder.name}/{name}": row for name, row in rows.items()}
+    return found
 
 
 def adopted(channel: Path, foundation: Foundation = CONDA_FORGE) -> Adoption:
@@ -206,6 +234,49 @@ def test_hotfixes_removals_and_revocations_stay(tmp_path: Path) -> None:
     assert (channel / "linux-64" / "gone-1.0-0.conda").is_file()
     assert verify_channel(open_channel(channel)) == []
     assert set(read_listing(open_channel(channel)).patches) == {"linux-64"}
+
+
+def test_shards_say_what_repodata_says(tmp_path: Path) -> None:
+    plans = []
+    for name in ("plain", "sharded"):
+        channel = tmp_path / name
+        one_of_each(channel)
+        make_conda(channel, "gone")
+        changes: dict[str, dict[str, object]] = {
+            "toy-1.0-0.conda": {"depends": ["zlib <2"], "more": 1},
+            "old-1.0-0.tar.bz2": {"license": "BSD-3-Clause"},
+        }
+        by_hand(channel, changes=changes, removed=["gone-1.0-0.conda"], v3={"whl": {"a.whl": {"name": "a"}}})
+        if name == "sharded":
+            index = json.loads((channel / "linux-64" / "repodata.json").read_bytes())
+            shards: dict[str, dict[str, object]] = {"gone": {"removed": ["gone-1.0-0.conda"]}}
+            for key in ("packages", "packages.conda"):
+                for file_name, row in index[key].items():
+                    row |= {kind: bytes.fromhex(row[kind]) for kind in ("md5", "sha256")}
+                    shards.setdefault(row["name"], {})[key] = {file_name: row}
+            write_shards(channel, shards | {"a": {"v3": index["v3"]}})
+            leave_only_shards(channel)
+        plans.append(adopted(channel))
+        assert verify_channel(open_channel(channel)) == []
+    plain, sharded = ([(one.path, one.kind) for one in plan.remarks if "noarch" not in one.path] for plan in plans)
+    assert plain == sharded
+    assert ("linux-64", "field") in plain
+    assert plans[0].rows.keys() == plans[1].rows.keys()
+    assert plans[0].patches == plans[1].patches
+    assert len(plans[0].patches["linux-64"].names()) == len(changes) + 1
+    rows = [repodata(tmp_path / name) for name in ("plain", "sharded")]
+    assert [row["depends"] for row in (rows[0]["toy-1.0-0.conda"], rows[1]["toy-1.0-0.conda"])] == [["zlib <2"]] * 2
+
+
+def test_the_former_shards_are_kept(tmp_path: Path) -> None:
+    channel = tmp_path / "channel"
+    one_of_each(channel)
+    by_shards(channel)
+    before = {name: one for name, one in content(channel).items() if "shard" in name}
+    adopted(channel)
+    assert {
+        name: one for name, one in content(channel / ".channel_tools" / "former").items() if "shard" in name
+    } == before
 
 
 def test_what_only_the_unpatched_index_lists_stays_hidden(tmp_path: Path) -> None:
@@ -368,6 +439,14 @@ def elsewhere(folder: Path) -> None:
     by_hand(folder, info={"subdir": "linux-64", "base_url": "https://files.example/"})
 
 
+@pytest.mark.parametrize("base_url", [None, "", "./", ".", "../linux-64", "../linux-64/"])
+def test_base_url_that_is_the_folder_itself_changes_nothing(tmp_path: Path, base_url: str | None) -> None:
+    channel = tmp_path / "my channel"
+    make_conda(channel, "toy")
+    by_hand(channel, info={"subdir": "linux-64"} | ({} if base_url is None else {"base_url": base_url}))
+    assert adopted(channel).remarks == ()
+
+
 def cut_short(folder: Path) -> None:
     one_of_each(folder)
     by_rattler(folder)
@@ -379,11 +458,29 @@ def nothing(folder: Path) -> None:
     del folder
 
 
-def only_shards(folder: Path) -> None:
+def leave_only_shards(channel: Path) -> None:
+    for index in (*channel.glob("*/repodata.json"), *channel.glob("*/repodata.json.zst")):
+        index.unlink()
+
+
+def lost_shard(folder: Path) -> None:
     one_of_each(folder)
     by_rattler(folder)
-    for name in ("repodata.json", "repodata.json.zst"):
-        (folder / "linux-64" / name).unlink()
+    leave_only_shards(folder)
+    next((folder / "linux-64" / "shards").iterdir()).unlink()
+
+
+def cut_shard(folder: Path) -> None:
+    lost_shard(folder)
+    by_rattler(folder)
+    leave_only_shards(folder)
+    shard = next((folder / "linux-64" / "shards").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+
+def far_shards(folder: Path) -> None:
+    one_of_each(folder)
+    write_shards(folder, {}, shards_base_url="https://shards.example/")
 
 
 @pytest.mark.parametrize(
@@ -393,9 +490,11 @@ def only_shards(folder: Path) -> None:
         (nothing, ChannelError, "no such folder"),
         (elsewhere, ChannelError, r"packages are at https://files\.example/ \(base_url\)"),
         (cut_short, IntegrityError, r"repodata\.json: the index cannot be read"),
-        (only_shards, ChannelError, "has only a sharded index"),
+        (lost_shard, IntegrityError, r"shards/[0-9a-f]+\.msgpack\.zst: is missing"),
+        (cut_shard, IntegrityError, "the sha256 of its bytes is not the one in its name"),
+        (far_shards, ChannelError, r"its shards are at https://shards\.example/"),
     ],
-    ids=["empty", "nothing", "base_url", "truncated", "shards"],
+    ids=["empty", "nothing", "base_url", "truncated", "shard lost", "shard truncated", "shards elsewhere"],
 )
 def test_what_cannot_be_adopted_is_named_and_left(
     tmp_path: Path, fill: Maker, error: type[Exception], said: str

@@ -238,19 +238,21 @@ def test_what_is_linked_into_a_package_is_a_part_of_it(tmp_path: Path) -> None:
     assert [one["name"] for one in document["packages"] if one["SPDXID"] == contained] == ["dpdk"]
 
 
-def test_packages_in_the_old_format_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("about", [{"license": "MIT"}, None], ids=["about", "without about"])
+def test_packages_in_the_old_format_are_read(tmp_path: Path, about: dict[str, str] | None) -> None:
     old = tmp_path / "linux-64" / "old-1.0-0.tar.bz2"
     old.parent.mkdir()
     index = {"name": "old", "version": "1.0", "build": "0", "build_number": 0, "depends": ["zlib"]}
     members = {"share/first": b"payload", "info/index.json": json.dumps(index).encode()}
-    members["info/about.json"] = json.dumps({"license": "MIT"}).encode()
+    if about is not None:
+        members["info/about.json"] = json.dumps(about).encode()
     with tarfile.open(old, "w:bz2") as archive:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     (component,) = listed(old, "linux-64").components
-    assert (component.name, component.license, component.depends) == ("old", "MIT", ("zlib",))
+    assert (component.name, component.license, component.depends) == ("old", about and "MIT", ("zlib",))
     assert component.purl.endswith("type=tar.bz2")
     old.write_bytes(old.read_bytes()[:-40])
     with pytest.raises(IntegrityError, match=r"old-1\.0-0\.tar\.bz2: not a complete conda package"):
