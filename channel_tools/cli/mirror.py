@@ -57,6 +57,10 @@ _To = Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bun
 class BundleOptions:
     """The options that ``create`` and ``update`` share; the help texts describe them."""
 
+    specs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SPEC]...", help="Mirror what these MatchSpecs ask for, instead of a stack."),
+    ] = None
     stacks: Annotated[
         list[str] | None,
         typer.Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
@@ -133,11 +137,15 @@ class BundleOptions:
             raise UsageError(
                 message, hint="make a lock for them first: channel_tools pins --python 3.N --pytorch N.N -o FOLDER"
             )
+        if self.specs and (self.stacks or self.python or self.pytorch or self.locks or self.with_sources):
+            message = "MatchSpecs with --variant, --python, --pytorch, --lock or --with-sources: only one of these fits"
+            raise UsageError(message, hint="name Python and PyTorch among the MatchSpecs: 'python 3.13.*'")
         choice = options.lock_choice(self.platforms, self.categories, self.environment, given=bool(self.locks))
         return MirrorRequest(
             destination=to,
             keys=mirror_keys.keys_folder(self.keys),
             stacks=tuple(self.stacks or ()),
+            specs=tuple(self.specs or ()),
             python=self.python,
             pytorch=self.pytorch,
             choice=choice,
@@ -167,7 +175,7 @@ class BundleOptions:
 @_needs_extra
 @grouped(BundleOptions)
 def create(given: BundleOptions, *, to: _To) -> None:
-    """Collect the packages, indexes and locks of stacks in one signed bundle."""
+    """Collect the packages, indexes and locks of stacks, MatchSpecs or locks in one signed bundle."""
     _make(given, to)
 
 
@@ -193,7 +201,7 @@ def update(
 def _make(given: BundleOptions, to: Path, *, since: Path | None = None) -> None:
     from channel_tools.workflow.mirror import make_mirror
 
-    request, settings = given.request(to, since=since), options.settings_from(given.root, given.output)
+    request, settings = given.request(to, since=since), options.settings_if_any(given.root, given.output)
     with shown_progress() as progress:
         result = make_mirror(settings, request, environ=os.environ, progress=progress)
     _print_made(result, to, as_json=given.as_json)

@@ -13,6 +13,7 @@ from channel_tools.channel import indexed_files, open_channel
 from channel_tools.conda.addresses import channel_address, channel_name, local_path, without_credentials
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
+from channel_tools.conda.solving import parse_spec
 from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
 from channel_tools.mirror.exporting.extras import export_sources, export_tree, make_tool
 from channel_tools.mirror.exporting.fetch import FetchOptions
@@ -37,6 +38,7 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import UsageError
 from channel_tools.system.http.pace import RateLimit
 from channel_tools.system.keys import read_passphrase
+from channel_tools.system.settings import find_cache, package_cache_in
 from channel_tools.workflow.environment import InstallRequest, install_channels, variants_of
 from channel_tools.workflow.locks import read_or_solve
 from channel_tools.workflow.plan import PlanRequest, plan_request
@@ -63,11 +65,13 @@ _INPUT = "foundation:"
 class MirrorRequest:
     """What to mirror to ``destination``: stacks (empty: the default one) for ``choice.platforms`` (empty: this one).
 
-    ``python`` and ``pytorch`` choose among their variants as in InstallRequest.
+    ``python`` and ``pytorch`` choose among their variants as in InstallRequest. ``specs`` are MatchSpecs to mirror what
+    they ask for, instead of stacks; these and locks need no tree.
 
-    ``channels`` are addresses or folders in order of priority, ours first (empty: the local channel and its
-    foundation). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. With ``locks``, these files determine
-    what is mirrored, and only an environment.yml is solved; ``choice`` says which part of them is meant.
+    ``channels`` are addresses or folders in order of priority, ours first (empty: the local channel and its foundation;
+    without a tree, those of the locks). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. With
+    ``locks``, these files determine what is mirrored, and only an environment.yml is solved; ``choice`` says which part
+    of them is meant.
 
     ``since`` is a received.json or the last bundle, which say what the importing site has. ``with_sources``
     includes what a rebuild needs, ``tool_pythons`` this program for these Pythons (empty: without it).
@@ -78,6 +82,7 @@ class MirrorRequest:
     destination: Path
     keys: Path
     stacks: tuple[str, ...] = ()
+    specs: tuple[str, ...] = ()
     python: str | None = None
     pytorch: str | None = None
     choice: LockChoice = EVERYTHING
@@ -103,26 +108,28 @@ class MirrorResult:
 
 
 def make_mirror(
-    settings: Settings, request: MirrorRequest, *, environ: Mapping[str, str], progress: Progress
+    settings: Settings | None, request: MirrorRequest, *, environ: Mapping[str, str], progress: Progress
 ) -> MirrorResult:
-    """Make the bundle.
+    """Make the bundle. Without ``settings``, that is without a tree, the request must have locks or MatchSpecs.
 
-    Raises as read_since, read_or_solve, solve_lock, plan_packages, open_signing and create_bundle do.
+    Raises UsageError if the tree is needed, and as read_since, read_or_solve, solve_lock, plan_packages, open_signing
+    and create_bundle do.
     """
+    place = _Place(settings=settings, cache=find_cache(environ), environ=environ)
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
-    locks = lock_stacks(settings, request, progress.note)
+    locks = _make_locks(place, request, progress.note)
     extras: list[ExtraFile] = []
     tool = None
     if not request.dry_run:
         check_destination(request.destination)
         if request.tool_pythons:
-            cache = settings.cache / "mirror" / "wheels"
+            cache = place.cache / "mirror" / "wheels"
             tool = make_tool(request.tool_pythons, platforms_of(locks), cache=cache, progress=progress)
             extras += tool.files
         if request.with_sources:
-            extras += _source_files(settings, request, locks, progress)
-    plan = _plan(settings, request, locks, client, since=since, extras=extras, tool=tool)
+            extras += _source_files(place.with_tree("--with-sources"), request, locks, progress)
+    plan = _plan(place, request, locks, client, since=since, extras=extras, tool=tool)
     if request.dry_run or plan.brings_nothing():
         return MirrorResult(plan=plan, report=None)
     signing = open_signing(
@@ -138,49 +145,90 @@ def make_mirror(
     return MirrorResult(plan=plan, report=report)
 
 
-def lock_stacks(settings: Settings, request: MirrorRequest, note: Note) -> list[Lock]:
-    """The locks of the request: those given, else one for every stack, solved now.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Where the command runs: in a tree or not, with the user's cache and environment."""
+
+    settings: Settings | None
+    cache: Path
+    environ: Mapping[str, str]
+
+    @property
+    def package_cache(self) -> Path:
+        return package_cache_in(self.cache)
+
+    def with_tree(self, what: str) -> Settings:
+        """The settings. Raises UsageError without a tree, which ``what`` needs."""
+        if self.settings is None:
+            message = f"{what} needs a tree of recipes, and there is none here"
+            hint = "name the tree with --root; MatchSpecs with --channel, and locks, are mirrored without one"
+            raise UsageError(message, hint=hint)
+        return self.settings
+
+    def channels_of(self, request: MirrorRequest, locks: Sequence[Lock]) -> tuple[str, ...]:
+        """The channels of the request, else the default ones for installations, without a tree those of the locks."""
+        if request.channels:
+            return request.channels
+        locked = tuple(dict.fromkeys(channel for lock in locks for channel in lock.channels))
+        if self.settings is None and locked:
+            return locked
+        return install_channels(self.with_tree("the local channel, for lack of --channel,"), InstallRequest())
+
+
+def _make_locks(place: _Place, request: MirrorRequest, note: Note) -> list[Lock]:
+    """The locks of the request: those given, else one for the MatchSpecs or for every stack, solved now.
 
     ``note`` gets a line for what is left out of a lock. Raises as read_or_solve and solve_lock do, and UsageError for a
     stack that does not exist.
     """
     if request.locks:
-        return [_named(_lock_of(path, settings, request, note), path) for path in request.locks]
+        return [_named(_lock_of(path, place, request, note), path) for path in request.locks]
     platforms = request.choice.platforms or (current_platform(),)
     virtual = assumed_virtual_packages(platforms, request.virtual_packages)
     asked = InstallRequest(channels=request.channels, python=request.python, pytorch=request.pytorch)
+    if request.specs:
+        wanted = {_lock_name(parse_spec(request.specs[0]).name.normalized): request.specs}
+    else:
+        settings = place.with_tree("a stack")
+        stacks = [variants_of(settings, name) for name in request.stacks or (None,)]
+        wanted = {variants.stack.name: variants.specs(asked) for variants in stacks}
     return [
         solve_lock(
-            variants.stack.name,
-            variants.specs(asked),
-            _addresses(settings, request),
+            name,
+            specs,
+            place.channels_of(request, ()),
             platforms,
             virtual_packages=virtual,
-            package_cache=settings.package_cache,
+            package_cache=place.package_cache,
         )
-        for variants in [variants_of(settings, name) for name in request.stacks or (None,)]
+        for name, specs in wanted.items()
     ]
 
 
-def _lock_of(path: Path, settings: Settings, request: MirrorRequest, note: Note) -> Lock:
+def _lock_of(path: Path, place: _Place, request: MirrorRequest, note: Note) -> Lock:
     return read_or_solve(
         path,
         request.choice,
         channels=request.channels,
         virtual_packages=request.virtual_packages,
-        package_cache=settings.package_cache,
-        environ=settings.environ,
+        package_cache=place.package_cache,
+        environ=place.environ,
         note=note,
     )
 
 
 def _named(lock: Lock, path: Path) -> Lock:
     """The lock with a name: one whose format does not name the stack is named after its file."""
-    return lock if lock.stack else replace(lock, stack=re.sub(r"[^a-z0-9_.-]+", "-", path.stem.lower()).strip(".-"))
+    return lock if lock.stack else replace(lock, stack=_lock_name(path.stem))
+
+
+def _lock_name(text: str) -> str:
+    """A text as the name of a lock in a bundle."""
+    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip(".-")
 
 
 def _plan(
-    settings: Settings,
+    place: _Place,
     request: MirrorRequest,
     locks: Sequence[Lock],
     client: HttpClient,
@@ -190,11 +238,12 @@ def _plan(
     tool: Tool | None,
 ) -> BundlePlan:
     """Everything that goes into the bundle, with sizes; no package is downloaded."""
-    channels = source_channels(_addresses(settings, request))
+    channels = source_channels(place.channels_of(request, locks))
     platforms = platforms_of(locks)
     addresses = [channel.address for channel in channels]
-    needed = locked_packages(locks) | pip_for_conda(locks, addresses, package_cache=settings.package_cache)
+    needed = locked_packages(locks) | pip_for_conda(locks, addresses, package_cache=place.package_cache)
     if request.with_sources:
+        settings = place.with_tree("--with-sources")
         stacks = [lock.stack for lock in locks]
         variant = PlanRequest(python=request.python, pytorch=request.pytorch)
         needed |= set(_build_packages(settings, variant, stacks, channels, platforms, client))
@@ -301,8 +350,3 @@ def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
             name += "-2"
         named[name] = SourceChannel(name=name, address=address, own=number == 0)
     return list(named.values())
-
-
-def _addresses(settings: Settings, request: MirrorRequest) -> tuple[str, ...]:
-    """The channels of the request, else the default ones for installations."""
-    return request.channels or install_channels(settings, InstallRequest())

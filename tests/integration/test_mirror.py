@@ -263,6 +263,41 @@ def test_sources_and_recipes_come_along(tmp_path: Path, tool: Tool, channel: Cha
     assert Path(row["path"]).read_bytes() == (tmp_path / "upstream.tar").read_bytes()
 
 
+def test_a_channel_is_mirrored_without_a_tree(tmp_path: Path, channel: Channel) -> None:
+    keys, nowhere = tmp_path / "keys", tmp_path / "no tree"
+    nowhere.mkdir()
+    environ = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
+
+    def mirror(*words: str | Path, code: int = 0) -> str:
+        result = run_tool("mirror", *words, cwd=nowhere, environ=environ)
+        assert result.returncode == code, result.stderr
+        return result.stdout or result.stderr
+
+    fingerprint = json.loads(mirror("keys", "create", "--keys", keys, "--json"))["fingerprint"]
+    given = ("--keys", keys, "--without-tool")
+    mirror("create", "toy", *given, "-c", channel.path, "--to", tmp_path / "bundle")
+    imported = ("--to", tmp_path / "destination", "--root-sha256", fingerprint, "--json")
+    address = json.loads(mirror("import", tmp_path / "bundle", *imported))["addresses"]["channel"]
+    packages = {path.name for path in Path(address.removeprefix("file://")).glob("*/*.conda")}
+    assert {"toy-1.0-0.conda"} < packages  # and what it depends on
+    since = ("--since", tmp_path / "bundle", "--to", tmp_path / "again")
+    assert "has everything" in mirror("update", "toy", *given, "-c", channel.path, *since)
+    lock = nowhere / "list.txt"
+    files = sorted(channel.path.glob("*/*.conda"))
+    lines = [f"{path.as_uri()}#{sha256_of_file(path)}" for path in files if path.name in packages]
+    lock.write_text("\n".join(["# platform: linux-64", "@EXPLICIT", *lines]))
+    mirror("create", *given, "--lock", lock, "--to", tmp_path / "of a lock")  # from the channels of the lock
+    assert {path.name for path in (tmp_path / "of a lock").rglob("*.conda")} == packages
+    for words, what in (
+        ((), "a stack needs a tree"),
+        (("toy",), "for lack of --channel, needs a tree"),
+        (("--lock", lock, "--with-sources"), "--with-sources needs a tree"),
+    ):
+        said = mirror("create", *words, *given, "--to", tmp_path / "none", code=2)
+        assert what in said
+        assert "--root" in said
+
+
 def test_what_was_imported_can_be_served(tmp_path: Path, tool: Tool, channel: Channel) -> None:
     foreign_channel(tmp_path / "conda-forge", ["numpy"])
     fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", tmp_path / "keys", "--json"))["fingerprint"]
