@@ -134,6 +134,20 @@ def test_a_rank_that_ends_too_soon_ends_all(launcher: Launcher, end: str, said: 
     assert ended.seconds < SOON_S
 
 
+def test_a_rank_that_exits_with_0_leaves_the_others_to_their_time_limit(launcher: Launcher) -> None:
+    """MPI has no word for it: the launcher takes the rank for one that is done."""
+    script = launcher.code(
+        "import datetime, sys, torch, torch.distributed as dist\n"
+        "dist.init_process_group('mpi', timeout=datetime.timedelta(seconds=2))\n"
+        "if dist.get_rank() == 1:\n    sys.exit(0)\n"
+        "dist.all_reduce(torch.ones(3))\n"
+    )
+    ended = launcher.mpiexec(script, ranks=2)
+    assert ended.code != 0
+    assert "DistBackendError" in ended.said
+    assert ended.seconds < SOON_S
+
+
 @pytest.mark.parametrize("end", ["raise ValueError", "sys.exit(1)"])
 def test_what_was_printed_last_is_not_lost(launcher: Launcher, end: str) -> None:
     script = launcher.code(

@@ -26,6 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "(default: real where the switch is on the PATH)",
     )
     parser.addoption(
+        "--endings", type=int, default=0, help="how many ranks to have end in any way (default: 0; 100 take minutes)"
+    )
+    parser.addoption(
         "--pytorch-tests",
         choices=("chosen", "all"),
         default="chosen",

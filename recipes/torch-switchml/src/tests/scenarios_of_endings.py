@@ -4,13 +4,16 @@
 import atexit
 import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from scenario import FOLDER, RANK, Value, init_over_file, ones
+from scenario import FOLDER, RANK, Value, error_of, init_over_file, ones
 
 
 def no_destroy() -> Value:
@@ -101,3 +104,52 @@ def exception_in_script() -> Value:
     dist.init_process_group("gloo")
     dist.all_reduce(ones())
     raise ValueError("the user's own mistake")
+
+
+def fail() -> None:
+    raise ValueError("the user's own mistake")
+
+
+def end_by_handler() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def end_after_thread() -> None:
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    sys.exit(1)
+
+
+WAYS_TO_END: dict[str, Callable[[], None]] = {
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "handler of SIGTERM": end_by_handler,
+    "exit 0": lambda: sys.exit(0),
+    "exit 3": lambda: sys.exit(3),
+    "exit with words": lambda: sys.exit("no data"),
+    "_exit 0": lambda: os._exit(0),
+    "exception": fail,
+    "failed thread": end_after_thread,
+}
+
+
+def ending_rank() -> Value:
+    """The last rank ends in the way named at some moment among allreduces; the others reduce on until they know."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    ended = FOLDER / "ended"
+    ends_at = time.monotonic() + float(os.environ["SCENARIO_DELAY_S"])
+    is_last = dist.get_world_size() - 1 == RANK
+
+    def reduce_on() -> None:
+        step = 0
+        while True:
+            if is_last and time.monotonic() > ends_at:
+                ended.write_text(repr(time.time()))
+                WAYS_TO_END[os.environ["SCENARIO_END"]]()
+            dist.all_reduce(ones(numel=1 + step * 9973 % 100_000))
+            step += 1
+
+    error = error_of(reduce_on)
+    return {"error": error, "seconds": time.time() - float(ended.read_text())}
