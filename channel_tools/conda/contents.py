@@ -89,8 +89,9 @@ class HashedStream:
 
     def sha256(self) -> str:
         """The hash of all bytes; reads those that have not been read yet."""
-        while self.read(_CHUNK_BYTES):
-            pass
+        read, update = self._source.read, self._digest.update
+        while chunk := read(_CHUNK_BYTES):
+            update(chunk)
         return self._digest.hexdigest()
 
 
@@ -156,16 +157,20 @@ class PathsJson:
 
 def _check_names(member: tarfile.TarInfo, *, payload: bool) -> None:
     """Raise UnsafeMemberError for names that packages may not have, though a file system would accept them."""
-    _check_text(member.name, f"member {member.name!r}")
-    _check_text(member.linkname, f"the target {member.linkname!r} of member {member.name!r}")
+    if not _is_plain(member.name):
+        _check_text(member.name, f"member {member.name!r}")
+    if not _is_plain(member.linkname):
+        _check_text(member.linkname, f"the target {member.linkname!r} of member {member.name!r}")
     if payload and _WRITTEN_BY_CLIENTS.fullmatch(member.name) and not member.isdir():
         raise UnsafeMemberError(f"member {member.name!r} would replace a file that clients write")
 
 
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
 def _check_text(text: str, shown: str) -> None:
     """Raise UnsafeMemberError for a name that terminals, logs and JSON cannot show unchanged."""
-    if text.isascii() and text.isprintable():
-        return
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -7,10 +7,11 @@ whenever they might not be those of the package.
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import tarfile
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from channel_tools.conda.checking import check_metadata, path_rows, read_info, read_payload
 from channel_tools.conda.contents import InfoFiles, PackageProblem, PathsJson, damaged_package, info_object
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.checking import Member
 
 _INFO = "info"
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KINDS: Mapping[int, bytes] = {
     stat.S_IFREG: tarfile.REGTYPE,
     stat.S_IFDIR: tarfile.DIRTYPE,
@@ -62,23 +64,21 @@ def _check_identity(info: Mapping[str, bytes], package: Path, *, stem: str, subd
 
 def _members(folder: Path, names: list[str]) -> Iterator[Member]:
     """The entries ``names`` of a folder, and everything below them, as the members of an archive."""
-    for name in names:
-        path = folder / name
-        status = path.lstat()
+    waiting = names[::-1]
+    while waiting:
+        name = waiting.pop()
+        path = f"{folder}/{name}"  # text and not a Path: there are tens of thousands
+        status = os.lstat(path)
         header = tarfile.TarInfo(name)
         header.type = _KINDS.get(stat.S_IFMT(status.st_mode), tarfile.CHRTYPE)
         header.mode = stat.S_IMODE(status.st_mode)
         if header.issym():
-            header.linkname = os.readlink(path)  # noqa: PTH115 - as text
+            header.linkname = os.readlink(path)  # noqa: PTH115
         if not header.isreg():
             yield header, None
         else:
             header.size = status.st_size
-            with open(path, "rb", buffering=0, opener=_no_link) as stream:
-                yield header, stream
+            with io.FileIO(os.open(path, _FLAGS)) as stream:
+                yield header, cast("IO[bytes]", stream)
         if header.isdir():
-            yield from _members(folder, [f"{name}/{below}" for below in sorted(os.listdir(path))])  # noqa: PTH208
-
-
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+            waiting += [f"{name}/{below}" for below in sorted(os.listdir(path), reverse=True)]  # noqa: PTH208

@@ -17,7 +17,7 @@ from channel_tools.page.write import add_page
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.server.protocol import API, encode, set_request
 from channel_tools.system.progress import SilentProgress
-from tests.support.damage import DAMAGES, damage, places_of
+from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, peak_memory_bytes, places_of
 from tests.support.serving import Answer, Server, make_token, running
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
@@ -87,6 +87,7 @@ def test_each_damage_is_one_error_with_its_reason_and_the_server_ends(
     new = encode(set_request(make_set([make_conda(tmp_path, "new")]), label="main"))
     before = {path: path.read_bytes() for path in (channels / "victim").rglob("*") if path.is_file()}
     with running(channels, work=tmp_path, workers=2, quiet=False) as server:
+        peaks = {process: peak_memory_bytes(process) for process in (server.process.pid, *server.workers())}
 
         def ask(channel: str) -> list[str]:
             seen = [(name, answer) for name, answer in answers(server, channel, headers, new)]
@@ -100,6 +101,8 @@ def test_each_damage_is_one_error_with_its_reason_and_the_server_ends(
             faults = [fault for found in pool.map(ask, damaged) for fault in found]
         assert faults == []
         assert server.ask("/victim/linux-64/repodata.json", headers=headers).status == 200
+        grown = {process: peak_memory_bytes(process) - peak for process, peak in peaks.items()}
+        assert max(grown.values()) < GROWTH_BYTES, grown
     said = server.errors_said()
     assert Counter(word for word in ("Traceback", "defect") if word in said) == Counter(), said[-2000:]
     assert {path: path.read_bytes() for path in (channels / "victim").rglob("*") if path.is_file()} == before

@@ -19,6 +19,8 @@ _LABEL = re.compile(r"^/label/[^/]+(?=/[^.])")
 """Files of a label that are not records of ours are those that main has, too."""
 LARGE_BYTES = 8 << 30
 _LIMIT_S = 20
+GROWTH_BYTES = 96 << 20
+"""By so much more memory than before the uses of damaged folders take, however large what is there looks."""
 
 
 def places_of(channel: Path) -> list[str]:
@@ -103,6 +105,13 @@ def bounded(what: str) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def peak_memory_bytes(process: int | str = "self") -> int:
+    """The most memory that a process has had so far."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    [line] = re.findall(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+    return int(line) << 10
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:

@@ -24,7 +24,7 @@ from channel_tools.pins import Lock
 from channel_tools.provenance.trust import Trust, create_key, read_trusted_keys
 from channel_tools.workflow.attest import AttestRequest, sign_packages
 from channel_tools.workflow.verify import verify_folder
-from tests.support.damage import DAMAGES, damage, faults_of, places_of, state_of
+from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, faults_of, peak_memory_bytes, places_of, state_of
 from tests.unit.mirror.bundles import ExportingSite, exporting_site, foreign_channel, import_to, toy_channel, verify
 
 _KINDS = sorted(DAMAGES)
@@ -99,7 +99,7 @@ def test_every_use_of_a_damaged_folder_ends_with_a_result_or_one_error(made: Mad
     work, kept = made.work, tmp_path / "kept"
     for name in ("channel", "foreign", "bundle", ".next.unfinished", "far"):
         shutil.copytree(work / name, kept / name, symlinks=True)
-    victim = tmp_path / "victim"
+    victim, peak = tmp_path / "victim", peak_memory_bytes()
     shutil.copytree(work / folder, victim)
     before, failures = state_of(victim), []
     for number, place in enumerate(places_of(kept / folder)):
@@ -115,3 +115,4 @@ def test_every_use_of_a_damaged_folder_ends_with_a_result_or_one_error(made: Mad
                 shutil.rmtree(victim)
                 shutil.copytree(kept / folder, victim)
     assert failures == []
+    assert peak_memory_bytes() - peak < GROWTH_BYTES

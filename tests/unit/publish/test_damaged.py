@@ -22,7 +22,7 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.serve.access.addresses import parse_path
 from channel_tools.serve.reads import FileCache, open_unchanged
 from channel_tools.system.progress import SilentProgress
-from tests.support.damage import DAMAGES, damage, faults_of, places_of, state_of
+from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, faults_of, peak_memory_bytes, places_of, state_of
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
@@ -88,7 +88,7 @@ def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
     channel: Path, tmp_path: Path, kind: str
 ) -> None:
     make_conda(tmp_path, "new")
-    victim = tmp_path / "victim"
+    victim, peak = tmp_path / "victim", peak_memory_bytes()
     shutil.copytree(channel, victim)
     before, failures = state_of(victim), []
     for place in places_of(channel):
@@ -106,3 +106,4 @@ def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
             before = state_of(victim)
         shutil.rmtree(damaged)
     assert failures == []
+    assert peak_memory_bytes() - peak < GROWTH_BYTES
