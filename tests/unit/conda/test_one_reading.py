@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,18 +87,12 @@ def has_scheme(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(SCHEMES)
 
 
-@functools.cache
-def nodes_of(source: str) -> tuple[ast.AST, ...]:
-    """Every node of a module, which the two searches share."""
-    return tuple(ast.walk(ast.parse(source)))
-
-
 def addresses_by_hand(source: str) -> list[int]:
-    return [int(getattr(node, "lineno", 0)) for node in nodes_of(source) if is_address_by_hand(node)]
+    return [int(getattr(node, "lineno", 0)) for node in ast.walk(ast.parse(source)) if is_address_by_hand(node)]
 
 
 def hand_made(source: str) -> Iterator[int]:
-    return (node.lineno for node in nodes_of(source) if is_hand_made(node) and isinstance(node, ast.expr))
+    return (node.lineno for node in ast.walk(ast.parse(source)) if is_hand_made(node) and isinstance(node, ast.expr))
 
 
 @pytest.mark.parametrize(
