@@ -84,7 +84,7 @@ lint-cpp: setup
 MINUTES ?= 10
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
-	for target in packages records bundles requests documents; do \
+	for target in packages records bundles requests documents unpacked; do \
 	  $(BIN)/python -m tests.fuzz $$target --minutes $(MINUTES) || exit 1; done
 	$(BIN)/channel_tools build --variant udp
 	$(BIN)/python -m tests.fuzz.switchml --minutes $(MINUTES)

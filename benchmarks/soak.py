@@ -6,9 +6,11 @@
 The server has 1 GiB of address space and 512 descriptors for each process. Four parts of the time: as it is; on a disk
 that is full every other ten seconds; on a disk that takes 10 ms for each write and each piece of a file that is sent;
 behind nginx. All the time some clients send what has no end, keep connections idle by the thousand, read nothing, or
-guess tokens; others read packages and indexes, compare every byte, and publish. Exit status 1 when one of those got
-anything but the right bytes or a refusal that may be tried again, when a worker took more than 300 MiB, or when the
-server did not last. A part whose means are missing (root for mounting, a C compiler, nginx on the PATH) is skipped.
+guess tokens; others read packages and indexes, compare every byte, and publish. In another channel, a package and its
+folder are exchanged for links out of it and back without pause, while two read it: no byte from outside may come. Exit
+status 1 when one of those got anything but the right bytes or a refusal that may be tried again, when a worker took
+more than 300 MiB, or when the server did not last. A part whose means are missing (root for mounting, a C compiler,
+nginx on the PATH) is skipped.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ _TIMEOUT_S = 120.0
 _ATTACKER = ("127.0.0.2", 0)
 _MAY_BE_TRIED_AGAIN = frozenset({429, 502, 503, 507})
 """502 is nginx's, where it finds no room for a connection."""
+_SWAPPED, _SWAPPED_FILE, _SWAPPED_BYTES = "swapped/noarch", "x-1-0.conda", b"o" * (100 << 10)
+"""A package of a channel whose writer exchanges it for a link."""
 _SLOW_DISK = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -105,6 +109,8 @@ class Place:
     peak_kib: int = 0
     peak_files: int = 0
     attacks: int = 0
+    swaps: int = 0
+    swapped_reads: Counter[int] = field(default_factory=Counter)
 
     def going_on(self) -> bool:
         """Whether there is time left."""
@@ -151,6 +157,42 @@ def _read(place: Place, paths: list[str], seed: int) -> None:
             response.status not in {http.client.OK, *_MAY_BE_TRIED_AGAIN} and response.status != http.client.BAD_GATEWAY
         ):
             place.faults.append(f"{path}: status {response.status}")
+
+
+def _swap(place: Place) -> None:
+    """Exchange a package, and then its folder, for links out of the channel, and back, without pause."""
+    folder = place.server.root / _SWAPPED
+    for swapped in itertools.cycle((folder / _SWAPPED_FILE, folder)):
+        aside = swapped.with_name(".aside")
+        if not place.going_on():
+            return
+        for _turn in range(100):
+            swapped.rename(aside)
+            with contextlib.suppress(OSError):  # the disk may be full
+                swapped.symlink_to(_victim(place.server.root) / swapped.relative_to(place.server.root))
+                swapped.unlink()
+            aside.rename(swapped)
+            place.swaps += 1
+
+
+def _victim(root: Path) -> Path:
+    return root.with_name(f"beside-{root.name}")
+
+
+def _read_swapped(place: Place) -> None:
+    """One who reads what is exchanged: it is the package, or it is not there just then."""
+    while place.going_on():
+        try:
+            answer = place.server.ask(
+                f"/{_SWAPPED}/{_SWAPPED_FILE}", headers={"Authorization": f"Bearer {place.token}"}
+            )
+        except (OSError, http.client.HTTPException):
+            continue
+        place.swapped_reads[answer.status] += 1
+        if answer.status == http.client.OK and answer.body != _SWAPPED_BYTES:
+            place.faults.append(f"{_SWAPPED}: {answer.body[:20]!r} from outside")
+        elif answer.status not in {http.client.OK, http.client.NOT_FOUND, http.client.CONFLICT, *_MAY_BE_TRIED_AGAIN}:
+            place.faults.append(f"{_SWAPPED}: status {answer.status}")
 
 
 def _publish(place: Place, work: Path) -> None:
@@ -250,6 +292,7 @@ def _run_part(
     doing: list[Callable[[], None]] = [lambda: _watch(place), lambda: _crowd(place), lambda: _publish(place, work)]
     doing += [lambda seed=seed: _read(place, paths, seed) for seed in range(3)]  # type: ignore[misc]
     doing += [lambda seed=seed: _attack(place, seed) for seed in range(3)]  # type: ignore[misc]
+    doing += [lambda: _swap(place), lambda: _read_swapped(place), lambda: _read_swapped(place)]
     doing += [lambda one=one: one(place) for one in more]  # type: ignore[misc]
     threads = [threading.Thread(target=one, daemon=True) for one in doing]
     for thread in threads:
@@ -270,6 +313,7 @@ def _told(name: str, place: Place, *, lasted: bool) -> list[Figure]:
     place.faults += [str(one) for one in unsound]
     quantiles = statistics.quantiles(place.seconds, n=100) if len(place.seconds) > 1 else [0.0] * 99
     print(f"{name}: reads {dict(place.statuses)}, published {dict(place.published)}, {place.attacks} attacks")
+    print(f"{name}: {place.swaps} links exchanged, read meanwhile {dict(place.swapped_reads)}")
     print(f"{name}: a read took {quantiles[49] * 1000:.0f} ms, at the 99th percentile {quantiles[98] * 1000:.0f} ms")
     print(f"{name}: {'; '.join(events)}")
     said = [line for line in place.server.errors_said().splitlines() if "defect" in line or "Traceback" in line]
@@ -298,6 +342,9 @@ def _made_channel(root: Path, work: Path) -> None:
     ]
     with channel_writer(channel) as writer:
         add_set(writer, made)
+    for top, content in ((root, _SWAPPED_BYTES), (_victim(root), b"v" * len(_SWAPPED_BYTES))):
+        (top / _SWAPPED).mkdir(parents=True, exist_ok=True)
+        (top / _SWAPPED / _SWAPPED_FILE).write_bytes(content)
 
 
 @contextlib.contextmanager

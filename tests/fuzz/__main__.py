@@ -18,7 +18,7 @@ from typing import Any
 _MOST_BYTES = 16 << 10
 _MEMORY_MB = 3000
 _LONGEST_S = 30
-TARGETS = ("packages", "records", "bundles", "requests", "documents")
+TARGETS = ("packages", "records", "bundles", "requests", "documents", "unpacked")
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -27,8 +28,10 @@ from channel_tools.audit.run import audit_package
 from channel_tools.channel.listing import read_patch
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import _RECORD_FIELDS
+from channel_tools.conda.contents import read_path_rows
 from channel_tools.conda.metadata import check_index
 from channel_tools.conda.repodata import encode_repodata
+from channel_tools.conda.unpacked import check_unpacked
 from channel_tools.mirror.files import BundleReader, open_bundle, write_members
 from channel_tools.mirror.format import TRUSTED_FILES, decode_lock, decode_manifest, read_received
 from channel_tools.mirror.importing.site import verify_bundle
@@ -141,6 +144,66 @@ class Packages(Target):
             return
         assert f"{record['name']}-{record['version']}-{record['build']}" == malformed.STEM
         assert_read_by_rattler(record, self.folder)
+
+
+class Unpacked(Target):
+    """Packages of others as ``env create`` unpacks them: what is accepted writes only into the environment."""
+
+    _NAMES = ("paths.json", "index.json", "about.json", "link.json")
+    _ROWS = (
+        {"_path": "share/toy.txt", "path_type": "hardlink", "size_in_bytes": 6},
+        {"_path": "../../out", "path_type": "hardlink"},
+        {"_path": "/out", "path_type": "softlink"},
+        {"_path": "share", "path_type": "directory"},
+    )
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._package = folder / malformed.STEM
+        (self._package / "info").mkdir(parents=True)
+        (self._package / "share").mkdir()
+        (self._package / "share" / "toy.txt").write_bytes(b"hello\n")
+
+    def seeds(self) -> Iterator[bytes]:
+        for count in range(1, len(self._ROWS) + 1):
+            yield layered(0, json.dumps({"paths": self._ROWS[:count], "paths_version": 1}).encode())
+        yield layered(1, json.dumps(malformed.index_json()).encode())
+        yield layered(2, b'{"summary": "a toy"}')
+        yield layered(3, b'{"noarch": {"entry_points": ["a = b:c"]}}')
+        yield layered(4, b"toy.txt")
+        yield layered(4, b"../../out")
+
+    def run(self, data: bytes) -> None:
+        if not data or (data[0] % 5 == len(self._NAMES) and (b"\0" in data or not 1 < len(data) < 4000)):
+            return
+        sound = {"paths.json": json.dumps({"paths": self._ROWS[:1], "paths_version": 1}).encode()}
+        sound["index.json"] = json.dumps(malformed.index_json()).encode()
+        shutil.rmtree(self._package / "info")
+        (self._package / "info").mkdir()
+        link = self._package / "share" / "link"
+        link.unlink(missing_ok=True)
+        if (layer := data[0] % 5) < len(self._NAMES):
+            sound[self._NAMES[layer]] = data[1:]
+        else:
+            link.symlink_to(os.fsdecode(data[1:]))
+            rows = [self._ROWS[0], {"_path": "share/link", "path_type": "softlink"}]
+            sound["paths.json"] = json.dumps({"paths": rows, "paths_version": 1}).encode()
+        for name, content in sound.items():
+            (self._package / "info" / name).write_bytes(content)
+        said = ""
+        try:
+            check_unpacked(self._package, self._package, stem=malformed.STEM, subdir=malformed.SUBDIR)
+        except IntegrityError as err:
+            said = err.message
+        if said:
+            assert str(self._package) in said
+            assert said.isprintable(), said
+            return
+        for path in read_path_rows(sound["paths.json"], self._package):
+            place = os.path.normpath(f"/prefix/{path}")
+            assert place.startswith("/prefix/"), path
+        if link.is_symlink():
+            assert os.path.normpath(f"/prefix/share/{link.readlink()}").startswith("/prefix"), link
 
 
 def assert_read_by_rattler(record: Mapping[str, Any], folder: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.requests import Requests
-from tests.fuzz.targets import Bundles, Documents, Packages, Records, Target
+from tests.fuzz.targets import Bundles, Documents, Packages, Records, Target, Unpacked
 
 
-@pytest.mark.parametrize("kind", [Packages, Records, Bundles, Requests, Documents])
+@pytest.mark.parametrize("kind", [Packages, Records, Bundles, Requests, Documents, Unpacked])
 def test_seeds_and_findings_do_no_harm(tmp_path: Path, kind: type[Target]) -> None:
     target = kind(tmp_path / "fuzz")
     inputs = [*target.seeds(), *kind.findings().values()]
