@@ -13,7 +13,7 @@ import re
 import shutil
 import stat
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from channel_tools.conda.archive import stream_component
 from channel_tools.system.archives import (
@@ -32,13 +32,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from _typeshed import SupportsRead
-
     from channel_tools.system.archives import ArMember
 
 _CHUNK_BYTES = 1 << 20
 _FILE_MODE, _PROGRAM_MODE = 0o644, 0o755
 _DATA_SUFFIXES = frozenset({".xz", ".gz", ".zst", ".tar"})
+
+
+class Source(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes."""
 
 
 class TreeWriter:
@@ -61,7 +66,7 @@ class TreeWriter:
         except UnsafeMemberError as err:
             raise self.damaged(str(err)) from None
 
-    def write_file(self, name: str, source: SupportsRead[bytes], *, executable: bool) -> Path:
+    def write_file(self, name: str, source: Source, *, executable: bool) -> Path:
         """A regular file with the bytes of ``source``, over whatever an earlier archive put there."""
         path = self._place(name)
         with path.open("wb") as stream:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.system.files import Digest
+
 LINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
 TREE_MODE = "40000"
@@ -127,7 +129,7 @@ class GitRepository:
         return ["git", "-c", "safe.directory=*", "-C", str(self.folder), "--no-replace-objects"]
 
 
-def object_hash(kind: str, size: int, *, like: str) -> hashlib._Hash:
+def object_hash(kind: str, size: int, *, like: str) -> Digest:
     """The hash that makes an object's name, of the kind that ``like`` has; update it with the object's bytes."""
     digest = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
     digest.update(f"{kind} {size}\0".encode())
@@ -137,7 +139,7 @@ def object_hash(kind: str, size: int, *, like: str) -> hashlib._Hash:
 class HashedStream:
     """Reads from a stream and hashes what is read."""
 
-    def __init__(self, stream: IO[bytes], digest: hashlib._Hash) -> None:
+    def __init__(self, stream: IO[bytes], digest: Digest) -> None:
         self._stream = stream
         self.digest = digest
 

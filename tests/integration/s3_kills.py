@@ -23,7 +23,7 @@ from channel_tools.publish.bucket.target import BucketTarget
 from channel_tools.publish.model import PackageSet
 from channel_tools.publish.s3.client import S3Store
 from channel_tools.system.progress import SilentProgress
-from tests.support.s3 import ACCESS_KEY, SECRET_KEY, Bucket, Server, StrictS3, parse_models_once, publish, s3_client
+from tests.support.s3 import ACCESS_KEY, SECRET_KEY, Bucket, Server, StrictS3, publish, s3_client
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
@@ -140,7 +140,6 @@ def _promote(packages: PackageSet) -> Callable[[BucketTarget], object]:
 
 def main(arguments: list[str]) -> object:
     rounds, seed = map(int, arguments)
-    parse_models_once()
     os.environ |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
     command = [sys.executable, "-m", "tests.support.s3"]
     with (

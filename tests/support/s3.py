@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import io
 import json
@@ -25,7 +24,6 @@ from typing import Any
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import botocore.config
-import botocore.loaders
 import botocore.session
 import msgspec
 import zstandard
@@ -149,12 +147,6 @@ def serve_s3() -> Iterator[tuple[str, StrictS3]]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def parse_models_once() -> None:
-    """Let all clients of this process share what botocore reads from its files, which takes a tenth of a second."""
-    if not hasattr(botocore.loaders.create_loader, "cache_info"):
-        botocore.loaders.create_loader = functools.cache(botocore.loaders.create_loader)
 
 
 def s3_client(endpoint: str) -> S3Client:
@@ -303,7 +295,6 @@ def publish(target: BucketTarget, packages: PackageSet, label: str = "main") -> 
 
 @contextlib.contextmanager
 def running_server() -> Iterator[Server]:
-    parse_models_once()
     with serve_s3() as (endpoint, app):
         yield Server(endpoint=endpoint, app=app, client=s3_client(endpoint))
 

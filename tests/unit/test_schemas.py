@@ -6,10 +6,8 @@ Refresh them with ``REFRESH_GOLDEN=1 pytest tests/unit/test_schemas.py``.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,19 +29,10 @@ SCHEMAS = ROOT / "docs" / "reference" / "schemas"
 FILES = [ROOT / "variants" / "stacks.yaml", *sorted((ROOT / "channel_tools" / "foundation" / "data").glob("*.yaml"))]
 
 
-@functools.cache
 def _validator_class() -> type[Draft202012Validator]:
-    """The class, imported without the check of the format ``iri``, which no schema here names.
+    """The class, whose module takes two seconds to import: every worker imports this file, one runs it."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
 
-    That compiles 38 grammars, which takes longer than collecting all other unit tests. Who imports it later gets it.
-    """
-    if "jsonschema" in sys.modules:
-        return sys.modules["jsonschema"].Draft202012Validator  # type: ignore[no-any-return]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "rfc3987_syntax", None)  # stops its import
-        from jsonschema import Draft202012Validator  # noqa: PLC0415 - not in every worker
-    for name in [name for name in sys.modules if name.partition(".")[0] == "jsonschema"]:
-        del sys.modules[name]
     return Draft202012Validator
 
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from channel_tools.serve.uploads.checks import Limits
     from channel_tools.serve.uploads.jobs import JobRunner
     from channel_tools.serve.uploads.store import Job, JobStore
+    from channel_tools.system.files import Digest
 
 
 _NO_JOB = "there is no such set or job; open the set again"
@@ -324,7 +325,7 @@ def _announced_bytes(request: Request) -> int:
     return int(length) if length.isdigit() else 0
 
 
-def _hash_and_write(descriptor: int, digest: hashlib._Hash, piece: bytes, position: int) -> None:
+def _hash_and_write(descriptor: int, digest: Digest, piece: bytes, position: int) -> None:
     digest.update(piece)
     write_all(descriptor, piece, position)
 

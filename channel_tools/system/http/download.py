@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from channel_tools.system.beneath import Beneath
+    from channel_tools.system.files import Digest
     from channel_tools.system.http.client import HttpClient, Response
     from channel_tools.system.http.pace import RateLimit
 
@@ -144,7 +145,7 @@ class _Transfer:
             raise TransientError(f"the connection ended {left} bytes too early")
         return digest.hexdigest()
 
-    def _digest_there(self) -> hashlib._Hash:
+    def _digest_there(self) -> Digest:
         with self._wanted.folder.opened(self._wanted.part) as stream:
             return hashlib.file_digest(stream, "sha256")
 
