@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,8 +47,7 @@ class _Module:
     imported: dict[str, str] = field(default_factory=dict)
     """What each name in the file was imported as: ``c10d`` is ``torch._C._distributed_c10d``."""
 
-    def names(self, tree: ast.Module) -> Iterator[str]:
-        nodes = list(ast.walk(tree))
+    def names(self, nodes: Sequence[ast.AST]) -> Iterator[str]:
         for node in nodes:
             yield from self._imports(node)
         for node in nodes:
@@ -173,12 +172,12 @@ def _of_text(name: str, own: frozenset[str]) -> str:
 
 def find_overrides(sources: Mapping[Path, str]) -> set[Override]:
     """All overrides in files of this repository, given with their text; a recipe's own package is its own."""
-    trees = {file: ast.parse(text) for file, text in sources.items()}
-    defined = frozenset(name for tree in trees.values() for name in _definitions(tree))
+    trees = {file: list(ast.walk(ast.parse(text))) for file, text in sources.items()}
+    defined = frozenset(name for nodes in trees.values() for name in _definitions(nodes))
     return {
         Override(name=name, file=file.relative_to(_ROOT).as_posix())
-        for file, tree in trees.items()
-        for name in _Module(own=_OWN | _beside(file), defined=defined).names(tree)
+        for file, nodes in trees.items()
+        for name in _Module(own=_OWN | _beside(file), defined=defined).names(nodes)
     }
 
 
@@ -187,8 +186,8 @@ def _beside(file: Path) -> frozenset[str]:
     return frozenset({file.parent.name, *(path.stem for path in file.parent.glob("*.py"))})
 
 
-def _definitions(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _definitions(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
