@@ -31,6 +31,7 @@ from channel_tools.cli import (
     serve,
     sources,
     tokens,
+    upstream,
     validate,
 )
 from channel_tools.cli import plan as lists
@@ -91,6 +92,7 @@ app.command("hotfix")(maintenance.hotfix)
 app.command("retain")(maintenance.retain)
 app.add_typer(environment.app, name="env")
 app.add_typer(foundation.app, name="foundation")
+app.add_typer(upstream.app, name="upstream")
 app.add_typer(sources.app, name="sources")
 app.add_typer(channel.app, name="channel")
 app.add_typer(export.app, name="export")

@@ -82,7 +82,7 @@ class RecipeEngine:
             return self._evaluated[place]
         config = engine_variants(matrix)
         try:
-            rendered = Stage0Recipe.from_file(recipe_file.path).render(config, self._config)
+            rendered = _parsed(recipe_file).render(config, self._config)
         except RattlerBuildError as err:
             raise recipe_error(recipe_file, str(err), matrix, config=self._config, folder=self._folder) from None
         results: list[EvaluatedRecipe] = []
@@ -156,9 +156,15 @@ class RecipeEngine:
         return self._conditions.text_of(name, evaluated.recipe.get("context"), evaluated.variant)
 
 
+def _parsed(recipe_file: RecipeFile) -> Stage0Recipe:
+    if recipe_file.text is None:
+        return Stage0Recipe.from_file(recipe_file.path)
+    return Stage0Recipe.from_yaml(recipe_file.text, recipe_dir=recipe_file.folder)
+
+
 def _place(recipe_file: RecipeFile, matrix: VariantMatrix) -> _Place:
     values, groups = _decisive(recipe_file, matrix)
-    return recipe_file.name, json.dumps([sorted(values.items()), groups])
+    return recipe_file.name, json.dumps([recipe_file.text, sorted(values.items()), groups])
 
 
 def _decisive(

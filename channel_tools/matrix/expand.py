@@ -12,6 +12,7 @@ from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.matrix.engine import RecipeEngine
 from channel_tools.matrix.load import files_of_stack
 from channel_tools.matrix.model import Pin, RenderedPackage, Source, TestRequirements
+from channel_tools.matrix.overrides import overridden, with_version
 from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.work_folder import temporary_folder
@@ -59,16 +60,23 @@ def expand_stacks(
         matrices = [(stack, _matrices(loaded, stack, foundation_kind, platform)) for stack in stacks]
         if may_fork():
             engine.evaluate_ahead(
-                (loaded.recipes[name], matrix) for _stack, found in matrices for name, matrix in found.items()
+                (_recipe_of(loaded, stack, name), matrix) for stack, found in matrices for name, matrix in found.items()
             )
         for stack, by_recipe in matrices:
-            found = [
-                _make_package(stack, loaded.recipes[name], evaluated, platform)
-                for name, matrix in by_recipe.items()
-                for evaluated in engine.evaluate(loaded.recipes[name], matrix)
-            ]
+            found = []
+            for name, matrix in by_recipe.items():
+                recipe, override = _recipe_of(loaded, stack, name), stack.overrides.get(name)
+                found += [
+                    _make_package(stack, recipe, overridden(recipe, evaluated, override), platform)
+                    for evaluated in engine.evaluate(recipe, matrix)
+                ]
             rendered += _select(found, stack, packages) if packages else found
     return rendered
+
+
+def _recipe_of(loaded: LoadedTree, stack: Stack, name: str) -> RecipeFile:
+    """A recipe of the stack, in the version that the stack gives it."""
+    return with_version(loaded.recipes[name], stack.overrides.get(name))
 
 
 def choices_of_recipes(loaded: LoadedTree, kind: FoundationKind) -> dict[str, dict[str, frozenset[str]]]:
@@ -83,9 +91,10 @@ def choices_of_recipes(loaded: LoadedTree, kind: FoundationKind) -> dict[str, di
 
 
 def _matrices(loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str) -> dict[str, VariantMatrix]:
-    """The matrix of each recipe of a stack: one for all, but for recipes that migrations exclude."""
+    """The matrix of each recipe of a stack: one for all but those that migrations exclude or the stack overrides."""
     shared = merge_variant_files(files_of_stack(loaded, stack, kind, platform))
-    apart = loaded.pinning.excluding if loaded.pinning is not None and kind == "conda-forge" else {}
+    excluded = loaded.pinning.excluding if loaded.pinning is not None and kind == "conda-forge" else {}
+    apart = {*excluded, *stack.overrides}
     return {
         name: merge_variant_files(files_of_stack(loaded, stack, kind, platform, recipe=name))
         if name in apart

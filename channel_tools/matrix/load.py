@@ -9,12 +9,9 @@ the flow.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import TYPE_CHECKING, get_args
 
 from channel_tools.conda.metadata import PLATFORMS
-from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.matrix.model import (
     FoundationKind,
     LoadedTree,
@@ -23,17 +20,17 @@ from channel_tools.matrix.model import (
     StacksFile,
     VariantFile,
 )
+from channel_tools.matrix.overrides import check_overrides
 from channel_tools.matrix.pinning import read_pinning
+from channel_tools.matrix.site import upstream_trees
+from channel_tools.matrix.stacks import read_every_stack
 from channel_tools.matrix.variants import find_used_keys, merge_variant_files, notes_on_unused_keys, read_variant_file
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
-from channel_tools.system.schedulers import BuildResources
 from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from pydantic_core import ErrorDetails
 
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.system.settings import Tree
@@ -42,9 +39,6 @@ if TYPE_CHECKING:
 PINS_FILE = "pins.yaml"
 RECIPE_FILE = "recipe.yaml"
 OLD_RECIPE_FILE = "meta.yaml"
-_Plain = bool | int | float | str | list[str] | dict[str, str]
-_Setting = _Plain | list[dict[str, _Plain]]
-_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 
 
 def foundation_file(kind: FoundationKind) -> str:
@@ -74,26 +68,33 @@ def load_tree(
     of unequal length, a recipe of the format before v1, and a stack that names a recipe or variant file that does not
     exist.
     """
-    file = read_stacks(tree.stacks_file)
-    document, stacks = file.document, file.stacks
-    recipes = {recipe.name: recipe for recipe in _read_recipes(tree.recipes)}
-    variant_files = _read_variant_files(tree.variants, document, stacks, environ)
-    _check_packages(file, recipes)
+    upstreams = upstream_trees(tree)
+    files, stacks = read_every_stack(tree, upstreams)
+    file = files[""]
+    trees = {"": tree, **upstreams}
+    recipes = {recipe.name: recipe for one in reversed(list(trees.values())) for recipe in _read_recipes(one.recipes)}
+    variant_files = _read_variant_files(trees, files, environ)
+    for one in files.values():
+        _check_packages(one, recipes)
+    for stack in stacks.values():
+        check_overrides(stack, recipes)
     used_keys = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
+    own = [item for items in variant_files.values() for item in items if item.path.parent == tree.variants]
     loaded = LoadedTree(
         tree=tree,
         stacks=stacks,
         default_stack=file.default_stack,
-        resources=file.resources,
+        resources={key: value for one in reversed(list(files.values())) for key, value in one.resources.items()},
         recipes=recipes,
         variant_files=variant_files,
         pinning=read_pinning(file, tree.root, recipes, environ, pinned),
-        notes=tuple(notes_on_unused_keys(variant_files.values(), used_keys)),
+        notes=tuple(notes_on_unused_keys(own, used_keys)),
     )
     for stack in stacks.values():
         for kind in get_args(FoundationKind):
             for platform in PLATFORMS:
-                merge_variant_files(files_of_stack(loaded, stack, kind, platform))
+                for name in (None, *stack.overrides):
+                    merge_variant_files(files_of_stack(loaded, stack, kind, platform, recipe=name))
     return loaded
 
 
@@ -102,13 +103,16 @@ def files_of_stack(
 ) -> list[VariantFile]:
     """The variant files that apply to a stack on a foundation and a platform, in order.
 
-    ``recipe`` is a recipe folder that migrations of the pinning may exclude.
+    ``recipe`` is a recipe folder that migrations of the pinning may exclude, and for which the stack may override
+    values.
     """
     names = variant_file_names(stack, kind)
-    files = [loaded.variant_files[name] for name in names if name in loaded.variant_files]
+    files = [file for name in names for file in loaded.variant_files.get(name, ())]
     pinning = loaded.pinning if kind == "conda-forge" else None
     below = [] if pinning is None else [pinning.for_recipe(recipe)]
-    return [file.on(platform) for file in (*below, *files)]
+    override = stack.overrides.get(recipe) if recipe is not None else None
+    above = [override.variants] if override is not None and override.variants is not None else []
+    return [*(file.on(platform) for file in (*below, *files)), *above]
 
 
 def _read_recipes(folder: Path) -> Iterator[RecipeFile]:
@@ -127,27 +131,36 @@ def _read_recipes(folder: Path) -> Iterator[RecipeFile]:
 
 
 def _read_variant_files(
-    folder: Path, document: YamlDocument, stacks: Mapping[str, Stack], environ: Mapping[str, str]
-) -> dict[str, VariantFile]:
-    shared = [PINS_FILE, *(foundation_file(kind) for kind in get_args(FoundationKind))]
-    files = {name: read_variant_file(folder / name, environ) for name in shared if (folder / name).is_file()}
-    for stack in stacks.values():
-        for index, name in enumerate(stack.variants):
-            if name not in files:
-                _check_variant_file(folder, document, stack, index)
-                beside = [on_foundation(name, kind) for kind in get_args(FoundationKind)]
-                there = [one for one in (name, *beside) if one == name or (folder / one).is_file()]
-                files |= {one: read_variant_file(folder / one, environ) for one in there}
-    return files
+    trees: Mapping[str, Tree], files: Mapping[str, StacksFile], environ: Mapping[str, str]
+) -> dict[str, tuple[VariantFile, ...]]:
+    """The shared files of every tree, and each file that a stack names of the first tree that has it."""
+    found: dict[str, tuple[VariantFile, ...]] = {}
+    for name in (PINS_FILE, *(foundation_file(kind) for kind in get_args(FoundationKind))):
+        places = [one.variants / name for one in reversed(list(trees.values())) if (one.variants / name).is_file()]
+        read = [read_variant_file(path, environ) for path in places]
+        if read:
+            found[name] = tuple(item if item.path.parent == trees[""].variants else item.as_base() for item in read)
+    folders = [one.variants for one in trees.values()]
+    for file in files.values():
+        for stack in file.stacks.values():
+            for index, name in enumerate(stack.variants):
+                if name not in found:
+                    folder = _folder_with(folders, file.document, stack, index)
+                    beside = [on_foundation(name, kind) for kind in get_args(FoundationKind)]
+                    there = [one for one in (name, *beside) if one == name or (folder / one).is_file()]
+                    found |= {one: (read_variant_file(folder / one, environ),) for one in there}
+    return found
 
 
-def _check_variant_file(folder: Path, document: YamlDocument, stack: Stack, index: int) -> None:
+def _folder_with(folders: Sequence[Path], document: YamlDocument, stack: Stack, index: int) -> Path:
+    """The first of the folders that has a variant file of the stack."""
     name = stack.variants[index]
-    known = sorted(path.name for path in folder.glob("*.yaml"))
+    known = {path.name: folder for folder in reversed(folders) for path in sorted(folder.glob("*.yaml"))}
     if name not in known:
-        message = f"stack {stack.name!r} names the variant file {name!r}, which does not exist in {folder}"
+        message = f"stack {stack.name!r} names the variant file {name!r}, which does not exist in {folders[0]}"
         hint = nearest_names_hint(name, known, what="variant file")
         raise document.error(message, "stacks", stack.name, "variants", index, hint=hint)
+    return known[name]
 
 
 def _check_packages(file: StacksFile, recipes: Mapping[str, RecipeFile]) -> None:
@@ -164,134 +177,6 @@ def _check_packages(file: StacksFile, recipes: Mapping[str, RecipeFile]) -> None
                 )
                 hint = nearest_names_hint(name, recipes, what="recipe")
                 raise document.error(message, "stacks", stack.name, "packages", index, hint=hint)
-
-
-class _Model(BaseModel):
-    # descriptions are for editors; if they were docstrings of attributes, every command would parse this file for them
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class _ValidationModel(BaseModel):
-    """``method`` and its own settings: plain values, lists of strings, mappings of strings, lists of such mappings."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, title="Validation", defer_build=True)
-    __pydantic_extra__: dict[str, _Setting]
-
-    method: Literal["distributed", "nccl", "switchml"] = Field(
-        description="How the installed stack is validated; its settings: docs/how-to/validate.md."
-    )
-
-
-class _StackModel(_Model):
-    """A stack: what ``--variant NAME`` builds, installs and validates."""
-
-    model_config = ConfigDict(title="Stack")
-
-    description: str = Field(description="One line for ``channel_tools list``.")
-    variants: list[str] = Field(
-        default=[], description="Variant files in this folder, in addition to those that apply to every stack."
-    )
-    packages: list[_Name] = Field(min_length=1, description="The recipes to build.")
-    install: list[str] = Field(min_length=1, description="MatchSpecs that a user of the stack installs.")
-    validate_: _ValidationModel | None = Field(
-        alias="validate", default=None, description="How to validate it; without this key it cannot be validated."
-    )
-
-
-class _ResourcesModel(_Model):
-    """What a build may use; other values come from earlier builds, else from the scheduler's profile."""
-
-    model_config = ConfigDict(title="Resources")
-
-    cores: int | None = Field(default=None, ge=1, description="Cores.")
-    memory_mib: int | None = Field(default=None, ge=1, description="Memory in MiB.")
-    minutes: int | None = Field(default=None, ge=1, description="Wall time in minutes.")
-
-
-class _StacksModel(_Model):
-    """The stacks of a tree of recipes (variants/stacks.yaml)."""
-
-    model_config = ConfigDict(title="Stacks")
-
-    default_stack: _Name = Field(description="The stack that commands use without ``--variant``.")
-    stacks: dict[_Name, _StackModel] = Field(min_length=1, description="Stacks by name.")
-    pinning: str | None = Field(
-        default=None,
-        description="A version of conda-forge-pinning, which channel_tools foundation lock takes into the tree, or the "
-        "path of a conda_build_config.yaml or its folder, relative to the tree: on conda-forge, its values hold for "
-        "keys that the variant files leave out.",
-    )
-    migrations: list[str] = Field(
-        default=[], description="conda-forge's migrations that are applied to the pinning, by name: pytorch213."
-    )
-    resources: dict[_Name, _ResourcesModel] = Field(
-        default={}, description="The resources of a cluster's jobs, by the recipe that they build."
-    )
-
-
-def stacks_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of stacks.yaml, for editors."""
-    return _StacksModel.model_json_schema()
-
-
-def read_stacks(path: Path) -> StacksFile:
-    """Read the file; the stacks keep their order.
-
-    Raises ConfigError (file, line) for a wrong shape, a MatchSpec that does not parse, or an unknown default stack.
-    """
-    document = read_yaml(path)
-    try:
-        model = _StacksModel.model_validate(document.value if document.value is not None else {})
-    except ValidationError as err:
-        raise _shape_error(document, err.errors()[0]) from None
-    stacks = {name: _make_stack(document, name, item) for name, item in model.stacks.items()}
-    if model.default_stack not in stacks:
-        message = f"default_stack names {model.default_stack!r}, which is not a stack of this file"
-        hint = nearest_names_hint(model.default_stack, stacks, what="stack")
-        raise document.error(message, "default_stack", hint=hint)
-    resources = {name: BuildResources(**item.model_dump()) for name, item in model.resources.items()}
-    return StacksFile(
-        document=document,
-        stacks=stacks,
-        default_stack=model.default_stack,
-        resources=resources,
-        pinning=model.pinning,
-        migrations=tuple(model.migrations),
-    )
-
-
-def _make_stack(document: YamlDocument, name: str, model: _StackModel) -> Stack:
-    install = [
-        _normalised_spec(document, spec, ("stacks", name, "install", index)) for index, spec in enumerate(model.install)
-    ]
-    return Stack(
-        name=name,
-        description=model.description,
-        variants=tuple(model.variants),
-        packages=tuple(model.packages),
-        install=tuple(install),
-        validation={} if model.validate_ is None else model.validate_.model_dump(),
-    )
-
-
-def _normalised_spec(document: YamlDocument, spec: str, key_path: tuple[str | int, ...]) -> str:
-    """Convert the command line's form (``libtoy=*=udp*``) to the one that every client accepts (``libtoy * udp*``)."""
-    try:
-        return str(read_spec(spec))
-    except InvalidSpecError as err:
-        raise document.error(str(err), *key_path, hint="write for example  pytorch-switchml  or  numpy >=2") from None
-
-
-def _shape_error(document: YamlDocument, detail: ErrorDetails) -> ConfigError:
-    location = detail["loc"]
-    name = ".".join(str(part) for part in location)
-    hint = "docs/reference/variants.md lists the keys of this file"
-    if detail["type"] == "extra_forbidden":
-        return document.error(f"unknown key {name}", *location, hint=hint)
-    if detail["type"] == "missing":
-        return document.error(f"{name} is missing", *location, hint=hint)
-    found = f", found {detail['input']!r}" if isinstance(detail["input"], str | int | float | bool) else ""
-    return document.error(f"{name}: {detail['msg']}{found}" if name else detail["msg"], *location, hint=hint)
 
 
 def find_stack(loaded: LoadedTree, name: str | None) -> Stack:

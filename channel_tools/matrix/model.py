@@ -7,7 +7,7 @@ different parts of it, and its bytes determine the digest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.conda.specs import spec_name
@@ -38,6 +38,10 @@ class VariantFile:
     is_base: bool = False
     """Whether it is not the tree's own: the tree's files stand over it key by key, also over its groups."""
 
+    def as_base(self) -> VariantFile:
+        """The same file as one that the tree's own stand over."""
+        return replace(self, is_base=True, others={name: other.as_base() for name, other in self.others.items()})
+
     def on(self, platform: str) -> VariantFile:
         """What the file says for a platform."""
         return self.others[platform] if self.others else self
@@ -66,11 +70,31 @@ class RecipeFile:
     path: Path
     document: YamlDocument
     used_keys: frozenset[str]
+    text: str | None = None
+    """What to read in place of the file's text; None: the file."""
 
     @property
     def folder(self) -> Path:
         """The folder that relative paths in the recipe start from."""
         return self.path.parent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Override:
+    """What a stack changes in a recipe without a copy of it; ``key_path`` is its place in ``document``."""
+
+    document: YamlDocument
+    key_path: tuple[str, ...]
+    recipe: str
+    """The recipe's folder."""
+    patches: Path | None = None
+    """A folder of further patches (``*.patch``) or, in it, a folder of them for each version."""
+    version: str | None = None
+    sha256: str | None = None
+    """Of the source of that version."""
+    variants: VariantFile | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that activating an environment with the package sets, and deactivating it undoes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,11 +111,20 @@ class Stack:
     """MatchSpecs of the environment that users install, with spaces between their parts."""
     validation: Mapping[str, YamlValue]
     """``method`` and its own settings, which the validate stage checks; empty if there is nothing to run."""
+    extends: str | None = None
+    """The stack whose parts it has as well."""
+    overrides: Mapping[str, Override] = field(default_factory=dict)
+    """By recipe folder."""
+    upstream: str | None = None
+    """The upstream that it is defined in; None: the tree itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StacksFile:
-    """stacks.yaml, read and checked; ``resources`` by the names of recipe folders."""
+    """stacks.yaml, read and checked; ``resources`` by the names of recipe folders.
+
+    A stack that extends another has its own parts only.
+    """
 
     document: YamlDocument
     stacks: Mapping[str, Stack]
@@ -129,11 +162,17 @@ class LoadedTree:
     resources: Mapping[str, BuildResources]
     """The resources of builds, by recipe."""
     recipes: Mapping[str, RecipeFile]
-    variant_files: Mapping[str, VariantFile]
+    variant_files: Mapping[str, tuple[VariantFile, ...]]
+    """By name; those that apply to every stack are upstreams' first, over which the tree's own stand."""
     pinning: Pinning | None = None
     """conda-forge's pinning, which is below all variant files there."""
     notes: tuple[str, ...] = ()
     """A line for each part of the variant files that has no effect."""
+
+    @property
+    def own_stacks(self) -> tuple[Stack, ...]:
+        """The stacks of the tree itself, without its upstreams'."""
+        return tuple(stack for stack in self.stacks.values() if stack.upstream is None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

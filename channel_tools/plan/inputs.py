@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.plan.model import SCHEMA_VERSION, BuildFile
 from channel_tools.system.errors import ConfigError
-from channel_tools.system.files import sha256_of_file
+from channel_tools.system.files import located, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -227,11 +227,6 @@ def target_of(path: Path, folder: Path, root: Path) -> str:
     if path.is_relative_to(folder):
         return path.relative_to(folder).as_posix()
     return str(PurePosixPath(OUTSIDE_FOLDER, path.relative_to(root).as_posix()))
-
-
-def located(folder: Path, text: str) -> Path:
-    """The path that a recipe in ``folder`` means by ``text``, without ``..``; links are not followed."""
-    return Path(os.path.normpath(folder / text))
 
 
 def _is_left_out(path: Path, folder: Path) -> bool:

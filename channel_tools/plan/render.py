@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 from channel_tools.conda.metadata import SOURCE_DATE
 from channel_tools.matrix.expand import is_pin, read_pin
 from channel_tools.matrix.model import Pin, requirement_name
-from channel_tools.plan.inputs import license_files, located, target_of
+from channel_tools.plan.inputs import license_files, target_of
 from channel_tools.plan.model import SCHEMA_VERSION
 from channel_tools.plan.resolve import pin_expression
 from channel_tools.system.errors import ConfigError, UsageError
-from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported, sha256_of_file
+from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported, located, sha256_of_file
 from channel_tools.system.yamlfile import YamlValue, dump_yaml, read_yaml
 
 if TYPE_CHECKING:

@@ -57,6 +57,11 @@ def disk_full_reported(where: Path) -> Iterator[None]:
         raise
 
 
+def located(folder: Path, text: str) -> Path:
+    """The path that a file in ``folder`` means by ``text``, without ``..``; links are not followed."""
+    return Path(os.path.normpath(folder / text))
+
+
 def special_kind(path: Path) -> str | None:
     """The kind of special file at ``path``, links followed, such as ``a device``; None for a regular file or folder.
 

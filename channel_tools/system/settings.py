@@ -54,6 +54,16 @@ class Tree:
         return self.root / "locks"
 
     @property
+    def site_file(self) -> Path:
+        """The file that names the trees that this one builds on; it may be missing."""
+        return self.root / "site.yaml"
+
+    @property
+    def upstreams(self) -> Path:
+        """Copies of these trees, each in a folder of its name."""
+        return self.root / "upstreams"
+
+    @property
     def patches(self) -> Path:
         """``patches/<package>/<version>/NNNN-slug.patch``."""
         return self.root / "patches"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pydantic_core import ErrorDetails
+
 YamlValue = None | bool | int | float | str | list["YamlValue"] | dict[str, "YamlValue"]
 KeyPath = tuple[str | int, ...]
 
@@ -48,6 +50,17 @@ class YamlDocument:
     def error(self, message: str, *key_path: str | int, hint: str | None = None) -> ConfigError:
         """A ConfigError that names this file and the line of ``key_path``."""
         return ConfigError(message, path=self.path, line=self.line_of(*key_path), hint=hint)
+
+    def shape_error(self, detail: ErrorDetails, *, hint: str) -> ConfigError:
+        """The ConfigError for what a validation model found in this file."""
+        location = detail["loc"]
+        name = ".".join(str(part) for part in location)
+        if detail["type"] == "extra_forbidden":
+            return self.error(f"unknown key {name}", *location, hint=hint)
+        if detail["type"] == "missing":
+            return self.error(f"{name} is missing", *location, hint=hint)
+        found = f", found {detail['input']!r}" if isinstance(detail["input"], str | int | float | bool) else ""
+        return self.error(f"{name}: {detail['msg']}{found}" if name else detail["msg"], *location, hint=hint)
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from channel_tools.channel.results import read_builds
 from channel_tools.conda.addresses import channel_address, has_credentials, without_credentials
 from channel_tools.conda.package import stem_of
-from channel_tools.matrix.load import read_stacks
+from channel_tools.matrix.site import upstream_trees
+from channel_tools.matrix.stacks import read_every_stack
 from channel_tools.page.model import INDEX_PAGE, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
 from channel_tools.page.write import PagedChannel, PageReport, add_page, remember_records
 from channel_tools.publish.channels import ChannelTarget
@@ -82,7 +83,8 @@ def _shown_address(address: str) -> str:
 def _tree_records(settings: Settings, file_names: Collection[str]) -> TreeRecords:
     """What the tree's output knows about the packages ``file_names``, and about all its stacks."""
     runs = _read_runs(settings.reports)
-    stacks = read_stacks(settings.tree.stacks_file).stacks.values()
+    _files, every = read_every_stack(settings.tree, upstream_trees(settings.tree))
+    stacks = [stack for stack in every.values() if stack.upstream is None]
     logs = {name: settings.logs / f"{stem_of(name)}.log" for name in file_names}
     return TreeRecords(
         stacks=tuple(_shown_stack(stack, runs[stack.name]) for stack in stacks),

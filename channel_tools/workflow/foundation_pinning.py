@@ -20,7 +20,6 @@ from channel_tools.conda.contents import damaged_package
 from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey, split_file_name
 from channel_tools.conda.solving import parse_spec, shown_channels
 from channel_tools.conda.specs import matches
-from channel_tools.matrix.load import read_stacks
 from channel_tools.matrix.pinning import PINNING_KEY
 from channel_tools.matrix.pinning_lock import (
     PINNING_PACKAGE,
@@ -33,6 +32,7 @@ from channel_tools.matrix.pinning_lock import (
     remove_other_versions,
     write_pinned,
 )
+from channel_tools.matrix.stacks import read_stacks
 from channel_tools.matrix.variants import CONDA_BUILD_CONFIG
 from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
 from channel_tools.plan import current_platform

@@ -118,7 +118,7 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
     if (settings.foundation / RECORD_NAME).is_file():
         return names
     loaded = load_tree(settings.tree, settings.environ)
-    stacks = tuple(loaded.stacks.values())
+    stacks = loaded.own_stacks
     packages = expand_stacks(loaded, stacks, foundation_kind="registry", platform=current_platform())
     return names | required_names(packages, stacks)
 
@@ -147,7 +147,7 @@ def expand_request(
     """
     loaded = _noted_tree(settings, note, pinned)
     foundation = foundation or _choose_foundation(settings, kind=request.foundation, address=request.address)
-    stacks = tuple(loaded.stacks.values()) if request.every_stack else (find_stack(loaded, request.stack),)
+    stacks = loaded.own_stacks if request.every_stack else (find_stack(loaded, request.stack),)
     platform = current_platform()
     packages = expand_stacks(
         loaded, stacks, foundation_kind=foundation.kind, platform=platform, packages=request.packages

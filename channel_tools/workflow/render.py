@@ -74,7 +74,7 @@ def _conda_forge_values(loaded: LoadedTree) -> dict[str, dict[str, tuple[Variant
     Where the tree names no pinning, the values of pins.yaml and of foundation-conda-forge.yaml count as conda-forge's.
     """
     names = (PINS_FILE, foundation_file("conda-forge"))
-    own = [loaded.variant_files[name] for name in names if name in loaded.variant_files]
+    own = [file for name in names for file in loaded.variant_files.get(name, ())]
     files = own if loaded.pinning is None else [loaded.pinning.unmigrated]
     return {
         platform: {

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from channel_tools.foundation.table import table_schema
-from channel_tools.matrix.load import stacks_schema
+from channel_tools.matrix.stacks import stacks_schema
 from channel_tools.validate.runner import METHODS
 from tests.unit.matrix.golden import assert_golden
 

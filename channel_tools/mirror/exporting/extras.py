@@ -221,7 +221,7 @@ def export_sources(store: SourceStore, entries: Sequence[Path], folder: Path, pr
 
 
 def export_tree(tree: Tree, folder: Path) -> ExtraFile:
-    """Write recipes, variants and patches of the tree to one tar file below ``folder``."""
+    """Write recipes, variants and patches of the tree and its upstreams to one tar file below ``folder``."""
     with atomic_path(folder / TREE) as temporary, temporary.open("wb") as stream:
         members = ((path.relative_to(tree.root).as_posix(), open_regular(path)) for path in _files_of(tree))
         write_members(stream, members, executable_bits=True)
@@ -229,7 +229,7 @@ def export_tree(tree: Tree, folder: Path) -> ExtraFile:
 
 
 def _files_of(tree: Tree) -> Iterator[Path]:
-    for top in (tree.locks, tree.patches, tree.recipes, tree.variants):
+    for top in (tree.locks, tree.patches, tree.recipes, tree.upstreams, tree.variants):
         for here, folders, names in os.walk(top):
             folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
             for name in sorted(names):

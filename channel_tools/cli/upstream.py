@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools upstream``: the trees that a site's tree builds on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+
+app = typer.Typer(no_args_is_help=True, help="The trees that a site's tree builds on (site.yaml).")
+
+
+@app.callback()
+def upstream() -> None:
+    """The trees that a site's tree builds on (site.yaml)."""
+
+
+@app.command("update")
+@handled
+def update(
+    *,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Copy only these upstreams.", show_default="all"),
+    ] = None,
+    root: options.Root = None,
+    as_json: options.Json = False,
+) -> None:
+    """Copy the upstreams that site.yaml names into the tree, and record their commits and files."""
+    from channel_tools.workflow.upstream import update_upstreams
+
+    settings = options.settings_from(root, None)
+    with shown_progress() as progress:
+        changes = update_upstreams(settings.tree, names or (), progress=progress)
+    if as_json:
+        print_json({"schema": 1, "upstreams": [asdict(change) for change in changes]})
+        return
+    for change in changes:
+        counts = f"{len(change.added)} files added, {len(change.changed)} changed, {len(change.removed)} removed"
+        at = f" at {change.commit}" if change.commit else ""
+        print_line(f"{settings.tree.upstreams / change.name}{at}: {counts}")

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Applies what a stack overrides in a recipe: another version in its text, patches and variables once it is evaluated.
+
+All that an override changes is a part of the evaluated recipe or one of its files, so it is in the digest, in the
+package's ``info/recipe`` and on the channel's page like the recipe's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import yaml
+
+from channel_tools.matrix.variants import ENGINE_KEYS
+from channel_tools.system.errors import nearest_names_hint
+from channel_tools.system.yamlfile import parse_yaml, read_yaml_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from channel_tools.matrix.engine import EvaluatedRecipe
+    from channel_tools.matrix.model import Override, RecipeFile, Stack
+    from channel_tools.system.errors import ConfigError
+    from channel_tools.system.yamlfile import YamlValue
+
+_SCRIPT = "build.sh"
+_COPY_HINT = "copy the recipe to recipes/ of the tree and change it there"
+
+
+def check_overrides(stack: Stack, recipes: Mapping[str, RecipeFile]) -> None:
+    """Raise ConfigError (file, line) for an override of what the stack does not build or the recipe does not use."""
+    for name, override in stack.overrides.items():
+        if name not in stack.packages:
+            message = f"stack {stack.name!r} overrides {name!r}, which it does not build"
+            raise _error(override, message, hint=nearest_names_hint(name, stack.packages, what="recipe"))
+        used = recipes[name].used_keys
+        for key in override.variants.values if override.variants is not None else ():
+            if key not in used and key not in ENGINE_KEYS:
+                message = f"the override of {name} sets the variant key {key!r}, which its recipe does not use"
+                raise _error(override, message, "variants", key, hint=nearest_names_hint(key, used, what="variant key"))
+
+
+def with_version(recipe: RecipeFile, override: Override | None) -> RecipeFile:
+    """The recipe with the override's version and sha256 in its text; unchanged without a version.
+
+    Raises ConfigError for a recipe whose version is not a plain ``context.version`` or that has several sources by
+    sha256.
+    """
+    if override is None or override.version is None:
+        return recipe
+    text = read_yaml_text(recipe.path)
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    version = _child(_child(root, "context"), "version")
+    if not isinstance(version, yaml.ScalarNode) or "${{" in version.value:
+        found = "no context.version" if version is None else f"context.version: {version.value!r}"
+        message = f"the override of {recipe.name} has a version, but the recipe has {found}"
+        hint = "give its variant key a value under variants" if version is not None else _COPY_HINT
+        raise _error(override, message, "version", hint=hint)
+    hashes = [node for key, node in _pairs(_child(root, "source")) if key == "sha256"]
+    if len(hashes) != 1:
+        message = f"the override of {recipe.name} has a version, but the recipe has {len(hashes)} sources with a sha256"
+        raise _error(override, message, "version", hint=_COPY_HINT)
+    new = {version: override.version, hashes[0]: str(override.sha256)}
+    for node in sorted(new, key=lambda node: -node.start_mark.index):
+        text = text[: node.start_mark.index] + json.dumps(new[node]) + text[node.end_mark.index :]
+    return replace(recipe, document=parse_yaml(text, recipe.path), text=text)
+
+
+def overridden(recipe: RecipeFile, evaluated: EvaluatedRecipe, override: Override | None) -> EvaluatedRecipe:
+    """The evaluated recipe with the override's patches and environment variables.
+
+    Raises ConfigError if there are no patches for its version, and for a recipe to which they cannot be added.
+    """
+    if override is None:
+        return evaluated
+    changed = dict(evaluated.recipe)
+    if override.patches is not None:
+        changed["source"] = _with_patches(recipe, changed, override, override.patches)
+    if override.environment:
+        build = changed.get("build")
+        section = dict(build) if isinstance(build, dict) else {}
+        name = str(cast("Mapping[str, YamlValue]", changed["package"])["name"])
+        line = _activation_line(name, override.environment)
+        section["script"] = _with_line(recipe, section.get("script"), line, override)
+        changed["build"] = section
+    return replace(evaluated, recipe=changed)
+
+
+def _with_patches(
+    recipe: RecipeFile, evaluated: Mapping[str, YamlValue], override: Override, folder: Path
+) -> YamlValue:
+    """The recipe's sources with the patches appended to those of the first one."""
+    version = str(cast("Mapping[str, YamlValue]", evaluated["package"])["version"])
+    names = [os.path.relpath(path, recipe.folder) for path in _patch_files(override, folder, version)]
+    given = evaluated.get("source")
+    entries: list[YamlValue] = list(given) if isinstance(given, list) else [given]
+    first = entries[0]
+    if not isinstance(first, dict):
+        message = f"the override of {recipe.name} has patches, but the recipe has no source"
+        raise _error(override, message, "patches", hint=_COPY_HINT)
+    own = first.get("patches")
+    patches: list[YamlValue] = [*(own if isinstance(own, list) else []), *names]
+    entries[0] = {**first, "patches": patches}
+    return entries
+
+
+def _patch_files(override: Override, folder: Path, version: str) -> list[Path]:
+    for place in (folder, folder / version):
+        if found := sorted(place.glob("*.patch")):
+            return found
+    versions = sorted(path.name for path in folder.iterdir() if any(path.glob("*.patch")))
+    if not versions:
+        message, hint = f"{folder} has no *.patch", "write them there, as git format-patch does"
+    else:
+        message = (
+            f"the override of {override.recipe} has patches for {', '.join(versions)}, but the version is now {version}"
+        )
+        hint = f"carry them over to {folder / version}, pin the version, or remove the override"
+    raise _error(override, message, "patches", hint=hint)
+
+
+def _activation_line(name: str, environment: Mapping[str, str]) -> str:
+    """The script's line that writes conda's file of variables, which every client reads at activation.
+
+    Source: conda's documentation of ``etc/conda/env_vars.d``; rattler_shell reads it, too.
+    """
+    content = shlex.quote(json.dumps(dict(sorted(environment.items())), indent=1, sort_keys=True))
+    folder = '"$PREFIX/etc/conda/env_vars.d"'
+    return f"mkdir -p {folder} && printf '%s\\n' {content} > {folder}/{shlex.quote(name)}-override.json"
+
+
+def _with_line(recipe: RecipeFile, script: YamlValue, line: str, override: Override) -> YamlValue:
+    """A build script in the engine's forms with one more line at its end."""
+    section = dict(script) if isinstance(script, dict) else {}
+    if str(section.get("interpreter", "bash")) != "bash":
+        message = f"the override of {recipe.name} has environment, but its build script is for {section['interpreter']}"
+        raise _error(override, message, "environment", hint=_COPY_HINT)
+    name = section.pop("file", None)
+    given = section.pop("content", name) if isinstance(script, dict) else script
+    if given is None and (recipe.folder / _SCRIPT).is_file():
+        given = _SCRIPT
+    if isinstance(given, str) and "\n" not in given and (recipe.folder / given).is_file():
+        given = f'. "$RECIPE_DIR/{given}"'
+    lines = given if isinstance(given, list) else [] if given is None else [given]
+    return {**section, "content": [*lines, line]}
+
+
+def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for name, value in node.value if name.value == key), None)
+
+
+def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
+    """Every key of mappings at any depth, with its value."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _pairs(item)
+    elif isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            yield str(name.value), value
+            yield from _pairs(value)
+
+
+def _error(override: Override, message: str, *below: str, hint: str) -> ConfigError:
+    return override.document.error(message, *override.key_path, *below, hint=hint)

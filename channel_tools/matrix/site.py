@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A site's tree and the trees that it builds on: ``site.yaml``, and the copies in ``upstreams/`` with their record.
+
+``site.yaml`` names upstreams; ``channel_tools upstream update`` copies each to ``upstreams/NAME`` and records its
+commit and the sha256 of every file in ``locks/upstreams.json``. Only these copies are read, and only as they are
+recorded: a tree is the same on every machine and without a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ConfigError, nearest_names_hint
+from channel_tools.system.settings import Tree
+from channel_tools.system.yamlfile import read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from channel_tools.system.yamlfile import YamlDocument
+
+RECORD_NAME = "upstreams.json"
+UPDATE_HINT = "run channel_tools upstream update"
+_COPIED_FOLDERS = ("patches", "recipes", "variants")
+_COPIED_FILES = re.compile(r"(LICEN[CS]E|NOTICE|COPYING)[^/]*")
+_LEFT_OUT = frozenset({"__pycache__", ".git"})
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+
+
+class _UpstreamModel(BaseModel):
+    """A tree that this one builds on: ``git`` and ``rev``, or ``path``."""
+
+    model_config = ConfigDict(title="Upstream", extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    name: _Name = Field(description="Its folder in upstreams/.")
+    git: str | None = Field(default=None, description="The address of a git repository, or a folder with one.")
+    rev: str | None = Field(default=None, description="A tag, branch or commit of it.")
+    path: str | None = Field(default=None, description="A folder, relative to this file.")
+
+
+class _SiteModel(BaseModel):
+    """A site's tree (site.yaml): the trees that it builds on."""
+
+    model_config = ConfigDict(title="Site", extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    upstreams: list[_UpstreamModel] = Field(
+        default=[],
+        description="Trees whose recipes, variants, patches and stacks can be used by name; earlier ones first.",
+    )
+
+
+def site_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of site.yaml, for editors."""
+    return _SiteModel.model_json_schema()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upstream:
+    """A tree that a site builds on: ``address`` is that of a git repository, with ``rev``, or a folder without one."""
+
+    name: str
+    address: str
+    rev: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedUpstream:
+    """What ``upstream update`` copied: from where, the commit if it came from git, and each file's sha256."""
+
+    name: str
+    address: str
+    rev: str | None
+    commit: str | None
+    files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^(x:)?[0-9a-f]{64}$")]]
+    """By path below ``upstreams/NAME``; ``x:`` marks executable files."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Record:
+    schema: Literal[1]
+    upstreams: tuple[RecordedUpstream, ...]
+
+
+def read_site(tree: Tree) -> tuple[Upstream, ...]:
+    """The upstreams in the tree's ``site.yaml``, none without that file. Raises ConfigError (file, line)."""
+    path = tree.site_file
+    if not path.is_file():
+        return ()
+    document = read_yaml(path)
+    try:
+        model = _SiteModel.model_validate(document.value if document.value is not None else {})
+    except ValidationError as err:
+        raise document.shape_error(err.errors()[0], hint="docs/how-to/start-a-tree.md describes this file") from None
+    found: dict[str, Upstream] = {}
+    for index, item in enumerate(model.upstreams):
+        where = ("upstreams", index)
+        if item.name in found:
+            raise document.error(f"two upstreams are named {item.name!r}", *where, hint="give each its own name")
+        found[item.name] = _upstream(document, item, where)
+    return tuple(found.values())
+
+
+def _upstream(document: YamlDocument, item: _UpstreamModel, where: tuple[str, int]) -> Upstream:
+    if (item.git is None) == (item.path is None):
+        message = f"the upstream {item.name!r} needs either git and rev, or path"
+        raise document.error(message, *where, hint="for example  git: https://HOST/REPOSITORY  and  rev: v1.0")
+    if item.git is None:
+        if item.rev is not None:
+            raise document.error(
+                f"the upstream {item.name!r} has rev without git", *where, hint="name it by git: FOLDER"
+            )
+        return Upstream(name=item.name, address=item.path or "", rev=None)
+    if item.rev is None:
+        message = f"the upstream {item.name!r} has no rev"
+        raise document.error(message, *where, hint="name a tag, branch or commit; its commit is recorded")
+    return Upstream(name=item.name, address=item.git, rev=item.rev)
+
+
+def upstream_tree(tree: Tree, name: str) -> Tree:
+    """The copy of an upstream in the tree."""
+    return Tree(root=tree.upstreams / name)
+
+
+def upstream_trees(tree: Tree) -> dict[str, Tree]:
+    """The copies of the tree's upstreams by name, in the order of ``site.yaml``.
+
+    Raises ConfigError for an upstream that was not copied yet, or whose copy is not as it was recorded.
+    """
+    upstreams = read_site(tree)
+    if not upstreams:
+        return {}
+    recorded = read_upstream_record(tree)
+    for upstream in upstreams:
+        _check_copy(tree, upstream, recorded.get(upstream.name))
+    return {upstream.name: upstream_tree(tree, upstream.name) for upstream in upstreams}
+
+
+def read_upstream_record(tree: Tree) -> dict[str, RecordedUpstream]:
+    """``locks/upstreams.json`` by name, empty if there is none. Raises ConfigError for one that cannot be read."""
+    path = tree.locks / RECORD_NAME
+    if not path.is_file():
+        return {}
+    try:
+        record = decode_json(path.read_bytes(), _Record)
+    except msgspec.DecodeError as err:
+        raise ConfigError(f"not a record of upstreams: {err}", path=path, hint=f"remove it and {UPDATE_HINT}") from None
+    return {item.name: item for item in record.upstreams}
+
+
+def upstream_record_text(recorded: Mapping[str, RecordedUpstream]) -> str:
+    """The text of ``locks/upstreams.json``."""
+    items = [msgspec.to_builtins(recorded[name]) for name in sorted(recorded)]
+    return json.dumps({"schema": 1, "upstreams": items}, indent=1, sort_keys=True) + "\n"
+
+
+def files_to_copy(folder: Path) -> Iterator[str]:
+    """The paths below an upstream's folder that a copy has: recipes, variants, patches, and licences beside them.
+
+    Links are left out, as in every tree.
+    """
+    for path in sorted(folder.iterdir()):
+        if _COPIED_FILES.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            yield path.name
+    for top in _COPIED_FOLDERS:
+        for here, folders, names in os.walk(folder / top):
+            folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
+            for name in sorted(names):
+                path = folder.__class__(here, name)
+                if path.is_file() and not path.is_symlink():
+                    yield path.relative_to(folder).as_posix()
+
+
+def is_copied(path: str) -> bool:
+    """Whether a copy has the file of this path in an upstream's repository."""
+    top, _, below = path.partition("/")
+    names = path.split("/")
+    return (bool(below) and top in _COPIED_FOLDERS and not _LEFT_OUT.intersection(names)) or (
+        not below and _COPIED_FILES.fullmatch(path) is not None
+    )
+
+
+def digest_of(path: Path) -> str:
+    """A file's sha256 as the record has it."""
+    mark = "x:" if path.stat().st_mode & 0o100 else ""
+    return mark + hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _check_copy(tree: Tree, upstream: Upstream, recorded: RecordedUpstream | None) -> None:
+    path = tree.site_file
+    hint = f"{UPDATE_HINT} {upstream.name}"
+    copy = upstream_tree(tree, upstream.name).root
+    if recorded is None or not copy.is_dir():
+        raise ConfigError(f"the upstream {upstream.name!r} has not been copied to {copy}", path=path, hint=hint)
+    if (recorded.address, recorded.rev) != (upstream.address, upstream.rev):
+        was = " ".join(filter(None, (recorded.address, recorded.rev)))
+        message = f"the upstream {upstream.name!r} was copied from {was}, not from what this file names"
+        raise ConfigError(message, path=path, hint=hint)
+    found = {name: digest_of(copy / name) for name in files_to_copy(copy)}
+    if found != recorded.files:
+        changed = sorted(name for name in {*found, *recorded.files} if found.get(name) != recorded.files.get(name))
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""  # noqa: PLR2004 - a readable line
+        message = f"{copy} is not as it was recorded: {', '.join(changed[:3])}{more}"
+        hint = (
+            "put what differs into recipes/ of the tree itself or into overrides of a stack; "
+            f"channel_tools upstream update {upstream.name} copies it again"
+        )
+        raise ConfigError(message, path=tree.locks / RECORD_NAME, hint=hint)
+
+
+def unknown_upstream(tree: Tree, name: str, known: Mapping[str, object]) -> ConfigError:
+    """The error for a name that no upstream has."""
+    message = f"no upstream is named {name!r}"
+    return ConfigError(message, path=tree.site_file, hint=nearest_names_hint(name, known, what="upstream"))

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Copies the trees that a site's tree builds on into ``upstreams/``, and records what was copied."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from channel_tools.matrix.site import (
+    RECORD_NAME,
+    RecordedUpstream,
+    Upstream,
+    digest_of,
+    files_to_copy,
+    is_copied,
+    read_site,
+    read_upstream_record,
+    unknown_upstream,
+    upstream_record_text,
+    upstream_tree,
+)
+from channel_tools.sources.git import GitFetcher, git_environment
+from channel_tools.system.errors import ConfigError, NetworkError
+from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, exclusive_lock, located, write_text_atomically
+from channel_tools.system.processes import run_command
+from channel_tools.system.work_folder import temporary_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Tree
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_EXECUTABLE = "100755"
+_FILES = frozenset({"100644", _EXECUTABLE})
+_STACKS = "variants/stacks.yaml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpstreamChange:
+    """What an update did: the files that were added, removed or changed, by path below the upstream."""
+
+    name: str
+    commit: str | None
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def update_upstreams(tree: Tree, names: Sequence[str], *, progress: Progress) -> list[UpstreamChange]:
+    """Copy the named upstreams of ``site.yaml`` (none: all), and record them in ``locks/upstreams.json``.
+
+    Raises ConfigError for a tree without upstreams, for a name that none has and for a folder or revision that is no
+    tree of recipes, NetworkError for a repository that cannot be read.
+    """
+    upstreams = {item.name: item for item in read_site(tree)}
+    for name in names:
+        if name not in upstreams:
+            raise unknown_upstream(tree, name, upstreams)
+    if not upstreams:
+        message = f"{tree.site_file} names no upstream"
+        raise ConfigError(message, hint="write  upstreams: [{name: NAME, git: ADDRESS, rev: TAG}]  into it")
+    with exclusive_lock(tree.upstreams / ".lock", what=f"the upstreams of {tree.root}"):
+        recorded = {name: item for name, item in read_upstream_record(tree).items() if name in upstreams}
+        changes = []
+        for upstream in (upstreams[name] for name in dict.fromkeys(names or upstreams)):
+            with progress.task(f"copying {upstream.name}", total=None):
+                new = _copy(tree, upstream, progress)
+            changes.append(_change(recorded.get(upstream.name), new))
+            recorded[upstream.name] = new
+            tree.locks.mkdir(exist_ok=True)
+            write_text_atomically(tree.locks / RECORD_NAME, upstream_record_text(recorded))
+    return changes
+
+
+def _copy(tree: Tree, upstream: Upstream, progress: Progress) -> RecordedUpstream:
+    destination = upstream_tree(tree, upstream.name).root
+    with atomic_path(destination) as temporary:
+        temporary.mkdir(parents=True)
+        if upstream.rev is None:
+            commit = None
+            _copy_folder(tree, upstream, temporary)
+        else:
+            commit = _copy_revision(tree, upstream, temporary, progress)
+        if not (temporary / _STACKS).is_file():
+            message = (
+                f"the upstream {upstream.name!r} ({upstream.address}) has no {_STACKS}, so it is no tree of recipes"
+            )
+            raise ConfigError(
+                message, path=tree.site_file, hint="name the folder or repository that has recipes/ and variants/"
+            )
+        files = {path: digest_of(temporary / path) for path in files_to_copy(temporary)}
+        if destination.is_dir():
+            # a folder cannot be replaced in one step: the old one is moved away first and then removed
+            destination.rename(temporary.with_name(TEMPORARY_PREFIX + destination.name))
+    return RecordedUpstream(name=upstream.name, address=upstream.address, rev=upstream.rev, commit=commit, files=files)
+
+
+def _copy_folder(tree: Tree, upstream: Upstream, destination: Path) -> None:
+    folder = located(tree.root, upstream.address)
+    if not folder.is_dir():
+        message = f"the upstream {upstream.name!r} is {folder}, which is not a folder"
+        raise ConfigError(message, path=tree.site_file, hint="correct path, which is relative to site.yaml")
+    for path in files_to_copy(folder):
+        (destination / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / path, destination / path)
+        (destination / path).chmod(0o755 if os.access(folder / path, os.X_OK) else 0o644)
+
+
+def _copy_revision(tree: Tree, upstream: Upstream, destination: Path, progress: Progress) -> str:
+    """Copy the files of a git revision; returns its commit."""
+    local = located(tree.root, upstream.address)
+    address = str(local) if local.is_dir() else upstream.address
+    commit = _commit_of(tree, upstream, address)
+    progress.note(f"{upstream.name}: {upstream.address} at {upstream.rev}")
+    with temporary_folder() as folder:
+        fetcher = GitFetcher(folder=folder / "repository.git", urls=(address,), excludes=(), poll=lambda: None)
+        repository = fetcher.find("", commit, "")
+        entries = [entry for entry in repository.entries(commit) if entry.mode in _FILES and is_copied(entry.path)]
+        waiting = iter(entries)
+
+        def write(_name: str, size: int, stream: IO[bytes]) -> None:
+            entry = next(waiting)
+            target = destination / entry.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(stream.read(size))
+            target.chmod(0o755 if entry.mode == _EXECUTABLE else 0o644)
+
+        repository.read_objects([entry.object for entry in entries], write)
+    return commit
+
+
+def _commit_of(tree: Tree, upstream: Upstream, address: str) -> str:
+    """The commit that a tag or branch of the repository names now; a full commit is itself."""
+    rev = upstream.rev or ""
+    if _COMMIT.fullmatch(rev):
+        return rev
+    result = run_command(["git", "ls-remote", "--", address, rev, f"{rev}^{{}}"], env=git_environment(), check=False)
+    if result.returncode != 0:
+        message = (
+            f"the upstream {upstream.name!r} cannot be read from {upstream.address}: {' '.join(result.tail().split())}"
+        )
+        raise NetworkError(message, hint="check the address in site.yaml, the network and git's credentials")
+    lines = (line.partition("\t") for line in result.stdout.splitlines())
+    found = {name: commit for commit, _, name in lines}
+    for name in (f"refs/tags/{rev}^{{}}", f"refs/tags/{rev}", f"refs/heads/{rev}", rev):
+        if name in found:
+            return found[name]
+    message = f"the upstream {upstream.name!r} has no tag or branch {rev!r} at {upstream.address}"
+    raise ConfigError(message, path=tree.site_file, hint="name a tag, a branch, or the 40 digits of a commit")
+
+
+def _change(old: RecordedUpstream | None, new: RecordedUpstream) -> UpstreamChange:
+    before = {} if old is None else old.files
+    return UpstreamChange(
+        name=new.name,
+        commit=new.commit,
+        added=tuple(sorted(new.files.keys() - before.keys())),
+        changed=tuple(sorted(path for path in new.files.keys() & before.keys() if new.files[path] != before[path])),
+        removed=tuple(sorted(before.keys() - new.files.keys())),
+    )
