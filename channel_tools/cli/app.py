@@ -19,6 +19,7 @@ from channel_tools.cli import (
     doctor,
     environment,
     foundation,
+    init,
     inventory,
     launch,
     maintenance,
@@ -70,6 +71,7 @@ def main(
     configure_logging(verbose)
 
 
+app.command("init")(init.init)
 app.command("list")(lists.list_stacks)
 app.command("render")(render.render)
 app.command("plan")(plan.plan)

@@ -154,7 +154,8 @@ def _make_stack(document: YamlDocument, name: str, model: _StackModel, upstream:
     where = ("stacks", name)
     for key, given in (("description", model.description), ("packages", model.packages), ("install", model.install)):
         if not given and model.extends is None:
-            raise document.error(f"{'.'.join(where)}.{key} is missing or empty", *where, key, hint=_HINT)
+            state = "missing" if (*where, key) not in document.lines else "empty"
+            raise document.error(f"stacks.{name}.{key} is {state}", *where, key, hint=_HINT)
     install = [_normalised_spec(document, spec, (*where, "install", index)) for index, spec in enumerate(model.install)]
     return Stack(
         name=name,

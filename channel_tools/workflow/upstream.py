@@ -52,8 +52,12 @@ class UpstreamChange:
     removed: tuple[str, ...]
 
 
-def update_upstreams(tree: Tree, names: Sequence[str], *, progress: Progress) -> list[UpstreamChange]:
+def update_upstreams(
+    tree: Tree, names: Sequence[str], *, progress: Progress, start: Path | None = None
+) -> list[UpstreamChange]:
     """Copy the named upstreams of ``site.yaml`` (none: all), and record them in ``locks/upstreams.json``.
+
+    Relative paths in that file are relative to ``start`` (None: to the tree).
 
     Raises ConfigError for a tree without upstreams, for a name that none has and for a folder or revision that is no
     tree of recipes, NetworkError for a repository that cannot be read.
@@ -70,7 +74,7 @@ def update_upstreams(tree: Tree, names: Sequence[str], *, progress: Progress) ->
         changes = []
         for upstream in (upstreams[name] for name in dict.fromkeys(names or upstreams)):
             with progress.task(f"copying {upstream.name}", total=None):
-                new = _copy(tree, upstream, progress)
+                new = _copy(tree, upstream, start or tree.root, progress)
             changes.append(_change(recorded.get(upstream.name), new))
             recorded[upstream.name] = new
             tree.locks.mkdir(exist_ok=True)
@@ -78,15 +82,15 @@ def update_upstreams(tree: Tree, names: Sequence[str], *, progress: Progress) ->
     return changes
 
 
-def _copy(tree: Tree, upstream: Upstream, progress: Progress) -> RecordedUpstream:
+def _copy(tree: Tree, upstream: Upstream, start: Path, progress: Progress) -> RecordedUpstream:
     destination = upstream_tree(tree, upstream.name).root
     with atomic_path(destination) as temporary:
         temporary.mkdir(parents=True)
         if upstream.rev is None:
             commit = None
-            _copy_folder(tree, upstream, temporary)
+            _copy_folder(tree, upstream, start, temporary)
         else:
-            commit = _copy_revision(tree, upstream, temporary, progress)
+            commit = _copy_revision(tree, upstream, start, temporary, progress)
         if not (temporary / _STACKS).is_file():
             message = (
                 f"the upstream {upstream.name!r} ({upstream.address}) has no {_STACKS}, so it is no tree of recipes"
@@ -101,8 +105,8 @@ def _copy(tree: Tree, upstream: Upstream, progress: Progress) -> RecordedUpstrea
     return RecordedUpstream(name=upstream.name, address=upstream.address, rev=upstream.rev, commit=commit, files=files)
 
 
-def _copy_folder(tree: Tree, upstream: Upstream, destination: Path) -> None:
-    folder = located(tree.root, upstream.address)
+def _copy_folder(tree: Tree, upstream: Upstream, start: Path, destination: Path) -> None:
+    folder = located(start, upstream.address)
     if not folder.is_dir():
         message = f"the upstream {upstream.name!r} is {folder}, which is not a folder"
         raise ConfigError(message, path=tree.site_file, hint="correct path, which is relative to site.yaml")
@@ -112,9 +116,9 @@ def _copy_folder(tree: Tree, upstream: Upstream, destination: Path) -> None:
         (destination / path).chmod(0o755 if os.access(folder / path, os.X_OK) else 0o644)
 
 
-def _copy_revision(tree: Tree, upstream: Upstream, destination: Path, progress: Progress) -> str:
+def _copy_revision(tree: Tree, upstream: Upstream, start: Path, destination: Path, progress: Progress) -> str:
     """Copy the files of a git revision; returns its commit."""
-    local = located(tree.root, upstream.address)
+    local = located(start, upstream.address)
     address = str(local) if local.is_dir() else upstream.address
     commit = _commit_of(tree, upstream, address)
     progress.note(f"{upstream.name}: {upstream.address} at {upstream.rev}")

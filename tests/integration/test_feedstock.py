@@ -60,7 +60,9 @@ def pinning(own_settings: Settings, tmp_path: Path) -> Path:
     """What conda-forge's pinning file says of the keys that these recipes use, so that no network is needed."""
     loaded = load_tree(own_settings.tree)
     names = ("pins.yaml", "foundation-conda-forge.yaml")
-    values = {key: list(items) for name in names for file in loaded.variant_files[name] for key, items in file.values.items()}
+    values = {
+        key: list(items) for name in names for file in loaded.variant_files[name] for key, items in file.values.items()
+    }
     path = tmp_path / "pinning.yaml"
     path.write_text(yaml.safe_dump(values))
     return path

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from channel_tools.foundation.table import table_schema
+from channel_tools.matrix.site import site_schema
 from channel_tools.matrix.stacks import stacks_schema
 from channel_tools.validate.runner import METHODS
 from tests.unit.matrix.golden import assert_golden
@@ -37,7 +38,9 @@ def _validator_class() -> type[Draft202012Validator]:
 
 
 @pytest.mark.parametrize(
-    ("name", "make"), [("stacks", stacks_schema), ("foundation-table", table_schema)], ids=["stacks", "table"]
+    ("name", "make"),
+    [("stacks", stacks_schema), ("site", site_schema), ("foundation-table", table_schema)],
+    ids=["stacks", "site", "table"],
 )
 def test_a_schema_is_what_the_reader_takes(name: str, make: Callable[[], dict[str, Any]]) -> None:
     _validator_class().check_schema(make())

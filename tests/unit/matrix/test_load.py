@@ -159,8 +159,8 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
         pytest.param(
             "variants/stacks.yaml",
             STACKS.replace("description:", "descripton:"),
-            3,
-            "stacks.udp.description is missing",
+            4,
+            "unknown key stacks.udp.descripton",
             "docs/reference/variants.md",
             id="missing key",
         ),

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools init``: a tree of a site's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from channel_tools.cli import options  # noqa: TC001 - typer reads the annotations
+from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+
+
+@handled
+def init(
+    *,
+    folder: Annotated[Path, typer.Argument(help="The new folder; its name is the stack's.", show_default=False)],
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            "--upstream",
+            metavar="FOLDER|ADDRESS@REV",
+            help="A tree to build on: a folder, or a git repository and a tag, branch or commit of it.",
+            show_default="none",
+        ),
+    ] = None,
+    ci: Annotated[
+        Literal["github", "gitlab"] | None,
+        typer.Option("--ci", help="Write a workflow that plans, builds and publishes.", show_default="none"),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Start a tree with two recipes and a stack that can be built and validated at once."""
+    from channel_tools.workflow.init import InitRequest, init_tree
+
+    with shown_progress() as progress:
+        files = init_tree(InitRequest(folder=folder, upstream=upstream, ci=ci), progress=progress)
+    if as_json:
+        print_json({"schema": 1, "folder": str(folder.absolute()), "files": list(files)})
+        return
+    for name in files:
+        print_line(name)
+    print_line(f"{folder}: a tree with the stack {folder.absolute().name}; next: cd {folder} && channel_tools build")

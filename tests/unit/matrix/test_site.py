@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.matrix import expand_stacks, find_stack, load_tree
+from channel_tools.matrix.site import read_site, upstream_trees
+from channel_tools.plan.inputs import TreeFiles
+from channel_tools.system.errors import ConfigError
+from channel_tools.system.settings import Tree
+from channel_tools.workflow.upstream import update_upstreams
+from tests.unit.foundation.registries import NotedProgress
+from tests.unit.matrix.toytree import PLATFORM, write_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from channel_tools.matrix import RenderedPackage
+
+SITE = "upstreams: [{name: toys, path: ../toys}]\n"
+OWN = "default_stack: own\nstacks:\n  own: {description: ours, packages: [mine], install: [mine]}\n"
+MINE = (
+    "package: {name: mine, version: '1'}\nbuild: {noarch: generic, script: ['true']}\nrequirements: {run: [libtoy]}\n"
+)
+
+
+def write_site(root: Path, stacks: str = OWN, files: Mapping[str, str] | None = None) -> Tree:
+    """A site's tree beside the toy tree, which it has copied."""
+    write_tree(root / "toys")
+    content = {"site.yaml": SITE, "variants/stacks.yaml": stacks, "recipes/mine/recipe.yaml": MINE, **(files or {})}
+    for name, text in content.items():
+        path = root / "site" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    tree = Tree(root=root / "site")
+    update_upstreams(tree, (), progress=NotedProgress())
+    return tree
+
+
+def rendered(tree: Tree, stack: str | None = None, kind: str = "registry") -> dict[str, RenderedPackage]:
+    """The packages of a stack by name; of several variants, the last."""
+    loaded = load_tree(tree)
+    packages = expand_stacks(loaded, [find_stack(loaded, stack)], foundation_kind=kind, platform=PLATFORM)  # type: ignore[arg-type]
+    return {package.name: package for package in packages}
+
+
+def test_what_an_upstream_has_can_be_used_by_name(tmp_path: Path) -> None:
+    loaded = load_tree(write_site(tmp_path))
+    assert list(loaded.stacks) == ["own", "udp"]
+    assert [stack.name for stack in loaded.own_stacks] == ["own"]
+    assert loaded.default_stack == "own"
+    assert {"mine", "libtoy", "toy-meta"} <= loaded.recipes.keys()
+    assert not loaded.notes
+
+
+def test_what_a_tree_does_not_change_is_built_from_the_same_files_as_upstream(tmp_path: Path) -> None:
+    site = write_site(tmp_path)
+    ours, theirs = rendered(site, "udp"), rendered(Tree(root=tmp_path / "toys"))
+    assert ours.keys() == theirs.keys()
+    for name, package in ours.items():
+        assert package.recipe == theirs[name].recipe
+        assert package.variant == theirs[name].variant
+        files = TreeFiles(site.root).of_build(package)
+        same = TreeFiles(tmp_path / "toys").of_build(theirs[name])
+        assert [(file.name, file.sha256) for file in files] == [(file.name, file.sha256) for file in same]
+
+
+def test_the_trees_own_recipes_and_files_come_first(tmp_path: Path) -> None:
+    stacks = OWN + "  udp: {extends: udp, variants: [udp.yaml]}\n"
+    own = {
+        "recipes/libtoy/recipe.yaml": MINE.replace("mine", "libtoy").replace("'1'", "'9'").replace("[libtoy]", "[]"),
+        "variants/udp.yaml": "python: ['3.13.*']\n",
+    }
+    packages = rendered(write_site(tmp_path, stacks, own), "udp")
+    assert packages["libtoy"].version == "9"
+    assert packages["toy-plugin"].variant["python"] == "3.13.*"
+    assert packages["toy-switch"].variant["c_compiler_version"] == "12"
+
+
+def test_shared_pins_of_a_tree_stand_over_those_of_its_upstream_key_by_key(tmp_path: Path) -> None:
+    own = {
+        "variants/pins.yaml": "python: ['3.13.*']\n",
+        "variants/foundation-conda-forge.yaml": "c_compiler_version: ['16']\n",
+    }
+    site = write_site(tmp_path, files=own)
+    assert rendered(site, "udp")["toy-plugin"].variant["python"] == "3.13.*"
+    assert rendered(site, "udp")["libtoy"].variant["c_compiler_version"] == "12"
+    found = rendered(site, "udp", "conda-forge")["libtoy"].variant
+    assert (found["c_compiler_version"], found["libwire"]) == ("16", "1.82")
+
+
+def test_an_upstream_is_read_as_it_was_copied_and_moved_on_purpose(tmp_path: Path) -> None:
+    site = write_site(tmp_path)
+    changed = tmp_path / "toys" / "variants" / "udp.yaml"
+    changed.write_text("transport: [rdma]\n")
+    (tmp_path / "toys" / "recipes" / "new").mkdir()
+    (tmp_path / "toys" / "recipes" / "new" / "recipe.yaml").write_text(MINE.replace("mine", "new"))
+    (tmp_path / "toys" / "LICENSE").unlink()
+    assert rendered(site, "udp")["libtoy"].variant["transport"] == "udp"
+    (change,) = update_upstreams(site, ["toys"], progress=NotedProgress())
+    assert (change.added, change.changed, change.removed) == (
+        ("recipes/new/recipe.yaml",),
+        ("variants/udp.yaml",),
+        ("LICENSE",),
+    )
+    assert rendered(site, "udp")["libtoy"].variant["transport"] == "rdma"
+
+
+@pytest.mark.parametrize("damage", ["changed", "added", "removed", "mode"])
+def test_a_copy_that_is_not_as_recorded_is_refused(tmp_path: Path, damage: str) -> None:
+    site = write_site(tmp_path)
+    path = site.upstreams / "toys" / "recipes" / "libtoy" / "build.sh"
+    if damage == "changed":
+        path.write_text("make evil\n")
+    elif damage == "added":
+        path = path.with_name("more.sh")
+        path.write_text("more\n")
+    elif damage == "removed":
+        path.unlink()
+    else:
+        path.chmod(0o755)
+    with pytest.raises(ConfigError, match=f"not as it was recorded: recipes/libtoy/{path.name}") as caught:
+        load_tree(site)
+    assert "overrides" in str(caught.value.hint)
+    update_upstreams(site, (), progress=NotedProgress())
+    load_tree(site)
+
+
+@pytest.mark.parametrize(
+    ("site", "message", "line"),
+    [
+        ("upstreams: [{name: toys}]", "needs either git and rev, or path", 1),
+        ("upstreams:\n- {name: toys, path: a}\n- {name: toys, path: b}", "two upstreams are named 'toys'", 3),
+        ("upstreams:\n- {name: toys, path: a, git: b}", "needs either git and rev, or path", 2),
+        ("upstreams: [{name: toys, git: a}]", "has no rev", 1),
+        ("upstreams: [{name: toys, path: a, rev: b}]", "has rev without git", 1),
+        ("upstreams: [{name: ../toys, path: a}]", "name", 1),
+        ("upstreams: [{path: a}]", "upstreams.0.name is missing", 1),
+        ("upstream: []", "unknown key upstream", 1),
+        ("upstreams: 3", "upstreams", 1),
+    ],
+)
+def test_each_mistake_in_site_yaml_is_one_error_with_its_line(
+    tmp_path: Path, site: str, message: str, line: int
+) -> None:
+    tree = write_tree(tmp_path)
+    tree.site_file.write_text(site + "\n")
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_site(tree)
+    assert f"site.yaml:{line}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        (SITE.replace("toys,", "others,"), "'others' has not been copied"),
+        (SITE.replace("../toys", "../elsewhere"), "was copied from ../toys"),
+    ],
+)
+def test_an_upstream_that_was_not_copied_says_what_to_run(tmp_path: Path, site: str, message: str) -> None:
+    tree = write_site(tmp_path)
+    tree.site_file.write_text(site)
+    with pytest.raises(ConfigError, match=message) as caught:
+        upstream_trees(tree)
+    assert "channel_tools upstream update" in str(caught.value.hint)
+
+
+def test_a_damaged_record_is_one_error(tmp_path: Path) -> None:
+    tree = write_site(tmp_path)
+    for content in ("", "[]", '{"schema": 2, "upstreams": []}', '{"schema": 1, "upstreams": [{"name": 3}]}'):
+        (tree.locks / "upstreams.json").write_text(content)
+        with pytest.raises(ConfigError, match="not a record of upstreams"):
+            load_tree(tree)
+
+
+@pytest.mark.parametrize(
+    ("stacks", "message"),
+    [
+        ("  own: {extends: upd}\n", "extends 'upd', which is not a stack"),
+        ("  own: {extends: own}\n", "extends 'own', which is not a stack"),
+        ("  own: {extends: a}\n  a: {extends: own}\n", "extends itself, by way of own and a"),
+        ("  own: {extends: udp, variants: [none.yaml]}\n", "names the variant file 'none.yaml'"),
+        ("  own: {extends: udp, packages: [none]}\n", "names the package 'none'"),
+        ("  own: {packages: [mine], install: [mine]}\n", "stacks.own.description is missing"),
+        ("  own: {description: x, packages: [], install: [mine]}\n", "stacks.own.packages is empty"),
+    ],
+)
+def test_each_mistake_in_what_a_stack_extends_is_one_error(tmp_path: Path, stacks: str, message: str) -> None:
+    tree = write_site(tmp_path)
+    tree.stacks_file.write_text("default_stack: own\nstacks:\n" + stacks)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_tree(tree)
+    assert "stacks.yaml:" in str(caught.value)
+
+
+def test_a_stack_adds_to_what_it_extends(tmp_path: Path) -> None:
+    stacks = (
+        OWN + "  more: {extends: udp, packages: [mine], install: [mine, 'toy-meta >=1']}\n  most: {extends: more}\n"
+    )
+    loaded = load_tree(write_site(tmp_path, stacks))
+    for name in ("more", "most"):
+        stack = loaded.stacks[name]
+        assert stack.description == "Sums over sockets"
+        assert stack.packages == ("libtoy", "toy-switch", "toy-plugin", "toy-meta", "mine")
+        assert stack.install == ("libtoy * udp*", "mine", "toy-meta >=1")
+        assert stack.variants == ("udp.yaml",)
+        assert stack.validation["method"] == "switchml"
