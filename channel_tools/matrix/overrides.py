@@ -145,7 +145,8 @@ def _with_line(recipe: RecipeFile, script: YamlValue, line: str, override: Overr
     if given is None and (recipe.folder / _SCRIPT).is_file():
         given = _SCRIPT
     if isinstance(given, str) and "\n" not in given and (recipe.folder / given).is_file():
-        given = f'. "$RECIPE_DIR/{given}"'
+        # in a process of its own: where such a file ends in `a && program`, bash 5.2 that reads it by `.` ends with it
+        given = f'bash -ex "$RECIPE_DIR/{given}"'
     lines = given if isinstance(given, list) else [] if given is None else [given]
     return {**section, "content": [*lines, line]}
 

@@ -71,9 +71,9 @@ def test_patches_may_be_kept_for_each_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        (None, ['. "$RECIPE_DIR/build.sh"']),
-        ("script: build.sh", ['. "$RECIPE_DIR/build.sh"']),
-        ("script: {file: build.sh, env: {A: b}}", ['. "$RECIPE_DIR/build.sh"']),
+        (None, ['bash -ex "$RECIPE_DIR/build.sh"']),
+        ("script: build.sh", ['bash -ex "$RECIPE_DIR/build.sh"']),
+        ("script: {file: build.sh, env: {A: b}}", ['bash -ex "$RECIPE_DIR/build.sh"']),
         ("script: make", ["make"]),
         ("script: [make, make install]", ["make", "make install"]),
         ("script: {content: [make]}", ["make"]),

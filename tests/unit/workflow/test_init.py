@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from channel_tools.matrix import expand_stacks, load_tree
+from channel_tools.plan import current_platform
+from channel_tools.system.errors import ChannelToolsError, ConfigError, NetworkError, UsageError
+from channel_tools.system.settings import Tree
+from channel_tools.system.yamlfile import read_yaml
+from channel_tools.workflow.init import InitRequest, init_tree
+from channel_tools.workflow.upstream import update_upstreams
+from tests.unit.foundation.registries import NotedProgress
+from tests.unit.matrix.toytree import write_tree
+from tests.unit.sources.toys import git
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.matrix import FoundationKind
+    from channel_tools.workflow.init import CiService
+
+WORDS = ("SITE_NAME", "BASE_STACK", "UPSTREAM_NAME", "UPSTREAM_KEYS")
+
+
+def _init(folder: Path, upstream: str | None = None, ci: CiService | None = None) -> tuple[str, ...]:
+    return init_tree(InitRequest(folder=folder, upstream=upstream, ci=ci), progress=NotedProgress())
+
+
+def _repository(root: Path) -> Path:
+    """The toy tree as a git repository with a tag."""
+    write_tree(root)
+    (root / "recipes" / "libtoy" / "build.sh").chmod(0o755)
+    (root / "recipes" / "libtoy" / "link").symlink_to("build.sh")
+    (root / "docs").mkdir()
+    (root / "docs" / "large.md").write_text("not copied\n")
+    for words in (
+        ("init", "-q", "-b", "main"),
+        ("add", "-A"),
+        ("commit", "-q", "-m", "first"),
+        ("tag", "-a", "v1", "-m", "v1"),
+    ):
+        git(root, *words)
+    return root
+
+
+@pytest.mark.parametrize("kind", ["registry", "conda-forge"])
+@pytest.mark.parametrize("ci", [None, "github", "gitlab"])
+def test_a_new_tree_can_be_planned_as_it_is(tmp_path: Path, kind: FoundationKind, ci: CiService | None) -> None:
+    files = _init(tmp_path / "my.site-2", ci=ci)
+    tree = Tree(root=tmp_path / "my.site-2")
+    written = {path.relative_to(tree.root).as_posix() for path in tree.root.rglob("*") if path.is_file()}
+    assert written == set(files)
+    assert not [name for name in files if name.endswith(".in")]
+    for name in files:
+        text = (tree.root / name).read_text()
+        assert not [word for word in WORDS if word in text], name
+        if name.endswith((".yaml", ".yml")):
+            yaml.safe_load(text)
+    loaded = load_tree(tree)
+    assert not loaded.notes
+    packages = expand_stacks(loaded, loaded.stacks.values(), foundation_kind=kind, platform=current_platform())
+    assert [package.name for package in packages] == ["hello", "hello-python"]
+    assert ci is None or any(ci in name for name in files)
+
+
+def test_a_tree_on_a_folder_extends_its_default_stack(tmp_path: Path) -> None:
+    write_tree(tmp_path / "The Toys")
+    _init(tmp_path / "sites" / "mine", str(tmp_path / "The Toys"))
+    tree = Tree(root=tmp_path / "sites" / "mine")
+    assert read_yaml(tree.site_file).value == {"upstreams": [{"name": "the-toys", "path": "../../The Toys"}]}
+    stack = load_tree(tree).stacks["mine"]
+    assert stack.packages == ("libtoy", "toy-switch", "toy-plugin", "toy-meta", "hello", "hello-python")
+    assert stack.validation["method"] == "switchml"
+    update_upstreams(tree, (), progress=NotedProgress())
+
+
+@pytest.mark.parametrize("rev", ["v1", "main", "commit"])
+def test_a_tree_on_a_repository_records_the_commit_of_a_revision(tmp_path: Path, rev: str) -> None:
+    repository = _repository(tmp_path / "toys")
+    commit = git(repository, "rev-parse", "HEAD")
+    _init(tmp_path / "mine", f"file://{repository}@{commit if rev == 'commit' else rev}")
+    tree = Tree(root=tmp_path / "mine")
+    load_tree(tree)
+    copy = tree.upstreams / "toys"
+    assert f'"commit": "{commit}"' in (tree.locks / "upstreams.json").read_text()
+    assert (copy / "recipes" / "libtoy" / "build.sh").stat().st_mode & 0o777 == 0o755
+    assert not (copy / "docs").exists()
+    assert not (copy / "recipes" / "libtoy" / "link").exists()
+
+    (repository / "variants" / "udp.yaml").write_text("transport: [rdma]\n")
+    git(repository, "commit", "-q", "-a", "-m", "second")
+    (change,) = update_upstreams(tree, (), progress=NotedProgress())
+    moved = rev == "main"
+    assert (change.commit != commit, bool(change.changed)) == (moved, moved)
+    load_tree(tree)
+
+
+@pytest.mark.parametrize(
+    ("name", "upstream", "error", "message"),
+    [
+        ("My Site", None, UsageError, "cannot be the name of a stack"),
+        ("full", None, UsageError, "is not an empty folder"),
+        ("file", None, UsageError, "is not an empty folder"),
+        ("new", "nowhere", UsageError, "neither a folder nor ADDRESS@REV"),
+        ("new", "git@host:trees/toys", UsageError, "neither a folder nor ADDRESS@REV"),
+        ("new", "{root}/full", ConfigError, "so it is no tree of recipes"),
+        ("new", "file://{root}/toys@v2", ConfigError, "no tag or branch 'v2'"),
+        ("new", "file://{root}/none@v1", NetworkError, "cannot be read from"),
+    ],
+)
+def test_a_tree_that_cannot_be_started_leaves_nothing(
+    tmp_path: Path, name: str, upstream: str | None, error: type[ChannelToolsError], message: str
+) -> None:
+    _repository(tmp_path / "toys")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file.txt").write_text("mine\n")
+    (tmp_path / "file").write_text("mine\n")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(error, match=message) as caught:
+        _init(tmp_path / name, upstream.format(root=tmp_path) if upstream else None)
+    assert caught.value.hint
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_upstream_that_site_yaml_does_not_name_is_refused(tmp_path: Path) -> None:
+    write_tree(tmp_path / "toys")
+    _init(tmp_path / "mine", str(tmp_path / "toys"))
+    with pytest.raises(ConfigError, match="no upstream is named 'toy'") as caught:
+        update_upstreams(Tree(root=tmp_path / "mine"), ["toy"], progress=NotedProgress())
+    assert "toys" in str(caught.value.hint)
+    with pytest.raises(ConfigError, match="names no upstream"):
+        update_upstreams(Tree(root=tmp_path / "toys"), (), progress=NotedProgress())
