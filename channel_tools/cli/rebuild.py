@@ -14,7 +14,7 @@ from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
 
 if TYPE_CHECKING:
-    from channel_tools.workflow.rebuild import Comparison, Rebuilt
+    from channel_tools.workflow.rebuild import RebuildComparison, Rebuilt
 
 _Package = Annotated[
     str,
@@ -82,7 +82,7 @@ def _packages(rebuilt: Rebuilt) -> dict[str, object]:
     }
 
 
-def _report(rebuilt: Rebuilt, comparison: Comparison, diffoscope: Path | None, *, as_json: bool) -> None:
+def _report(rebuilt: Rebuilt, comparison: RebuildComparison, diffoscope: Path | None, *, as_json: bool) -> None:
     """Print what differs; raises VerificationError if the package is not the same."""
     from channel_tools.system.errors import VerificationError
     from channel_tools.workflow.rebuild import show_in_depth

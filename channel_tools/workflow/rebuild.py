@@ -81,19 +81,19 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class RebuildComparison:
     """The differences of two packages."""
 
     verdict: Verdict
     differences: tuple[Difference, ...]
 
 
-def compare_packages(rebuilt: Rebuilt) -> Comparison:
+def compare_packages(rebuilt: Rebuilt) -> RebuildComparison:
     """Compare a package with its rebuild, file by file. Raises IntegrityError for a damaged one."""
     if rebuilt.published_sha256 == rebuilt.rebuilt_sha256:
-        return Comparison(verdict="same", differences=())
+        return RebuildComparison(verdict="same", differences=())
     differences = compare_entries(read_entries(rebuilt.published), read_entries(rebuilt.rebuilt))
-    return Comparison(verdict=verdict_of(differences), differences=differences)
+    return RebuildComparison(verdict=verdict_of(differences), differences=differences)
 
 
 def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, str]) -> Path | None:
