@@ -26,7 +26,7 @@ from channel_tools.conda.specs import as_record, is_virtual, read_spec, spec_nam
 from channel_tools.environments.install_errors import damaged_package_error
 from channel_tools.environments.linked_files import cached_name
 from channel_tools.environments.package_cache import fetch_packages
-from channel_tools.environments.transaction import Target, apply_solution, usable_target
+from channel_tools.environments.transaction import InstallTarget, apply_solution, usable_target
 from channel_tools.pins.lock import in_installation_order, repodata_record
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import SolveError
@@ -63,7 +63,7 @@ def create_environment(
     """
     started = time.monotonic()
     addresses, client = make_client([channel_address(channel) for channel in channels])
-    target = Target(
+    target = InstallTarget(
         prefix=prefix.absolute(),
         specs={spec: parse_spec(spec) for spec in specs},
         package_cache=package_cache.absolute(),
@@ -112,7 +112,7 @@ def create_locked_environment(
     started = time.monotonic()
     addresses, client = make_client(list(sources.values()))
     given = dict(zip(sources, addresses, strict=True))
-    target = Target(
+    target = InstallTarget(
         prefix=prefix.absolute(),
         specs={spec: parse_spec(spec) for spec in specs},
         package_cache=package_cache.absolute(),
@@ -132,7 +132,7 @@ def create_locked_environment(
 
 
 def _completed(
-    records: list[rattler.RepoDataRecord], target: Target, progress: Progress
+    records: list[rattler.RepoDataRecord], target: InstallTarget, progress: Progress
 ) -> list[rattler.RepoDataRecord]:
     """The records with the data of the packages' own index.json; downloads packages not in the package cache."""
     fetch_packages(records, target.store, name=target.prefix.name, progress=progress)

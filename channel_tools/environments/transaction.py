@@ -85,7 +85,7 @@ class EnvironmentResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class InstallTarget:
     """An environment to install: its absolute prefix, the specs (as text, and parsed), and how to download packages."""
 
     prefix: Path
@@ -119,7 +119,7 @@ def installed_builds(prefix: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def usable_target(target: Target) -> Iterator[None]:
+def usable_target(target: InstallTarget) -> Iterator[None]:
     """Check that the prefix is new, empty or an environment, at a path at which one can work.
 
     Raises UsageError, also if access is denied.
@@ -135,7 +135,7 @@ def usable_target(target: Target) -> Iterator[None]:
 
 
 def apply_solution(
-    target: Target, solution: list[rattler.RepoDataRecord], *, started: float, progress: Progress
+    target: InstallTarget, solution: list[rattler.RepoDataRecord], *, started: float, progress: Progress
 ) -> EnvironmentResult:
     """Make the prefix have exactly ``solution``; ``started`` is the monotonic time of the start.
 
@@ -179,7 +179,7 @@ def _check_removals(prefix: Path, wanted: set[str], progress: Progress) -> None:
     progress.note(f"{prefix}: removes packages that are not part of it: {shown}")
 
 
-def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: Progress) -> int:
+def _bring_to(solution: list[rattler.RepoDataRecord], target: InstallTarget, progress: Progress) -> int:
     """Make the prefix have exactly ``solution``; returns the number of packages that had to change."""
     marker = target.prefix / _META / _MARKER
     unfinished = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else None
@@ -217,7 +217,7 @@ def _note(words: str, progress: Progress) -> None:
 
 async def _install(
     solution: list[rattler.RepoDataRecord],
-    target: Target,
+    target: InstallTarget,
     *,
     installed: list[rattler.PrefixRecord],
     relinked: set[str],
@@ -266,7 +266,7 @@ def _identity(record: rattler.RepoDataRecord) -> tuple[str, str, str, str]:
     return record.name.normalized, str(record.version), str(record.build), sha256
 
 
-def _record_requested_specs(target: Target) -> None:
+def _record_requested_specs(target: InstallTarget) -> None:
     """Record the requested specs in conda-meta: py-rattler 0.28's install() fails with its ``requested_specs``."""
     requested: dict[str, list[str]] = {}
     for spec, parsed in target.specs.items():
