@@ -151,7 +151,7 @@ class JobResponse(_Versioned):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Received(_Versioned):
+class ReceivedBytes(_Versioned):
     """How many bytes of a file the server has; all of them, checked, if ``complete``."""
 
     received: int

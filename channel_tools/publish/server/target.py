@@ -22,7 +22,7 @@ from channel_tools.publish.server.protocol import (
     PackagesResponse,
     PlanResponse,
     PromoteRequest,
-    Received,
+    ReceivedBytes,
     RetainRequest,
     YankRequest,
     from_error_response,
@@ -156,7 +156,7 @@ class ServerTarget:
                 if failures == _ATTEMPTS:
                     raise
                 self.connection.pause(failures)
-                received = self.connection.ask("GET", path, Received)
+                received = self.connection.ask("GET", path, ReceivedBytes)
             if received.complete:
                 return
             if received.received > offset:
@@ -165,7 +165,7 @@ class ServerTarget:
                 raise NetworkError(f"{self.address}: {file.key} was sent, but the server did not receive more of it")
             offset = received.received
 
-    def _send_from(self, offset: int, file: PackageFile, path: str, task: Task) -> Received:
+    def _send_from(self, offset: int, file: PackageFile, path: str, task: Task) -> ReceivedBytes:
         """Send the rest of a file in one request."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.size_bytes - offset)}
         if offset:
@@ -175,7 +175,7 @@ class ServerTarget:
             body = cast("IO[bytes]", _ReportedReads(stream, task, file.file_name))
             status, content = self.connection.send_once("PUT", path, body=body, headers=headers)
         try:
-            return self.connection.understood(status, content, Received)
+            return self.connection.understood(status, content, ReceivedBytes)
         except IntegrityError:
             _check_unchanged(file)
             raise

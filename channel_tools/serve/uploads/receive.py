@@ -18,7 +18,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from channel_tools.publish.server.protocol import Received
+from channel_tools.publish.server.protocol import ReceivedBytes
 from channel_tools.serve.access.guard import RejectedError, busy_response
 from channel_tools.serve.uploads.store import try_lock
 from channel_tools.system.document import decode_json
@@ -83,14 +83,14 @@ def span_of(content_range: str | None, wanted: PackageRef) -> Span:
     return Span(start=first, end=last + 1)
 
 
-async def receive_file(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> Received:
+async def receive_file(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> ReceivedBytes:
     """Receive the body of a request into a file of a job.
 
     Raises OffsetError, PartBusyError, IntegrityError (other bytes, or more of them; what was received is deleted),
     DiskFullError and ClientGoneError, after which the partial file is kept.
     """
     if job.file(wanted).is_file():
-        return Received(received=wanted.size_bytes, complete=True)
+        return ReceivedBytes(received=wanted.size_bytes, complete=True)
     part = job.part(wanted)
     check_space(part.parent, wanted.size_bytes - span.start)
     with try_lock(_lock_of(part)) as lock:
@@ -103,7 +103,7 @@ async def receive_file(job: Job, wanted: PackageRef, span: Span, receive: Receiv
             job.touch()
 
 
-async def received_of(job: Job, wanted: PackageRef) -> Received:
+async def received_of(job: Job, wanted: PackageRef) -> ReceivedBytes:
     """How much of a file was received; a complete one that a killed process left unchecked is checked now."""
     here = job.received(wanted)
     if not job.file(wanted).is_file() and here == wanted.size_bytes:
@@ -114,14 +114,14 @@ async def received_of(job: Job, wanted: PackageRef) -> Received:
             except IntegrityError:
                 here = 0  # it was deleted, and must be sent again
     if job.file(wanted).is_file():
-        return Received(received=wanted.size_bytes, complete=True)
-    return Received(received=here, complete=False)
+        return ReceivedBytes(received=wanted.size_bytes, complete=True)
+    return ReceivedBytes(received=here, complete=False)
 
 
-async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> Received:
+async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> ReceivedBytes:
     part = job.part(wanted)
     if job.file(wanted).is_file():
-        return Received(received=wanted.size_bytes, complete=True)
+        return ReceivedBytes(received=wanted.size_bytes, complete=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(part, flags | (os.O_TRUNC if span.start == 0 else 0), 0o644)
     try:
@@ -133,9 +133,9 @@ async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Rec
     finally:
         os.close(descriptor)
     if received < wanted.size_bytes:
-        return Received(received=received, complete=False)
+        return ReceivedBytes(received=received, complete=False)
     await asyncio.to_thread(_accept, job, wanted)
-    return Received(received=received, complete=True)
+    return ReceivedBytes(received=received, complete=True)
 
 
 async def _write_body(descriptor: int, wanted: PackageRef, span: Span, receive: Receive) -> int:
