@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from channel_tools.workflow.environment import InstallRequest, ValidateRequest
 
 
-class Verdict(IntEnum):
+class VariantOutcome(IntEnum):
     """The outcome of a variant's validation, the worst last."""
 
     PASSED = 0
@@ -55,13 +55,13 @@ class VariantResult:
         return ", ".join(f"{key} {version}" for key, version in asked.items()) or "the only variant"
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> VariantOutcome:
         """The outcome of the validation."""
         if self.error is None:
-            return Verdict.PASSED
+            return VariantOutcome.PASSED
         if self.report is None:
-            return Verdict.NOT_VALIDATED
-        return Verdict.DROPPED if self.report.passed else Verdict.FAILED
+            return VariantOutcome.NOT_VALIDATED
+        return VariantOutcome.DROPPED if self.report.passed else VariantOutcome.FAILED
 
 
 def validate_variants(

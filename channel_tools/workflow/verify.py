@@ -45,7 +45,7 @@ UNATTESTED_HINT = "ask those who build it for an attestation (channel_tools atte
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class PackageVerification:
     """The result for one package: who signed it, or what is wrong."""
 
     package: str
@@ -69,12 +69,12 @@ def trusted_keys(settings: Settings | None, files: Sequence[Path]) -> list[Trust
     return read_trusted_keys(files)
 
 
-def verify_target(target: str, trust: Trust, environ: Mapping[str, str]) -> list[Verdict]:
+def verify_target(target: str, trust: Trust, environ: Mapping[str, str]) -> list[PackageVerification]:
     """Check the packages at an address or in a folder. Raises as verify_address and verify_folder do."""
     return verify_address(target, trust, environ) if scheme_of(target) else verify_folder(Path(target), trust)
 
 
-def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> list[Verdict]:
+def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> list[PackageVerification]:
     """Check the packages that the channel at an address lists for this machine, or the one package at an address.
 
     No package is downloaded: attestations are compared with the hashes in the channel's index, which clients compare
@@ -99,17 +99,17 @@ def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> li
 
 def _listed_verdict(
     key: PackageKey, address: str, record: Mapping[str, object], trust: Trust, client: HttpClient, now: datetime
-) -> Verdict:
+) -> PackageVerification:
     subject = Subject(file_name=key.file_name, sha256=str(record.get("sha256")))
     listed = record.get("attestations_sha256")
     try:
         verified = _verify_at(address, None if listed is None else str(listed), subject, trust, client, now)
     except ChannelToolsError as err:
-        return Verdict(package=str(key), error=err)
-    return Verdict(package=str(key), verified=verified)
+        return PackageVerification(package=str(key), error=err)
+    return PackageVerification(package=str(key), verified=verified)
 
 
-def verify_folder(target: Path, trust: Trust) -> list[Verdict]:
+def verify_folder(target: Path, trust: Trust) -> list[PackageVerification]:
     """Check a package, or every package in a channel's folder, whether its indexes list it or not.
 
     Raises UsageError for a target that is neither.
@@ -130,7 +130,7 @@ def verify_folder(target: Path, trust: Trust) -> list[Verdict]:
     return [_verdict(path, folder, trust, now) for path, folder in files]
 
 
-def _verdict(path: Path, folder: Beneath | None, trust: Trust, now: datetime) -> Verdict:
+def _verdict(path: Path, folder: Beneath | None, trust: Trust, now: datetime) -> PackageVerification:
     from channel_tools.provenance.attestations import verify_sidecar  # noqa: PLC0415 - slow to import
 
     name, sidecar = str(PackageKey.of(path)), sidecar_of(path)
@@ -141,10 +141,10 @@ def _verdict(path: Path, folder: Beneath | None, trust: Trust, now: datetime) ->
         verified = verify_sidecar(content, subject, trust, now=now, where=str(sidecar))
     except FileNotFoundError:
         message = f"{path}: has no attestation ({sidecar.name} beside it)"
-        return Verdict(package=name, error=VerificationError(message, hint=UNATTESTED_HINT))
+        return PackageVerification(package=name, error=VerificationError(message, hint=UNATTESTED_HINT))
     except ChannelToolsError as err:
-        return Verdict(package=name, error=err)
-    return Verdict(package=name, verified=verified)
+        return PackageVerification(package=name, error=err)
+    return PackageVerification(package=name, verified=verified)
 
 
 def attestation_check(

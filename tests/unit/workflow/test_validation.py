@@ -8,7 +8,7 @@ import pytest
 from channel_tools.system.errors import SolveError, ValidationError
 from channel_tools.validate import ValidationReport
 from channel_tools.workflow.environment import InstallRequest
-from channel_tools.workflow.validation import VariantResult, Verdict, raise_worst
+from channel_tools.workflow.validation import VariantOutcome, VariantResult, raise_worst
 from tests.unit.validate.conftest import report
 
 __all__ = ["report"]
@@ -25,7 +25,7 @@ def test_the_worst_variant_gives_the_error_and_every_other_is_named(report: Vali
     )
     absent = VariantResult(install=InstallRequest(python="3.13"), error=SolveError("no such package", hint="build"))
     results = [passed, dropped, failed, absent]
-    assert [one.verdict for one in results] == [*Verdict]
+    assert [one.verdict for one in results] == [*VariantOutcome]
     raise_worst([passed])
     with pytest.raises(ValidationError, match=r"^1 check failed$"):
         raise_worst([failed])
