@@ -2,7 +2,7 @@
 """The channel stage: a folder of immutable packages and the indexes that conda clients read."""
 
 from channel_tools.channel.index import IndexReport, index_channel
-from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, IndexedFile
+from channel_tools.channel.model import Channel, ChannelFault, ChannelWriter, Foundation, IndexedFile
 from channel_tools.channel.publish import add_set, prefer_packages, show_attestations
 from channel_tools.channel.store import (
     channel_writer,
@@ -16,8 +16,8 @@ from channel_tools.channel.verify import verify_channel
 
 __all__ = [
     "Channel",
+    "ChannelFault",
     "ChannelWriter",
-    "Finding",
     "Foundation",
     "IndexReport",
     "IndexedFile",

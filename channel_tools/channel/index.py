@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.channel.model import Channel, ChannelWriter, Finding
+    from channel_tools.channel.model import Channel, ChannelFault, ChannelWriter
     from channel_tools.conda.package import PackageKey
     from channel_tools.system.beneath import Beneath
 
@@ -50,7 +50,7 @@ class IndexReport:
 
     listed: int
     written: tuple[str, ...]
-    refused: tuple[Finding, ...]
+    refused: tuple[ChannelFault, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from channel_tools.system.beneath import Beneath
 
 FoundationKind = Literal["registry", "conda-forge"]
-FindingKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign", "changing"]
+ChannelFaultKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign", "changing"]
 
 RECORD_FOLDER = ".channel_tools"
 
@@ -94,10 +94,10 @@ class IndexedFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Finding:
+class ChannelFault:
     """One fault of a channel: where, what, and what to do next."""
 
     path: Path
-    kind: FindingKind
+    kind: ChannelFaultKind
     message: str
     hint: str

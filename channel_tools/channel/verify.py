@@ -17,7 +17,7 @@ import zstandard
 
 from channel_tools.channel.content import INDEX_FILES
 from channel_tools.channel.listing import Patch, names_in, not_listed
-from channel_tools.channel.model import Channel, Finding
+from channel_tools.channel.model import Channel, ChannelFault
 from channel_tools.channel.records import Stamp, make_record, run_exports_of
 from channel_tools.channel.state import LISTING, STATE_BYTES, read_listing, subdirs_of
 from channel_tools.conda.archive import read_package
@@ -48,7 +48,7 @@ _INDEX_AGAIN = "index the channel again: channel_tools channel index"
 _READINGS = 3
 
 
-def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[Finding]:
+def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[ChannelFault]:
     """Read every package and every index of the channel in full; returns all faults, in order of path.
 
     Faults are damaged packages, files that are not indexed, indexed names without a file, bytes that differ from the
@@ -67,7 +67,7 @@ def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[Finding]:
             return findings
     message = f"{channel.path}: changed during all {_READINGS} verifications; other findings may be due to that"
     hint = "verify it again when nothing is being built or published into it"
-    return [Finding(path=channel.path, kind="changing", message=message, hint=hint), *findings]
+    return [ChannelFault(path=channel.path, kind="changing", message=message, hint=hint), *findings]
 
 
 def _index_state(channel: Channel) -> dict[str, tuple[int, int, int] | None]:
@@ -110,10 +110,10 @@ class _Packages:
         return self._sound[path, stamp]
 
 
-def _verify_once(channel: Channel, packages: _Packages) -> list[Finding]:
+def _verify_once(channel: Channel, packages: _Packages) -> list[ChannelFault]:
     listing = read_listing(channel)
     silent = {*not_listed(listing), *listing.incoming}
-    findings: list[Finding] = []
+    findings: list[ChannelFault] = []
     for subdir in subdirs_of(channel.files):
         folder = channel.files.at(subdir)
         records = _read_repodata(folder, findings)
@@ -127,19 +127,19 @@ def _verify_once(channel: Channel, packages: _Packages) -> list[Finding]:
     return sorted(findings)
 
 
-def _finding(path: Path, message: str, *, hint: str = _INDEX_AGAIN) -> Finding:
-    return Finding(path=path, kind="inconsistent", message=f"{path}: {message}", hint=hint)
+def _finding(path: Path, message: str, *, hint: str = _INDEX_AGAIN) -> ChannelFault:
+    return ChannelFault(path=path, kind="inconsistent", message=f"{path}: {message}", hint=hint)
 
 
 def _read(folder: Beneath, name: str) -> bytes:
     return folder.read(name, limit_bytes=STATE_BYTES)
 
 
-def _damaged(path: Path, err: ChannelToolsError) -> Finding:
-    return Finding(path=path, kind="damaged", message=err.message, hint=err.hint or "")
+def _damaged(path: Path, err: ChannelToolsError) -> ChannelFault:
+    return ChannelFault(path=path, kind="damaged", message=err.message, hint=err.hint or "")
 
 
-def _read_repodata(folder: Beneath, findings: list[Finding]) -> dict[str, JsonObject] | None:
+def _read_repodata(folder: Beneath, findings: list[ChannelFault]) -> dict[str, JsonObject] | None:
     path = folder.path / REPODATA
     try:
         return _rows(decode_json(_read(folder, REPODATA), dict[str, object]))
@@ -165,12 +165,12 @@ def _check_packages(
     hidden: frozenset[str],
     patch: Patch,
     packages: _Packages,
-) -> Iterator[Finding]:
+) -> Iterator[ChannelFault]:
     present = set(folder.names())
     for name in sorted(records.keys() - present):
         path = folder.path / name
         message = f"{path}: the index names it, but it does not exist"
-        yield Finding(path=path, kind="missing", message=message, hint=f"restore the file, or {_INDEX_AGAIN}")
+        yield ChannelFault(path=path, kind="missing", message=message, hint=f"restore the file, or {_INDEX_AGAIN}")
     for name in sorted(present):
         if name.endswith(PACKAGE_SUFFIXES):
             yield from _check_package(folder, name, records.get(name), packages, hidden=name in hidden, patch=patch)
@@ -184,7 +184,7 @@ def _check_package(
     *,
     hidden: bool,
     patch: Patch,
-) -> Iterator[Finding]:
+) -> Iterator[ChannelFault]:
     path = folder.path / name
     try:
         facts = packages.read(folder, name)
@@ -195,15 +195,17 @@ def _check_package(
     if record is None:
         if not hidden:
             message = f"{path}: is complete but not in the index"
-            yield Finding(path=path, kind="unindexed", message=message, hint=_INDEX_AGAIN)
+            yield ChannelFault(path=path, kind="unindexed", message=message, hint=_INDEX_AGAIN)
     elif record.get("sha256") != facts.sha256:
         message = f"{path}: its sha256 is {facts.sha256}; the index says {record.get('sha256')}"
-        yield Finding(path=path, kind="changed", message=message, hint=f"restore the published file, or {_INDEX_AGAIN}")
+        yield ChannelFault(
+            path=path, kind="changed", message=message, hint=f"restore the published file, or {_INDEX_AGAIN}"
+        )
     elif {key: value for key, value in record.items() if key != "indexed_timestamp"} != made:
         yield _finding(path, "its record in the index does not match its metadata")
 
 
-def _check_indexes(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[Finding]:
+def _check_indexes(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[ChannelFault]:
     try:
         if _unpack(_read(folder, REPODATA_ZST)) != _read(folder, REPODATA):
             yield _finding(folder.path / REPODATA_ZST, f"differs from {REPODATA}")
@@ -224,7 +226,7 @@ def _check_indexes(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[
 
 def _check_unpatched(
     folder: Beneath, records: dict[str, JsonObject], hidden: frozenset[str], patch: Patch
-) -> Iterator[Finding]:
+) -> Iterator[ChannelFault]:
     """repodata_from_packages.json exists exactly if something is patched, and the patch turns it into repodata."""
     path = folder.path / REPODATA_FROM_PACKAGES
     try:
@@ -247,7 +249,7 @@ def _check_unpatched(
             yield _finding(path, f"differs from {REPODATA} by more than the patch")
 
 
-def _check_shards(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[Finding]:
+def _check_shards(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[ChannelFault]:
     index = decode_msgpack(_unpack(_read(folder, SHARD_INDEX)))
     found: dict[str, dict[str, Any]] = {}
     for name, sha256 in sorted(index["shards"].items()):
