@@ -15,10 +15,12 @@ from channel_tools.cli.console import handled, print_json, print_line, print_not
 from channel_tools.cli.options import grouped
 from channel_tools.cli.plan import reasons_in_short, show_plan, unsatisfiable_in_short
 from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import make_recipe_settings
 
 if TYPE_CHECKING:
     from channel_tools.build.model import BuildResult
     from channel_tools.plan import Plan
+    from channel_tools.system.settings import Settings
     from channel_tools.workflow.attest import AttestRequest
     from channel_tools.workflow.build import BuildOutcome
     from channel_tools.workflow.cluster import ClusterRequest
@@ -58,6 +60,15 @@ _MB = 1e6
 class _BuildOptions(options.PlanOptions):
     """What to build, and where the builds run."""
 
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RECIPE]",
+            help="A recipe.yaml or its folder, in no tree: it is built into output/ here, with the variants.yaml or "
+            "conda_build_config.yaml beside it.",
+            show_default="a stack of the tree",
+        ),
+    ] = None
     on: Annotated[
         str | None,
         typer.Option(
@@ -79,6 +90,24 @@ class _BuildOptions(options.PlanOptions):
     signing_key: options.SigningKey = None
     passphrase_file: options.PassphraseFile = None
     unattested: Annotated[bool, typer.Option("--no-attest", help="Do not sign how each package was built.")] = False
+
+    @property
+    def settings(self) -> Settings:
+        """The locations of the command. Raises UsageError for a recipe with options of a tree or of a cluster."""
+        if self.recipe is None:
+            return super().settings
+        given = {
+            "--variant": self.stack,
+            "--all": self.every_stack,
+            "--package": self.packages,
+            "--root": self.root,
+            "--on": self.on,
+            "--emit": self.emit,
+        }
+        if named := [name for name, value in given.items() if value]:
+            message = f"build {self.recipe} with {' and '.join(named)}: one recipe has no stack and is built here"
+            raise UsageError(message, hint="leave one out, or put the recipe into a tree: channel_tools init mysite")
+        return make_recipe_settings(self.recipe, output=self.output, environ=os.environ, cwd=Path.cwd())
 
     def attestation(self) -> AttestRequest | None:
         """The key and identities that attestations are signed with, None for --no-attest."""

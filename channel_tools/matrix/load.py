@@ -8,6 +8,7 @@ the flow.
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, get_args
 
@@ -26,18 +27,20 @@ from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
 from channel_tools.matrix.variants import find_used_keys, merge_variant_files, notes_on_unused_keys, read_variant_file
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
+from channel_tools.system.settings import RECIPE_FILE
 from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.system.settings import Tree
     from channel_tools.system.yamlfile import YamlDocument
 
 PINS_FILE = "pins.yaml"
-RECIPE_FILE = "recipe.yaml"
+BESIDE_RECIPE = ("variants.yaml", "conda_build_config.yaml")
+"""Variant files that rattler-build and conda-build read beside a recipe."""
+_DATA = Path(__file__).parent / "data"
 OLD_RECIPE_FILE = "meta.yaml"
 
 
@@ -68,6 +71,8 @@ def load_tree(
     of unequal length, a recipe of the format before v1, and a stack that names a recipe or variant file that does not
     exist.
     """
+    if tree.recipe is not None:
+        return _load_recipe(tree, tree.recipe, environ)
     upstreams = upstream_trees(tree)
     files, stacks = read_every_stack(tree, upstreams)
     file = files[""]
@@ -98,6 +103,35 @@ def load_tree(
     return loaded
 
 
+def _load_recipe(tree: Tree, path: Path, environ: Mapping[str, str]) -> LoadedTree:
+    """One recipe as a tree with one stack, with the variant files beside it over those of a new tree."""
+    recipe = _read_recipe(path)
+    found: dict[str, tuple[VariantFile, ...]] = {}
+    for name in (PINS_FILE, *(foundation_file(kind) for kind in get_args(FoundationKind))):
+        found[name] = (read_variant_file(_DATA / name, environ).as_base(),)
+    beside = [
+        read_variant_file(path.with_name(name), environ) for name in BESIDE_RECIPE if path.with_name(name).is_file()
+    ]
+    found |= {file.path.name: (file,) for file in beside}
+    stack = Stack(
+        name=recipe.name,
+        description=f"the recipe {path}",
+        variants=tuple(file.path.name for file in beside),
+        packages=(recipe.name,),
+        install=(),
+        validation={},
+    )
+    return LoadedTree(
+        tree=tree,
+        stacks={stack.name: stack},
+        default_stack=stack.name,
+        resources={},
+        recipes={recipe.name: recipe},
+        variant_files=found,
+        notes=tuple(notes_on_unused_keys(beside, recipe.used_keys)),
+    )
+
+
 def files_of_stack(
     loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str, *, recipe: str | None = None
 ) -> list[VariantFile]:
@@ -122,12 +156,15 @@ def _read_recipes(folder: Path) -> Iterator[RecipeFile]:
             hint = f"write {RECIPE_FILE} (conda-recipe-manager converts most recipes), or move the folder away"
             raise ConfigError(message, path=path, hint=hint)
     for path in sorted(folder.glob(f"*/{RECIPE_FILE}")):
-        document = read_yaml(path)
-        if not isinstance(document.value, dict):
-            message = "a recipe must be a mapping with the keys package, build, requirements ..."
-            raise ConfigError(message, path=path, line=1, hint="see the other recipes of the tree")
-        keys = find_used_keys(document.value)
-        yield RecipeFile(name=path.parent.name, path=path, document=document, used_keys=keys)
+        yield _read_recipe(path)
+
+
+def _read_recipe(path: Path) -> RecipeFile:
+    document = read_yaml(path)
+    if not isinstance(document.value, dict):
+        message = "a recipe must be a mapping with the keys package, build, requirements ..."
+        raise ConfigError(message, path=path, line=1, hint="see the other recipes of the tree")
+    return RecipeFile(name=path.parent.name, path=path, document=document, used_keys=find_used_keys(document.value))
 
 
 def _read_variant_files(

@@ -19,6 +19,7 @@ from channel_tools.system.work_folder import choose_work_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+RECIPE_FILE = "recipe.yaml"
 ROOT_VARIABLE = "CHANNEL_TOOLS_ROOT"
 OUTPUT_VARIABLE = "CHANNEL_TOOLS_OUTPUT"
 CACHE_VARIABLE = "CHANNEL_TOOLS_CACHE"
@@ -32,6 +33,8 @@ class Tree:
     """A folder of recipes and variants."""
 
     root: Path
+    recipe: Path | None = None
+    """A recipe.yaml that alone is built, in the folder ``root``; there is no stacks.yaml then."""
 
     @property
     def recipes(self) -> Path:
@@ -152,6 +155,24 @@ def make_settings(*, root: Path | None, output: Path | None, environ: Mapping[st
     chosen_root = root or _path_of(environ, ROOT_VARIABLE)
     tree = Tree(root=_checked_root(chosen_root) if chosen_root else _find_root(cwd))
     chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or tree.root / "output"
+    return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
+
+
+def make_recipe_settings(path: Path, *, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:
+    """Settings for building one recipe, given by its file or folder, into ``output`` (None: ``output`` in ``cwd``).
+
+    Raises UsageError if there is no recipe.
+    """
+    file = path / RECIPE_FILE if path.is_dir() else path
+    if not file.is_file() or file.name != RECIPE_FILE:
+        message = f"{path}: not a {RECIPE_FILE}, nor a folder with one"
+        raise UsageError(message, hint="build PATH/recipe.yaml takes one recipe; a package of a tree is --package NAME")
+    recipe = file.resolve()
+    if recipe.parent.parent.name == "recipes" and _is_tree(recipe.parents[2]):
+        message = f"{recipe} belongs to the tree {recipe.parents[2]}, whose variants and stacks it is built with"
+        raise UsageError(message, hint=f"channel_tools build --root {recipe.parents[2]} --package {recipe.parent.name}")
+    chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or cwd / "output"
+    tree = Tree(root=recipe.parent, recipe=recipe)
     return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
 
 

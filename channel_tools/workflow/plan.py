@@ -243,7 +243,7 @@ def plan_expansion(settings: Settings, expansion: Expansion, *, locked: LockedFo
     the foundation has not been made, NetworkError if it cannot be reached.
     """
     kind, root = expansion.foundation.kind, settings.tree.root
-    if kind == "conda-forge" and locked is None:
+    if kind == "conda-forge" and locked is None and settings.tree.recipe is None:
         locked = LockedFoundation(read_lock(root, kind, current_platform()))
     index = replace(open_index(settings, expansion.foundation), locked=locked)
     plan = make_plan(
@@ -257,6 +257,8 @@ def plan_expansion(settings: Settings, expansion: Expansion, *, locked: LockedFo
     )
     if kind == "registry":
         return _with_unmade(settings, expansion, plan)
+    if settings.tree.recipe is not None:  # it stands in no tree that could keep a lock
+        return plan
     return replace(plan, lock_file=lock_path(root, kind, current_platform()).relative_to(root).as_posix())
 
 
