@@ -73,7 +73,17 @@ class _ValidateOptions:
         bool,
         typer.Option("--fail-on-drop", help="With --history: exit with 10 if bandwidth drops by more than the noise."),
     ] = False
+    details: Annotated[
+        bool, typer.Option("--details", help="Print the report's tables before the line with the result.")
+    ] = False
     as_json: options.Json = False
+
+    def check_results(self) -> None:
+        """Raise UsageError for options on the results that contradict each other."""
+        if self.fail_on_drop and not self.history:
+            raise UsageError("--fail-on-drop without --history: nothing to compare with", hint="give --history as well")
+        if self.details and self.as_json:
+            raise UsageError("--details prints tables, --json prints only JSON", hint="leave one of the two out")
 
     def words(self) -> Iterator[str]:
         """The same options as words for the command of a job."""
@@ -88,7 +98,8 @@ class _ValidateOptions:
             yield from ("--timeout", str(self.timeout_s))
         flags = {
             "--all-variants": self.all_variants,
-            "--keep": self.keep, "--history": self.history, "--fail-on-drop": self.fail_on_drop, "--json": self.as_json,
+            "--keep": self.keep, "--history": self.history, "--fail-on-drop": self.fail_on_drop,
+            "--details": self.details, "--json": self.as_json,
         }  # fmt: skip
         yield from (flag for flag, given in flags.items() if given)
 
@@ -133,8 +144,7 @@ class _ClusterOptions(_ValidateOptions):
 
     def check(self, ranks: int | None) -> None:
         """Raise UsageError for options that contradict each other."""
-        if self.fail_on_drop and not self.history:
-            raise UsageError("--fail-on-drop without --history: nothing to compare with", hint="give --history as well")
+        self.check_results()
         if self.on is not None and self.emit is not None:
             message = "--on runs the validation, --emit only writes a script"
             raise UsageError(message, hint="leave one of the two out")
@@ -262,7 +272,7 @@ def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> 
     if given.as_json:
         _print_documents(results, all_variants=given.all_variants)
     else:
-        _print_results(results, all_variants=given.all_variants)
+        _print_results(results, all_variants=given.all_variants, details=given.details)
     raise_worst(results)
 
 
@@ -286,10 +296,10 @@ def _print_documents(results: Sequence[VariantResult], *, all_variants: bool) ->
         print_json(documents[0])
 
 
-def _print_results(results: Sequence[VariantResult], *, all_variants: bool) -> None:
+def _print_results(results: Sequence[VariantResult], *, all_variants: bool, details: bool) -> None:
     for one in results:
         if one.report is not None and one.path is not None:
-            _print_report(one.report, one.path)
+            _print_report(one.report, one.path, details=details)
     if all_variants:
         print_line("")
         rows = [
@@ -299,10 +309,10 @@ def _print_results(results: Sequence[VariantResult], *, all_variants: bool) -> N
         print_table(("python", "pytorch", "result", "report"), rows, title=f"{len(results)} variants")
 
 
-def _print_report(report: ValidationReport, path: Path) -> None:
-    from channel_tools.validate import report_tables
+def _print_report(report: ValidationReport, path: Path, *, details: bool) -> None:
+    from channel_tools.validate import report_tables, result_line
 
-    for table in report_tables(report):
+    for table in report_tables(report) if details else ():
         print_table(table.columns, table.rows, title=table.title)
         print_line("")
-    print_line(f"report: {path}, as a page: {path.with_suffix('.html')}")
+    print_line(result_line(report, path))

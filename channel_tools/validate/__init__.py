@@ -4,7 +4,13 @@
 from channel_tools.validate.history import compare_with_history, kept_file, raise_for_drops, read_history
 from channel_tools.validate.model import ValidationReport
 from channel_tools.validate.page import write_page
-from channel_tools.validate.report import raise_for_failures, report_document, report_tables, write_report
+from channel_tools.validate.report import (
+    raise_for_failures,
+    report_document,
+    report_tables,
+    result_line,
+    write_report,
+)
 from channel_tools.validate.runner import ValidationRequest, check_request, validate_stack
 
 __all__ = [
@@ -18,6 +24,7 @@ __all__ = [
     "read_history",
     "report_document",
     "report_tables",
+    "result_line",
     "validate_stack",
     "write_page",
     "write_report",

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.pages import Bar, BarGroup, Line, bar_chart, line_chart, page_templates, size_in_words
-from channel_tools.validate.model import Verdict
-from channel_tools.validate.report import ReportTable, report_tables, spread_in_words
+from channel_tools.validate.report import ReportTable, drops_in_words, report_tables, spread_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,9 +44,8 @@ def render_page(report: ValidationReport) -> str:
 def _summary(report: ValidationReport) -> str:
     checks, failed = len(report.result.checks), len(report.failed_checks)
     said = f"all {checks} checks passed" if not failed else f"{failed} of {checks} checks failed"
-    rows = report.history.rows if report.history else ()
-    drops = sum(row.verdict is Verdict.DROP for row in rows)
-    return said if not drops else f"{said}; {drops} of {len(rows)} bandwidths dropped below the noise of earlier runs"
+    drops = drops_in_words(report)
+    return f"{said}; {drops}" if drops else said
 
 
 def _run_table(report: ValidationReport) -> ReportTable:

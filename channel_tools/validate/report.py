@@ -8,6 +8,7 @@ number, new keys do not. Tables are columns and rows of text; the command line f
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.validate.model import BandwidthRow, CaseResult, HistoryComparison, Spread, ValidationReport
+
+_SHOWN_SIZE_BYTES = 4 << 20
+"""The one line shows the measured size closest to this one; stacks with a small ``max_numel`` do not measure it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +103,36 @@ def report_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
         _bandwidth_table(report),
     )
     return tables if report.history is None else (*tables, _history_table(report.history))
+
+
+def result_line(report: ValidationReport, report_file: Path) -> str:
+    """The result in one line: ``PASSED 16/16, carried by switchml, 4 MiB 0.99 x gloo, report: FILE``.
+
+    The carrier is named only if every check passed, since the checks are what proves it; otherwise the first failed
+    check is named.
+    """
+    result = report.result
+    checks, failed = len(result.checks), report.failed_checks
+    parts = [f"{'FAILED' if failed else 'PASSED'} {checks - len(failed)}/{checks}"]
+    if failed:
+        parts[0] += f": {failed[0].name}"
+    if not result.cases:
+        parts.append("no allreduce was run" + (f": {result.omitted[0].reason}" if result.omitted else ""))
+    elif not failed:
+        parts.append(f"carried by {result.transports[0].name}")
+    if result.bandwidth:
+        shown = min(result.bandwidth, key=lambda row: abs(math.log2(row.size_bytes / _SHOWN_SIZE_BYTES)))
+        parts.append(f"{size_in_words(shown.size_bytes)} {shown.ratio:.2f} x {result.baseline}")
+    if drops := drops_in_words(report):
+        parts.append(drops)
+    return ", ".join((*parts, f"report: {report_file}"))
+
+
+def drops_in_words(report: ValidationReport) -> str:
+    """How many bandwidths are lower than earlier runs' noise explains; "" if none is, or if nothing was compared."""
+    rows = report.history.rows if report.history else ()
+    drops = sum(row.verdict is Verdict.DROP for row in rows)
+    return f"{drops} of {len(rows)} bandwidths dropped below the noise of earlier runs" if drops else ""
 
 
 def raise_for_failures(report: ValidationReport, *, report_file: Path) -> None:

@@ -99,7 +99,7 @@ class NcclMethod(ValidationMethod):
         facts = find_plugin_facts(options, context)
         checks, details = judge_plugin(facts), describe_plugin(facts)
         if not self._gpus():
-            return _without_allreduces(checks, details)
+            return without_allreduces(checks, details)
         result = DistributedMethod().run(replace(context, options=allreduce_options(options, context.folder)))
         logs = [read_nccl_log(path.read_text(errors="replace")) for path in sorted(context.folder.glob("nccl-*.log"))]
         proof = judge_logs(logs, facts, ranks=context.ranks, network=options.network)
@@ -109,7 +109,8 @@ class NcclMethod(ValidationMethod):
         return sum(1 for _ in (self._root / "dev").glob("nvidia[0-9]*"))
 
 
-def _without_allreduces(checks: tuple[Check, ...], details: dict[str, str]) -> MethodResult:
+def without_allreduces(checks: tuple[Check, ...], details: dict[str, str]) -> MethodResult:
+    """The result on a machine without a GPU: ``checks`` alone, every allreduce omitted."""
     omitted = tuple(OmittedCase(name=case.name, reason="this machine has no GPU") for case in standard_cases())
     return MethodResult(
         checks=checks, cases=(), omitted=omitted, transports=(), bandwidth=(), baseline="none", details=details

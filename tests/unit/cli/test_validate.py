@@ -126,6 +126,14 @@ def test_a_written_job_asks_for_what_the_user_adds(scheduler: str, directive: st
     assert asked[-1] == f"{directive} -A fabrics '--comment=for us'"
 
 
+def test_a_job_prints_the_tables_if_its_user_does(root: Path) -> None:
+    written = run_tool("validate", "--details", "--emit", "slurm", cwd=root)
+    assert " --details" in written.stdout.splitlines()[-1], written.stderr
+    refused = run_tool("validate", "--details", "--json", cwd=root)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--details prints tables, --json prints only JSON" in refused.stderr
+
+
 def test_all_variants_are_those_of_the_local_channel(root: Path) -> None:
     refused = run_tool("validate", "--all-variants", "--python", "3.11", cwd=root)
     assert refused.returncode == 2

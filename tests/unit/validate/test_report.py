@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from channel_tools.system.errors import ValidationError
-from channel_tools.validate import raise_for_failures, report_document, report_tables, write_report
-from channel_tools.validate.model import OmittedCase, ValidationReport
+from channel_tools.validate import raise_for_failures, report_document, report_tables, result_line, write_report
+from channel_tools.validate.distributed.checks import judge_distributed
+from channel_tools.validate.model import HistoryComparison, HistoryRow, OmittedCase, ValidationReport, Verdict
+from channel_tools.validate.nccl.method import without_allreduces
 from channel_tools.validate.switchml.checks import judge
 from tests.unit.validate.conftest import PREFIX
+from tests.unit.validate.distributed.fakes import perfect_ranks, toy_plan, write_libraries
 from tests.unit.validate.fakes import perfect_results, perfect_stats, small_plan
 
 GOLDEN = Path(__file__).parent / "golden" / "report.json"
@@ -73,3 +76,46 @@ def test_a_row_that_is_not_asked_of_the_stack_is_in_the_table(report: Validation
 def test_tables_show_what_failed(failing: ValidationReport) -> None:
     shown = [row for row in report_tables(failing)[1].rows if row[1] == "FAILED"]
     assert [row[0] for row in shown] == ["the switch completed every slot of every job"]
+
+
+def test_the_result_in_one_line_of_the_method_switchml(report: ValidationReport) -> None:
+    said = result_line(report, Path("udp.json"))
+    assert said == "PASSED 15/15, carried by switchml, 4 MiB 2.00 x gloo, report: udp.json"
+
+
+def test_the_result_in_one_line_of_the_method_distributed(report: ValidationReport, tmp_path: Path) -> None:
+    plan = toy_plan()
+    ranks = perfect_ranks(plan, write_libraries(tmp_path / "env"))
+    result = judge_distributed(plan, ranks, prefix=tmp_path / "env", launcher=Path("/site/bin/mpiexec"))
+    count = len(result.checks)
+    said = result_line(replace(report, result=result), Path("toy.json"))
+    assert said == f"PASSED {count}/{count}, carried by toy, 4 MiB 2.00 x gloo, report: toy.json"
+
+
+def test_the_result_in_one_line_of_the_method_nccl_without_a_gpu(report: ValidationReport) -> None:
+    result = without_allreduces(report.result.checks[:3], {})
+    said = result_line(replace(report, result=result), Path("nccl.json"))
+    assert said == "PASSED 3/3, no allreduce was run: this machine has no GPU, report: nccl.json"
+
+
+def test_a_failure_in_one_line_names_its_check_and_claims_no_carrier(failing: ValidationReport) -> None:
+    said = result_line(failing, Path("udp.json"))
+    assert said == ("FAILED 14/15: the switch completed every slot of every job, 4 MiB 2.00 x gloo, report: udp.json")
+
+
+def test_the_one_line_shows_the_size_closest_to_4_mib_and_every_drop(report: ValidationReport) -> None:
+    row = report.result.bandwidth[0]
+    sizes = tuple(replace(row, size_bytes=size, numel=size // 4) for size in (1 << 16, 6 << 20, 64 << 20))
+    history = HistoryComparison(
+        folder="kept", earlier_runs=5, incomparable_runs=0, changed_packages=(),
+        rows=(
+            HistoryRow(
+                dtype="int32", size_bytes=6 << 20, verdict=Verdict.DROP, now_mb_s=1.0, usual_mb_s=9.0, limit_mb_s=8.0,
+                now_ratio=1.0, limit_ratio=2.0, earlier=(),
+            ),
+        ),
+    )  # fmt: skip
+    said = result_line(
+        replace(report, result=replace(report.result, bandwidth=sizes), history=history), Path("udp.json")
+    )
+    assert ", 6 MiB 2.00 x gloo, 1 of 1 bandwidths dropped below the noise of earlier runs, report: " in said
