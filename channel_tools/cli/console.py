@@ -62,6 +62,29 @@ def print_line(text: str) -> None:
     _print_text(harmless_message(text))
 
 
+def print_finding(mark: str, text: str, fix: str) -> None:
+    """Print a finding and the command that fixes it ("" if none), in one line for programs.
+
+    On a terminal the text is wrapped at spaces, below itself, and the command has its own line, whole, to be copied.
+    """
+    if not sys.stdout.isatty():
+        print_line(mark + text + (f" -> {fix}" if fix else ""))
+        return
+    import shutil
+    import textwrap
+
+    indent = " " * len(mark)
+    wrapped = textwrap.wrap(
+        harmless_line(text),
+        width=shutil.get_terminal_size().columns,
+        initial_indent=mark,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    _print_text("\n".join([*wrapped, *([f"{indent}-> {harmless_line(fix)}"] if fix else [])]))
+
+
 def _print_text(text: str) -> None:
     with _output_named():
         sys.stdout.write(text + "\n")

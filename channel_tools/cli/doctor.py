@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.cli.console import handled, print_finding, print_json
 
 SCHEMA = 1
 
@@ -48,9 +48,8 @@ def doctor(
         )
     else:
         for one in findings:
-            fix = f" -> {one.fix}" if one.fix else ""
-            print_line(f"{one.level:7}  {one.subject}: {one.found}{fix}")
+            print_finding(f"{one.level:7}  ", f"{one.subject}: {one.found}", one.fix)
     if not uses_fabric(findings):
-        faults = [one for one in findings if one.level == "fault"]
-        message = f"stack {subject.stack}: its fabric would not carry the data: {faults[0].subject}: {faults[0].found}"
-        raise ValidationError(message, hint=faults[0].fix or None)
+        faults = ", ".join(dict.fromkeys(one.subject for one in findings if one.level == "fault"))
+        # what was found and its fix stand above, once
+        raise ValidationError(f"stack {subject.stack}: its fabric would not carry the data: see {faults} above")

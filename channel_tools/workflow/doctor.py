@@ -32,6 +32,8 @@ def run_doctor(
 ) -> tuple[Subject, tuple[Finding, ...]]:
     """The subject that was examined, and the findings.
 
+    In an environment of another stack than ``stack_name``, that is the only finding.
+
     If ``stack_name`` is None, the stack is the one whose packages the environment has, else the default one. If
     ``prefix`` is None, it is the active environment, if any. ``hosts_file`` names hosts to compare with each other.
     Raises as find_stack, activated_environment and read_hosts do, and UsageError for a stack without a fabric.
@@ -41,22 +43,41 @@ def run_doctor(
     prefix = None if given is None else given.absolute()
     variables = environ if prefix is None else activated_environment(prefix, environ=environ, inherit=True)
     installed = {} if prefix is None else installed_builds(prefix)
-    stack = _chosen_stack(load_tree(settings.tree, settings.environ), stack_name, installed)
+    loaded = load_tree(settings.tree, settings.environ)
+    stack = _chosen_stack(loaded, stack_name, installed)
     subject = subject_of(
         stack.name, stack.validation, stack.install, prefix=prefix, variables=variables, installed=installed
     )
     if not subject.backend:
         message = f"the stack {stack.name} carries no data between ranks: stacks.yaml defines no fabric for it"
         raise UsageError(message, hint="name another stack: channel_tools list")
+    if prefix is not None and (other := _other_stack(loaded, stack, installed)):
+        found = f"{prefix}: is an environment of the stack {other}, not of {stack.name}"
+        fix = f"channel_tools doctor --stack {other} {prefix}"
+        # what else it lacks of the stack would only say the same again
+        return subject, (Finding(subject="environment", level="fault", found=found, fix=fix),)
     return subject, (*_environment(subject), *examine(subject), *_between_hosts(subject, hosts_file))
 
 
 def _chosen_stack(loaded: LoadedTree, name: str | None, installed: Mapping[str, str]) -> Stack:
-    if name is None:
-        for stack in loaded.stacks.values():
-            if stack.validation and all(_is_installed(spec, installed) for spec in stack.install):
-                return stack
-    return find_stack(loaded, name)
+    found = _installed_stacks(loaded, installed) if name is None else ()
+    return next(iter(found), None) or find_stack(loaded, name)
+
+
+def _installed_stacks(loaded: LoadedTree, installed: Mapping[str, str]) -> tuple[Stack, ...]:
+    """The validated stacks of which every package is installed."""
+    return tuple(
+        stack
+        for stack in loaded.stacks.values()
+        if stack.validation and all(_is_installed(spec, installed) for spec in stack.install)
+    )
+
+
+def _other_stack(loaded: LoadedTree, stack: Stack, installed: Mapping[str, str]) -> str:
+    """The stack whose environment it is, if it lacks a package of ``stack``; "" if it is of none."""
+    if all(_is_installed(spec, installed) for spec in stack.install):
+        return ""
+    return next((one.name for one in _installed_stacks(loaded, installed)), "")
 
 
 def _is_installed(spec: str, installed: Mapping[str, str]) -> bool:
