@@ -41,7 +41,8 @@ typedef enum switchml_status {
     SWITCHML_ECONFIG = 3,      /* configuration missing, malformed or contradictory */
     SWITCHML_EUNREACHABLE = 4, /* the controller was not reached within connect_timeout_ms, or later for a lease */
     SWITCHML_EREFUSED = 5,     /* the controller refused the session or a worker's parameters */
-    SWITCHML_ETIMEDOUT = 6,    /* a job made no progress for job_timeout_ms, or another worker has gone */
+    SWITCHML_ETIMEDOUT = 6,    /* another worker or the switch did not take part: not all workers opened the session in
+                                  time, a job made no progress for job_timeout_ms, or a worker has gone */
     SWITCHML_EABORTED = 7,     /* switchml_abort, switchml_close or is_cancelled ended it */
     SWITCHML_EIO = 8,          /* the operating system or a device refused an operation */
     SWITCHML_EUNSUPPORTED = 9, /* this transport cannot do that */
