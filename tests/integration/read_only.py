@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -11,6 +10,7 @@ import tempfile
 from typing import NoReturn
 
 from channel_tools.cli.entry import main
+from tests.support.command_line import prepare
 
 
 def outcome_of(words: list[str]) -> tuple[int, str]:
@@ -36,6 +36,5 @@ def _become(words: list[str], errors: int) -> NoReturn:
 
 if __name__ == "__main__":
     commands: dict[str, list[str]] = json.loads(sys.argv[1])
-    for name in ("channel_page", "attest", "adopt", "mirror", "environment", "publish"):
-        importlib.import_module(f"channel_tools.workflow.{name}")  # once, and not in each fork
+    prepare()
     sys.stdout.write(json.dumps({name: outcome_of(words) for name, words in commands.items()}))

@@ -76,13 +76,13 @@ def _serve(listener: socket.socket) -> None:
             _report(child, connection)
             os.close(ended)
         if listener in ready:
-            prepared = prepared or _prepare()
+            prepared = prepared or prepare()
             connection = listener.accept()[0]
             child = _start(connection)
             running[os.pidfd_open(child)] = child, connection
 
 
-def _prepare() -> bool:
+def prepare() -> bool:
     """Import what commands import, none of which starts a thread, and fix it in memory for the copies to share."""
     from typer.main import get_command  # noqa: PLC0415
 
