@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The error for a failed build: the cause in one line, the last lines of its log, the log's path, the next step."""
+"""The error for a failed build: the cause in one line, the first error in its log, the log's path, the next step."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildJob, BuildResult, FailureKind, WorkerResult
 
 _TAIL_LINES = 20
+_LINES_BEFORE, _LINES_AFTER, _LAST_LINES = 2, 7, 4
+_FIRST_ERRORS = re.compile(
+    r"""^[\s│]*(?:
+        \S[^:]*:\d+(?::\d+)?:\ (?:fatal\ )?error:\     # compilers
+        | .*:\ undefined\ reference\ to\ | .*\bld(?:\.\w+)?:\ cannot\ find\     # linkers
+        | CMake\ Error | configure:\ error:\ | .*:\ ERROR:\     # configuring; meson
+        | error(?:\[E\d+\])?:\ | ERROR:\ (?!pip's\ dependency)     # pip, which warns in this form, too; cargo
+        | (?:\w+\.)*[A-Z]\w*(?:Error|Exception):\     # Python
+        | .*:\ (?:line\ )?\d+:\ .*:\ (?:command\ not\ found|No\ such\ file\ or\ directory)$     # shells
+    )""",
+    re.VERBOSE,
+)
+"""Lines with which a tool says what is wrong; those that follow are often its callers' (``make: ***``, pip's)."""
 _DISK_FULL_WORDS = ("No space left on device", "Disk quota exceeded")
 _SPECS, _SOLVED = "\n  Specs:", "┆ Version ┆"
 """What the engine logs about an environment: before the requirements, and the head of the table of the solution."""
@@ -105,6 +119,8 @@ def failure_of(
         free_bytes = min(shutil.disk_usage(folder).free for folder in (log.parent, *written))
         kind = "disk" if free_bytes < _ROOM_BYTES else "install"
     error, cause, hint = _CAUSES[kind]
+    if kind == "script":
+        tail = first_error(read_tail(log).rpartition(_SOLVED)[2]) or tail
     detail = "" if kind in {"script", "test", "disk"} else f" ({' '.join(result.message.split())})"
     return error(f"{job.stem}: {cause}{detail} after {seconds:.1f} s\n{tail}\nlog: {log}", hint=result.hint or hint)
 
@@ -131,12 +147,29 @@ def log_tail(log: Path) -> str:
     return indented_tail(read_tail(log))
 
 
+def first_error(text: str) -> str:
+    """The first error in a log with a few lines around it, and the log's last lines, indented; "" if none is known."""
+    lines = _without_advice(text)
+    number = next((number for number, line in enumerate(lines) if _FIRST_ERRORS.match(line)), None)
+    if number is None:
+        return ""
+    end = number + 1 + _LINES_AFTER
+    shown = lines[max(0, number - _LINES_BEFORE) : end]
+    last = lines[max(end, len(lines) - _LAST_LINES) :]
+    skipped = ["..."] if end + len(last) < len(lines) else []
+    return "\n".join(f"    {line}" for line in (*shown, *skipped, *last))
+
+
 def indented_tail(text: str) -> str:
     """The last lines of a text, indented, without the engine's advice."""
+    return "\n".join(f"    {line}" for line in _without_advice(text)[-_TAIL_LINES:])
+
+
+def _without_advice(text: str) -> list[str]:
+    """The lines that are not blank, up to the engine's advice."""
     lines = text.splitlines()
     advice = next((number for number, line in enumerate(lines) if _ENGINE_ADVICE in line), None)
-    lines = [line for line in lines[:advice] if line.strip()]
-    return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
+    return [line for line in lines[:advice] if line.strip()]
 
 
 def raise_failures(results: Sequence[BuildResult]) -> None:

@@ -97,6 +97,45 @@ def test_the_tail_is_the_last_lines_before_the_engines_advice(tmp_path: Path) ->
     assert log_tail(log).splitlines() == [f"    line {number}" for number in range(80, 100)]
 
 
+@pytest.mark.parametrize("mark", ["", " │ "], ids=["bare", "marked"])
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "src/toy.c:3:10: fatal error: rdma/rdma_cma.h: No such file or directory",
+        "toy.cpp:12:5: error: 'x' was not declared in this scope",
+        "toy.c:(.text+0x5): undefined reference to `gone'",
+        "/opt/bin/ld: cannot find -lgone: No such file or directory",
+        "CMake Error at CMakeLists.txt:3 (find_package):",
+        "configure: error: no acceptable C compiler found in $PATH",
+        'meson.build:4:0: ERROR: Dependency "gone" not found',
+        "ERROR: Could not find a version that satisfies the requirement gone (from versions: none)",
+        "error: subprocess-exited-with-error",
+        "error[E0308]: mismatched types",
+        "ModuleNotFoundError: No module named 'gone'",
+        "build.sh: line 4: gone: command not found",
+    ],
+)
+def test_the_first_error_of_a_script_leads_and_its_callers_do_not_hide_it(
+    tmp_path: Path, cause: str, mark: str
+) -> None:
+    noise = [f"{mark}[{number}/900] compiling error.c -Werror" for number in range(60)]
+    last = f"{mark}make: *** [Makefile:9: all] Error 2"
+    old = ["old.c:1:1: error: of an earlier attempt", "│ Package ┆ Version ┆ Build │"]
+    log = write_log(tmp_path, *old, *noise, mark + cause, *noise, "other.c:1:1: error: a later one", *noise, last)
+    made = failure_of(JOB, WorkerResult(failure="script"), log, seconds=1).message.splitlines()
+    assert made[3] == f"    {mark}{cause}"
+    assert made[-3:] == [f"    {noise[-1]}", f"    {last}", f"log: {log}"]
+    assert "    ..." in made
+    assert len(made) == 17
+    assert not any("earlier attempt" in line or "a later one" in line for line in made)
+
+
+def test_a_log_without_a_known_error_shows_its_last_lines(tmp_path: Path) -> None:
+    lines = [f"line {number}" for number in range(100)]
+    made = failure_of(JOB, WorkerResult(failure="script"), write_log(tmp_path, *lines), seconds=1).message
+    assert made.splitlines()[1:-1] == [f"    line {number}" for number in range(80, 100)]
+
+
 def test_a_huge_log_is_not_read_as_a_whole(tmp_path: Path) -> None:
     log = tmp_path / "toy.log"
     with log.open("wb") as stream:
