@@ -90,12 +90,11 @@ def commands(work: Path) -> dict[str, list[str]]:
 def test_each_command_that_writes_names_the_disk_and_changes_nothing(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    launcher = read_only(work)  # first: the program that mounts is looked for in the run's own cache
     monkeypatch.setenv("CHANNEL_TOOLS_CACHE", str(work / "cache"))
     before = state_of(work / "disk")
     driver = [sys.executable, "-m", "tests.integration.read_only", json.dumps(commands(work))]
-    ran = subprocess.run(
-        [*read_only(work), *driver], capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=True
-    )
+    ran = subprocess.run([*launcher, *driver], capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=True)
     found: dict[str, tuple[int, str]] = {name: (code, said) for name, (code, said) in json.loads(ran.stdout).items()}
     assert found.pop("verify")[0] == 0
     wrong = {
