@@ -240,3 +240,56 @@ def test_a_worker_that_stops_is_noticed(prefix: Path, cluster: Cluster) -> None:
     session = json.loads(output)[0]
     assert session["status"] == TIMED_OUT
     assert "SWITCHML_JOB_TIMEOUT_MS" in session["message"]
+
+
+_NO_PORT = "--no-huge --no-pci -m 64"
+_AF_PACKET = f"--no-huge --no-pci -m 256 --vdev=net_af_packet0,iface={worker_interface(0)}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param({"EAL_OPTIONS": _NO_PORT}, "DPDK found no port; bind a network card", id="no-port"),
+        pytest.param(
+            {"EAL_OPTIONS": f"{_NO_PORT} --vdev=net_af_packet0,iface=absent0"},
+            "DPDK could open none of the devices in SWITCHML_DPDK_EAL_OPTIONS",
+            id="no-such-interface",
+        ),
+        pytest.param({"PORT": "3"}, "DPDK has no such port (SWITCHML_DPDK_PORT, counted from 0)", id="other-port"),
+        pytest.param({"EAL_OPTIONS": f"{_NO_PORT} --bogus"}, "check the options", id="unknown-option"),
+        pytest.param(
+            {"EAL_OPTIONS": f"{_NO_PORT.replace('64', '16')} --vdev=net_null0"},
+            "raise -m in SWITCHML_DPDK_EAL_OPTIONS",
+            id="too-little-memory",
+        ),
+        pytest.param({"CORES": "a"}, "SWITCHML_DPDK_CORES (backend.dpdk.cores)='a', expected", id="cores-no-number"),
+        pytest.param({"CORES": "9999"}, "SWITCHML_DPDK_CORES (backend.dpdk.cores)='9999'", id="cores-beyond"),
+        pytest.param({"CORES": "1,0"}, "SWITCHML_NUM_THREADS is 1", id="cores-too-many"),
+    ],
+)
+def test_what_keeps_dpdk_from_starting_is_named(
+    prefix: Path, cluster: Cluster, settings: dict[str, str], expected: str
+) -> None:
+    variables = {f"SWITCHML_DPDK_{name}": value for name, value in ({"EAL_OPTIONS": _AF_PACKET} | settings).items()}
+    result = try_workers(cluster, [bench(prefix, 0)], **variables)[0]
+    assert result.returncode == 1, result.stderr
+    assert expected in result.stderr
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each thread of DPDK takes a processor")
+def test_two_threads_need_a_driver_that_serves_them(prefix: Path, cluster: Cluster) -> None:
+    variables = {"SWITCHML_NUM_THREADS": "2", "SWITCHML_DPDK_CORES": ""}
+    result = try_workers(cluster, [bench(prefix, 0)], **variables)[0]
+    assert result.returncode == 1, result.stderr
+    assert "set SWITCHML_NUM_THREADS to 1" in result.stderr
+
+
+@pytest.mark.skipif(
+    any(int(path.read_text()) for path in Path("/sys/kernel/mm/hugepages").glob("*/free_hugepages")),
+    reason="this host has free huge pages",
+)
+def test_a_host_without_huge_pages_is_told_so(prefix: Path, cluster: Cluster) -> None:
+    options = _AF_PACKET.replace("--no-huge ", "")
+    result = try_workers(cluster, [bench(prefix, 0)], SWITCHML_DPDK_EAL_OPTIONS=options)[0]
+    assert result.returncode == 1, result.stderr
+    assert "no free huge pages" in result.stderr

@@ -24,12 +24,26 @@ std::optional<Error> explain_dpdk_failure(const std::string &message, const Dpdk
                      "the virtual drivers work with");
     }
     if (says("EAL init failed")) {
-        return Error(SWITCHML_EIO, "DPDK did not start (" + message + "), with SWITCHML_DPDK_EAL_OPTIONS '" +
-                                       start.eal_options +
-                                       "'; check the options, and that this user may use what they name (root, or "
-                                       "CAP_NET_RAW for af_packet); DPDK's own lines on stderr say more");
+        // its number for an option that it does not know or take
+        return Error(says("Invalid argument") ? SWITCHML_ECONFIG : SWITCHML_EIO,
+                     "DPDK did not start (" + message + "), with SWITCHML_DPDK_EAL_OPTIONS '" + start.eal_options +
+                         "'; check the options, and that this user may use what they name (root, or CAP_NET_RAW for "
+                         "af_packet); DPDK's own lines above say more");
+    }
+    if (says("No Ethernet ports") && (is_among_options("--vdev") || is_among_options("-w "))) {
+        return Error(SWITCHML_ECONFIG, "DPDK could open none of the devices in SWITCHML_DPDK_EAL_OPTIONS '" +
+                                           start.eal_options +
+                                           "'; check that the interface or card that they name exists and is written "
+                                           "so; DPDK's own lines above say more");
     }
     if (says("No Ethernet ports")) return Error(SWITCHML_ECONFIG, std::string("DPDK found no port") + kNoPort);
+    if (says("Cannot init mbuf pool")) {
+        return Error(SWITCHML_ENOMEM,
+                     "DPDK has too little memory for the packets of " + std::to_string(start.num_threads) +
+                         " threads (" + message +
+                         "): raise -m in SWITCHML_DPDK_EAL_OPTIONS (megabytes) or reserve more huge pages (as root: "
+                         "sysctl -w vm.nr_hugepages=512)");
+    }
     if (says("is not available. The number of enabled ports")) {
         return Error(SWITCHML_ECONFIG,
                      "DPDK has no such port (SWITCHML_DPDK_PORT, counted from 0): " + message + kNoPort);

@@ -21,6 +21,8 @@ constexpr const char *kOtherPort = "Port ID 3 is not available. The number of en
 constexpr const char *kNoFlow =
     "Flow rule can't be added: 1 Function not implemented; without flow rules there can be only one worker thread";
 constexpr const char *kOneQueue = "Cannot configure port: Invalid argument";
+constexpr const char *kBadOption = "EAL init failed with arguments 'switchml -l 0 --bogus': Invalid argument";
+constexpr const char *kNoMemory = "Cannot init mbuf pool: Cannot allocate memory";
 constexpr const char *kLink = "Link Down";
 
 std::string words(const char *message, const DpdkStart &start, switchml_status status) {
@@ -47,6 +49,21 @@ TEST(a_port_that_is_not_there_is_told_from_another_number) {
     CHECK_MENTIONS(words(kOtherPort, {}, SWITCHML_ECONFIG), "SWITCHML_DPDK_PORT");
 }
 
+TEST(a_device_that_cannot_be_opened_is_told_from_none_that_was_named) {
+    for (const char *options : {"--no-pci --vdev=net_af_packet0,iface=eth9", "-w 0000:81:00.0"}) {
+        const std::string text = words(kNoPorts, {1, options, true}, SWITCHML_ECONFIG);
+        CHECK_MENTIONS(text, std::string("SWITCHML_DPDK_EAL_OPTIONS '") + options + "'");
+    }
+}
+
+TEST(an_option_that_dpdk_does_not_take_is_a_matter_of_configuration) {
+    CHECK_MENTIONS(words(kBadOption, {1, "--bogus", true}, SWITCHML_ECONFIG), "SWITCHML_DPDK_EAL_OPTIONS '--bogus'");
+}
+
+TEST(too_little_memory_is_told_so) {
+    CHECK_MENTIONS(words(kNoMemory, {2, "-m 64", true}, SWITCHML_ENOMEM), "raise -m in SWITCHML_DPDK_EAL_OPTIONS");
+}
+
 TEST(several_threads_need_a_driver_that_serves_them) {
     for (const char *message : {kNoFlow, kOneQueue}) {
         const std::string text = words(message, {2, "", true}, SWITCHML_ECONFIG);
@@ -60,7 +77,7 @@ TEST(a_link_that_is_down_is_one) { CHECK_MENTIONS(words(kLink, {}, SWITCHML_EIO)
 
 TEST(each_has_words_of_its_own_and_none_speaks_of_sockets) {
     std::vector<std::string> texts;
-    for (const char *message : {kEal, kNoPorts, kOtherPort, kNoFlow, kLink}) {
+    for (const char *message : {kEal, kNoPorts, kOtherPort, kNoFlow, kNoMemory, kLink}) {
         const auto error = explain_dpdk_failure(message, {2, "", false});
         CHECK(error.has_value());
         CHECK(std::string(error->what()).find("socket") == std::string::npos);
