@@ -40,8 +40,8 @@ TEST(a_host_without_a_device_is_told_so) {
         switchml_context *context = nullptr;
         const switchml_status status = switchml_open(&config, &context);
         CHECK(context == nullptr);
-        CHECK_EQ(status, rdma ? SWITCHML_ECONFIG : SWITCHML_EIO);
-        CHECK_MENTIONS(switchml_last_error(), rdma ? "no RDMA device" : "No Ethernet ports");
+        CHECK_EQ(status, SWITCHML_ECONFIG);
+        CHECK_MENTIONS(switchml_last_error(), rdma ? "no RDMA device" : "DPDK found no port");
     }
 }
 
