@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import UsageError
@@ -49,11 +50,16 @@ class FeedstockVariants:
 
 
 def feedstock_variants(
-    rendered: Sequence[RenderedPackage], *, pinned: Collection[str], base: Base
+    rendered: Sequence[RenderedPackage],
+    *,
+    pinned: Collection[str],
+    base: Base,
+    read: Mapping[str, VariantScalar] = MappingProxyType({}),
 ) -> FeedstockVariants:
     """The variants of a feedstock that conda-smithy makes from them over conda-forge's pinning.
 
-    ``pinned`` are the keys that conda-forge sets, ``base`` its values. Raises UsageError if stacks need different
+    ``pinned`` are the keys that conda-forge sets, ``base`` its values. ``read`` are keys that the recipe's templates
+    read without an effect on any variant; they need a value, too. Raises UsageError if stacks need different
     values of one of ZIPPED_KEYS and none of them is conda-forge's.
     """
     by_key = {
@@ -64,11 +70,13 @@ def feedstock_variants(
         for key, by_stack in by_key.items()
         if key in ZIPPED_KEYS or _agreeing(key, by_stack, base) == by_stack.keys()
     }
-    rows = _distinct(
-        [
-            {key: value for key, value in package.variant.items() if key not in followed | _ENGINE_DECIDES}
-            for package in rendered
-        ]
+    rows = _without_parts(
+        _distinct(
+            [
+                {key: value for key, value in package.variant.items() if key not in followed | _ENGINE_DECIDES}
+                for package in rendered
+            ]
+        )
     )
     keys = sorted({key for row in rows for key in row})
     values = {key: tuple(dict.fromkeys(row[key] for row in rows if key in row)) for key in keys}
@@ -77,6 +85,7 @@ def feedstock_variants(
         values |= {key: tuple(row.get(key, values[key][0]) for row in rows) for key in varying}
     else:
         varying = ()
+    values |= {key: (value,) for key, value in read.items()}
     overrides, left_out = _overrides({key: by_key[key] for key in by_key if key in ZIPPED_KEYS}, base)
     if "cuda_compiler_version" in overrides:
         overrides |= _cuda_group(rendered, base)
@@ -169,3 +178,8 @@ def _with_companions(overrides: dict[str, tuple[VariantScalar, ...]]) -> dict[st
 
 def _distinct(variants: Sequence[Mapping[str, VariantScalar]]) -> list[Mapping[str, VariantScalar]]:
     return list({tuple(sorted(variant.items())): variant for variant in variants}.values())
+
+
+def _without_parts(rows: Sequence[Mapping[str, VariantScalar]]) -> list[Mapping[str, VariantScalar]]:
+    """Without rows that are part of another: a variant that uses fewer keys comes out of that one's values."""
+    return [row for row in rows if not any(row.items() < other.items() for other in rows)]

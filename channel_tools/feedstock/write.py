@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.feedstock.variants import Base, FeedstockVariants
-    from channel_tools.matrix.model import RecipeFile, RenderedPackage
+    from channel_tools.matrix.model import RecipeFile, RenderedPackage, VariantScalar
     from channel_tools.system.settings import Tree
 
 _PROVIDER = "azure"
@@ -70,11 +70,12 @@ def write_feedstock(
     request: FeedstockRequest,
     pinned: Collection[str],
     base: Base,
+    read: Mapping[str, VariantScalar],
 ) -> Feedstock:
     """Write the feedstock of one recipe to ``folder``; ``rendered`` has its every variant on every platform.
 
-    ``pinned`` and ``base`` are as for feedstock_variants. Raises UsageError, without writing anything, if ``folder``
-    exists, no maintainer is given, the recipe has no homepage and none is given, or its stacks disagree.
+    ``pinned``, ``base`` and ``read`` are as for feedstock_variants. Raises UsageError, without writing anything, if
+    ``folder`` exists, no maintainer is given, the recipe has no homepage and none is given, or its stacks disagree.
     """
     if os.path.lexists(folder):
         message = f"{folder}: exists; expected a new folder for the feedstock"
@@ -83,7 +84,7 @@ def write_feedstock(
         raise UsageError("a feedstock needs a maintainer", hint="give --maintainer GITHUB_NAME; it may be repeated")
     recipe_file = rendered[0].recipe_file
     text = feedstock_recipe(recipe_file, tree.root, maintainers=request.maintainers, homepage=request.homepage)
-    variants = feedstock_variants(rendered, pinned=pinned, base=base)
+    variants = feedstock_variants(rendered, pinned=pinned, base=base, read=read)
     platforms = tuple(sorted({package.platform for package in rendered}))
     with disk_full_reported(folder.parent), atomic_path(folder) as temporary:
         (temporary / _RECIPE).mkdir(parents=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.feedstock import write_feedstock
 from channel_tools.feedstock.variants import ZIPPED_KEYS
-from channel_tools.matrix import expand_stacks, find_stack, load_tree
+from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
 from channel_tools.matrix.load import PINS_FILE, foundation_file
 from channel_tools.plan import SUPPORTED_PLATFORMS, render_folder
 from channel_tools.system.errors import UsageError, nearest_names_hint
@@ -16,6 +16,7 @@ from channel_tools.workflow.plan import plan_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from channel_tools.feedstock import Feedstock, FeedstockRequest
@@ -65,7 +66,25 @@ def export_feedstock(
     if loaded.pinning is None:
         set_there &= _requirement_keys(rendered)  # the tree's own files have keys of its own, too
     pinned = ZIPPED_KEYS | set_there
-    return write_feedstock(rendered, destination, tree=settings.tree, request=request, pinned=pinned, base=base)
+    return write_feedstock(
+        rendered,
+        destination,
+        tree=settings.tree,
+        request=request,
+        pinned=pinned,
+        base=base,
+        read=_only_read(loaded, rendered, set_there),
+    )
+
+
+def _only_read(
+    loaded: LoadedTree, rendered: Sequence[RenderedPackage], set_there: AbstractSet[str]
+) -> dict[str, VariantScalar]:
+    """The keys that the recipe's text names, but no variant uses and conda-forge does not set; any value does."""
+    recipe = rendered[0].recipe_file
+    known = set_there | {key for package in rendered for key in package.variant}
+    values = choices_of_recipes(loaded, "conda-forge")[recipe.name]
+    return {key: min(values[key]) for key in sorted((recipe.used_keys & values.keys()) - known) if values[key]}
 
 
 def _conda_forge_values(loaded: LoadedTree) -> dict[str, dict[str, tuple[VariantScalar, ...]]]:

@@ -16,7 +16,7 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
 from channel_tools.workflow.plan import PlanRequest, plan_request
-from tests.support.conda_forge import conda_forge_folder, copy_with_newer, copy_with_pinned
+from tests.support.conda_forge import conda_forge_folder, copy_tree, copy_with_newer, copy_with_pinned
 from tests.support.folder_server import serve_folder
 from tests.support.pinning_packages import make_pinning
 
@@ -60,11 +60,7 @@ def channel() -> Path:
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's tree without a foundation lock."""
-    root = tmp_path_factory.mktemp("tree")
-    for name in ("recipes", "variants", "patches"):
-        shutil.copytree(_ROOT / name, root / name, ignore=shutil.ignore_patterns("build*", ".*_cache", "__pycache__"))
-    shutil.copyfile(_ROOT / "LICENSE", root / "LICENSE")
-    return root
+    return copy_tree(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture(scope="module")
@@ -112,13 +108,8 @@ def _unserved(plan: Plan) -> set[tuple[str, str, str | None]]:
     return {(one.stack, one.name, str(one.variant.get("pytorch"))) for one in found}
 
 
-def test_every_stack_can_be_built_with_the_pinned_versions(
-    planned: Plan, channel: Path, tree: Path, tmp_path: Path
-) -> None:
-    pinned = tmp_path / "tree"
-    shutil.copytree(tree, pinned)
-    stacks = pinned / "variants" / "stacks.yaml"
-    stacks.write_text(f"pinning: {_PINNING}\n{stacks.read_text(encoding='utf-8')}", encoding="utf-8")
+def test_every_stack_can_be_built_with_the_pinned_versions(planned: Plan, channel: Path, tmp_path: Path) -> None:
+    pinned = copy_tree(tmp_path / "tree", pinning=_PINNING)
     offered = copy_with_pinned(channel, tmp_path / "channel")
     make_pinning(offered, _PINNING, (conda_forge_folder() / CONDA_BUILD_CONFIG).read_text(encoding="utf-8"))
     with serve_folder(offered) as address:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+_ROOT = Path(__file__).parents[2]
 VARIABLE = "CHANNEL_TOOLS_TEST_CONDA_FORGE"
 
 
@@ -32,6 +33,18 @@ def _copy(channel: Path, destination: Path) -> None:
     shutil.copytree(channel, destination, copy_function=shutil.copyfile)
     for folder in (destination, destination / "linux-64", destination / "noarch"):
         folder.chmod(0o755)
+
+
+def copy_tree(destination: Path, *, pinning: Path | str | None = None) -> Path:
+    """A copy of the project's tree, without a foundation lock; with a pinning of this path or version, if given."""
+    for name in ("recipes", "variants", "patches"):
+        ignored = shutil.ignore_patterns("build", "build-*", ".*_cache", "__pycache__")
+        shutil.copytree(_ROOT / name, destination / name, ignore=ignored)
+    shutil.copyfile(_ROOT / "LICENSE", destination / "LICENSE")
+    if pinning is not None:
+        stacks = destination / "variants" / "stacks.yaml"
+        stacks.write_text(f"pinning: {pinning}\n{stacks.read_text(encoding='utf-8')}", encoding="utf-8")
+    return destination
 
 
 def copy_with_newer(channel: Path, destination: Path, names: tuple[str, ...]) -> Path:

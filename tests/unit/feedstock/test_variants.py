@@ -68,6 +68,14 @@ def test_the_keys_and_what_moves_together(
     assert feedstock_variants(rendered, pinned=PINNED, base=BASE) == FeedstockVariants(keys=keys, zipped=zipped)
 
 
+def test_a_variant_that_uses_fewer_keys_adds_no_combination(package: RenderedPackage) -> None:
+    """A build for CPUs uses no cuDNN; with any cuDNN beside it, it would be a build with CUDA that no stack has."""
+    variants: list[Variant] = [{"a": "1", "cudnn": "8"}, {"a": "2", "cudnn": "9"}, {"a": "1"}, {"a": "2"}]
+    rendered = [replace(package, variant=variant) for variant in variants]
+    found = feedstock_variants(rendered, pinned=PINNED, base=BASE)
+    assert found == FeedstockVariants(keys={"a": ("1", "2"), "cudnn": ("8", "9")}, zipped=("a", "cudnn"))
+
+
 def test_what_conda_forge_zips_with_cuda_is_given_in_full(package: RenderedPackage) -> None:
     variants: list[Variant] = [
         {"cuda_compiler_version": cuda, "c_compiler_version": "12", "cxx_compiler_version": "12"}

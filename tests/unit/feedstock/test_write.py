@@ -182,3 +182,12 @@ def test_what_differs_from_the_pinning_that_the_tree_names_is_written(
     }
     folder = exported(tmp_path, package, changes=changes)
     assert (yaml.safe_load((folder / "recipe" / "conda_build_config.yaml").read_text()) or {}) == written
+
+
+def test_a_key_that_only_a_template_reads_has_a_value(tmp_path: Path) -> None:
+    """Without it, the recipe does not render where conda-forge does not set the key."""
+    recipe = FILES["recipes/libtoy/recipe.yaml"].replace("context:\n", "context:\n  place: ${{ toy_mirror }}/toy\n")
+    changes = {"recipes/libtoy/recipe.yaml": recipe, "variants/udp.yaml": "transport: [udp]\ntoy_mirror: [nowhere]\n"}
+    folder = exported(tmp_path, "libtoy", changes=changes)
+    config = yaml.safe_load((folder / "recipe" / "conda_build_config.yaml").read_text())
+    assert config == {"transport": ["udp"], "toy_mirror": ["nowhere"]}
