@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from channel_tools.build import snakemake
 from channel_tools.build.model import BuildJob, BuildPlaces, BuildTools
 from channel_tools.build.remote import (
     BUILDS_FILE,
@@ -24,6 +26,8 @@ from channel_tools.build.snakemake import (
     write_workflow,
 )
 from channel_tools.system.errors import CommandError, UsageError
+
+DATA = Path(snakemake.__file__).with_name("data")
 
 
 def job(name: str) -> BuildJob:
@@ -125,3 +129,13 @@ def test_snakemake_finds_the_logger_plugin_beside_what_the_caller_names() -> Non
         "snakemake_logger_plugin_channel_tools"
     ]
     assert workflow_environ({"PYTHONPATH": "/mine", "A": "b"}) == {"PYTHONPATH": f"{folder}:/mine", "A": "b"}
+
+
+def test_of_snakemake_only_the_interface_for_logger_plugins_is_imported() -> None:
+    imported: set[str] = set()
+    sources = [path for path in DATA.rglob("*") if path.suffix in {"", ".py"} and path.is_file()]
+    assert [path.name for path in sources] != []
+    for path in sources:
+        imported |= set(re.findall(r"^\s*(?:from|import) (snakemake\S*)", path.read_text(), re.MULTILINE))
+        assert re.findall(r"^\s*(?:workflow|snakemake\w*)(?:\.\w+)+ *=", path.read_text(), re.MULTILINE) == []
+    assert imported == {f"snakemake_interface_logger_plugins.{name}" for name in ("base", "common")}
