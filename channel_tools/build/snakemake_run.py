@@ -8,6 +8,7 @@ import functools
 import signal
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,39 +70,74 @@ def run_workflow(
     """Run Snakemake to its end; yields every job's result once, when it is known.
 
     ``on`` is as in snakemake_command. ``on_state`` gets a line on the progress whenever it changes, ``on_warning`` one
-    for each job that will not start. Closing the generator early cancels the jobs, as does any end of this process.
+    for each job that will not start. Closing the generator early cancels the jobs, as does any end of this process. If
+    Snakemake waits for a job that the scheduler has forgotten, it is killed and started again; jobs go on meanwhile.
     Raises CommandError if Snakemake ends before it has started anything.
     """
     places.logs.mkdir(parents=True, exist_ok=True)
     gathering = _Gathering(jobs, folder / BUILDS_FILE, places)
     log = places.logs / f"{_PROGRAM}.log"
     scheduler = scheduler_of("pbs" if on == PBS else "slurm", environ)
-    submissions = Submissions(folder / EVENTS_FILE, functools.partial(_queued, scheduler, folder))
-    with (
-        _marked(folder, Path(command[0]), environ) as running,
-        running_program(
-            _PROGRAM,
-            [*_LOCKED, str(folder / _LOCK), *command],
-            env=workflow_environ(environ),
-            cwd=folder,
-            log=log,
-            death_signal=signal.SIGINT,
-        ) as program,
-        _cancelled_on_error(program, lambda: _cancel(scheduler, folder, jobs, environ)),
-    ):
-        while not wait_for_any([program.descriptor], Deadline.after(_LOOK_S)):
-            yield from gathering.new()
-            gathering.tell(on_state)
-            for line in submissions.warnings(gathering.unfinished):
-                on_warning(line)
-        status = program.end_in_words()
-        if program.process.returncode >= 0:
-            running.unlink()
-    yield from gathering.new()
+    watch = _Watch(scheduler, folder, jobs, environ)
+    while True:
+        submissions = Submissions(folder / EVENTS_FILE, functools.partial(_queued, scheduler, folder))
+        with watch.running(command, log) as program:
+            while not (submissions.has_forgotten or wait_for_any([program.descriptor], Deadline.after(_LOOK_S))):
+                yield from gathering.new()
+                gathering.tell(on_state)
+                for line in submissions.warnings(gathering.unfinished):
+                    on_warning(line)
+            if submissions.has_forgotten:  # on an interrupt, it would cancel the jobs that run
+                program.process.kill()
+            status = program.end_in_words()
+        yield from gathering.new()
+        if not submissions.has_forgotten:
+            break
     submissions.read()
     if program.process.returncode and not submissions.has_begun and gathering.has_no_results:
         raise _start_error(status, log, is_usage=program.process.returncode == _USAGE_STATUS)
     yield from gathering.rest(log, submissions.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """A workflow's folder in which Snakemake runs, and the scheduler of its jobs."""
+
+    scheduler: Scheduler
+    folder: Path
+    jobs: Sequence[BuildJob]
+    environ: Mapping[str, str]
+
+    @contextlib.contextmanager
+    def running(self, command: Sequence[str], log: Path) -> Iterator[Program]:
+        """Snakemake, which the caller waits for; on an error, its jobs are cancelled.
+
+        While it runs, and after it was killed, there is a file in the folder; if that is there already, what was locked
+        is unlocked.
+        """
+        mark = self.folder / _RUNNING
+        if mark.exists():
+            unlock = unlock_command(Path(command[0]), self.folder)
+            run_command(unlock, env=self.environ, cwd=self.folder, timeout_s=_UNLOCK_S)
+        mark.touch()
+        locked = [*_LOCKED, str(self.folder / _LOCK), *command]
+        environ = workflow_environ(self.environ)
+        with (
+            running_program(
+                _PROGRAM, locked, env=environ, cwd=self.folder, log=log, death_signal=signal.SIGINT
+            ) as program,
+            _cancelled_on_error(program, self._cancel),
+        ):
+            yield program
+            if program.process.returncode >= 0:
+                mark.unlink()
+
+    def _cancel(self) -> None:
+        """Cancel the jobs of the workflow that wait or run, unless the scheduler does not answer."""
+        with contextlib.suppress(CommandError):
+            for job in _queued(self.scheduler, self.folder, [job.stem for job in self.jobs]).values():
+                command = self.scheduler.cancel_command(job.job)
+                run_command(command, env=self.environ, timeout_s=_CANCEL_S, check=False)
 
 
 def await_earlier_run(folder: Path, note: Callable[[str], None]) -> None:
@@ -115,19 +151,6 @@ def await_earlier_run(folder: Path, note: Callable[[str], None]) -> None:
         note(f"waiting for Snakemake of an earlier command in {folder}, which cancels its jobs")
         with exclusive_lock(lock, what=f"the workflow {folder}", timeout_s=_EARLIER_S):
             pass
-
-
-@contextlib.contextmanager
-def _marked(folder: Path, program: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """A file that exists while Snakemake runs, for the caller to remove when that has ended by itself.
-
-    If the file is there already, Snakemake was killed, and what it had locked is unlocked.
-    """
-    running = folder / _RUNNING
-    if running.exists():
-        run_command(unlock_command(program, folder), env=environ, cwd=folder, timeout_s=_UNLOCK_S)
-    running.touch()
-    yield running
 
 
 @contextlib.contextmanager
@@ -150,13 +173,6 @@ def _queued(scheduler: Scheduler, folder: Path, stems: Collection[str]) -> dict[
     """The jobs for the packages with these stems that wait or run, by stem."""
     names = {_COMMENT[scheduler.name] + stem: stem for stem in stems}
     return {names[name]: job for name, job in scheduler.queued(folder, names).items()}
-
-
-def _cancel(scheduler: Scheduler, folder: Path, jobs: Sequence[BuildJob], environ: Mapping[str, str]) -> None:
-    """Cancel the jobs of the workflow that wait or run, unless the scheduler does not answer."""
-    with contextlib.suppress(CommandError):
-        for job in _queued(scheduler, folder, [job.stem for job in jobs]).values():
-            run_command(scheduler.cancel_command(job.job), env=environ, timeout_s=_CANCEL_S, check=False)
 
 
 def _start_error(status: str, log: Path, *, is_usage: bool) -> CommandError:

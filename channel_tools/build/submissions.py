@@ -32,10 +32,7 @@ _FORGOTTEN_S = 600.0
 """For how long a job may be unknown: Snakemake needs up to five minutes to see its end, and to find its result."""
 _COMMON_ADVICE = "For further error details see the cluster/cloud log and the log files of the involved rule(s)."
 """The interface of Snakemake's plugins appends this to what a plugin reports about a failed job."""
-_FORGOTTEN = (
-    "is no longer known to the scheduler, and Snakemake still waits for it; stop this command with Ctrl-C and run it"
-    " again: what is built is kept"
-)
+_FORGOTTEN = "is no longer known to the scheduler, and Snakemake still waits for it: Snakemake is started again"
 _ADVICE = {
     "fewer jobs": "; submit fewer jobs at once with --jobs N",
     "less": (
@@ -115,6 +112,8 @@ class Submissions:
         """By stem, the jobs that left no result or that were rejected."""
         self.has_begun = False
         """Whether Snakemake has started or submitted any job."""
+        self.has_forgotten = False
+        """Whether Snakemake waits for a job that the scheduler has forgotten, which it would do for ever."""
 
     def warnings(self, unfinished: Collection[str]) -> Iterator[str]:
         """Lines about jobs of ``unfinished`` (stems) that cannot start or end, once for each reason."""
@@ -129,6 +128,7 @@ class Submissions:
         for stem, since_s in self._unknown_since_s.items():
             if stem in unfinished and since_s is not None and self._clock() - since_s >= _FORGOTTEN_S:
                 self._unknown_since_s[stem] = math.inf  # told
+                self.has_forgotten = True
                 yield f"{stem}: its job {_FORGOTTEN}"
 
     def _warning(self, stem: str, what: str, words: str, requests: str) -> Iterator[str]:

@@ -107,8 +107,9 @@ class Slurm:
         os.kill(int((self.folder / f"slurmd.{name}.pid").read_text()), signal.SIGKILL)
 
     def kill_controller(self) -> None:
-        """Kill the controller once it has written down which jobs there are, as it does every few seconds."""
+        """Kill the controller once it has written down which jobs there are: some seconds after another comes up."""
         state, now_s = self.folder / "state" / "job_state", time.time()
+        self.run("sbatch", "--hold", "--output=/dev/null", "--comment=held", "--wrap=true")
         wait_for(lambda: state.is_file() and state.stat().st_mtime > now_s)
         os.kill(int((self.folder / "slurmctld.pid").read_text()), signal.SIGKILL)
 

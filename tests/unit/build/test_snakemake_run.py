@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.build import submissions
 from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult
 from channel_tools.build.node import lock_of
 from channel_tools.build.remote import BUILDS_FILE, Failure, Outcome, results_of, write_outcome
@@ -229,3 +230,36 @@ def test_what_a_killed_command_has_left_running_is_waited_for(tmp_path: Path) ->
     await_earlier_run(tmp_path, notes.append)
     assert (tmp_path / "cancelled").exists()
     assert notes == [f"waiting for Snakemake of an earlier command in {tmp_path}, which cancels its jobs"]
+
+
+def test_a_snakemake_that_waits_for_a_forgotten_job_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submissions, "_FIRST_QUESTION_S", 0.0)
+    monkeypatch.setattr(submissions, "_FORGOTTEN_S", 0.0)
+    monkeypatch.setattr(submissions, "_LONGEST_PAUSE_S", 0.0)
+    admitted = results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").admitted
+    write_outcome(tmp_path / "outcome", Outcome(seconds=2, package=Path("/channel/a")))
+    event = json.dumps({"rule": "build", "number": 1, "stem": "a-1.0-h_0"})
+    comment = f"rule_build_wildcards_a-1.0-h_0|{tmp_path}|None"
+    scripts = {
+        # it knows the job when it is first asked
+        "squeue": f"test -e {tmp_path}/asked || echo '7|RUNNING|{comment}'; touch {tmp_path}/asked",
+        "snakemake": f"""echo "$1" >> said
+case $1-$(grep -c start said) in
+    start-1) echo '{event}' > events.jsonl; exec sleep 600;;
+    start-2) mkdir results; mv outcome {admitted};;
+esac""",
+    }
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    warnings: list[str] = []
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [str(tmp_path / "snakemake"), "start"]
+    (result,) = run_workflow(
+        command, tmp_path, [job("a")], places=places(tmp_path), environ=environ, on_warning=warnings.append
+    )
+    assert result.status == "built"
+    assert (tmp_path / "said").read_text().splitlines() == ["start", "--snakefile", "start"]
+    assert [line.partition(" is no longer known")[0] for line in warnings] == ["a-1.0-h_0: its job"]
