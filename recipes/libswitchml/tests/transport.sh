@@ -47,7 +47,7 @@ case "${TRANSPORT}" in
   dpdk*)
     refused SWITCHML_CONTROLLER "${bench[@]}"
     export SWITCHML_CONTROLLER=127.0.0.1:1 SWITCHML_DPDK_EAL_OPTIONS="--no-huge --no-pci -m 64"
-    refused "No Ethernet ports" "${bench[@]}"
+    refused "DPDK found no port" "${bench[@]}"
     ;;
   rdma)
     refused SWITCHML_CONTROLLER "${bench[@]}"
