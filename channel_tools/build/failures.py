@@ -32,7 +32,8 @@ _FIRST_ERRORS = re.compile(
         \S[^:]*:\d+(?::\d+)?:\ (?:fatal\ )?error:\     # compilers
         | .*:\ undefined\ reference\ to\ | .*\bld(?:\.\w+)?:\ cannot\ find\     # linkers
         | CMake\ Error | configure:\ error:\ | .*:\ ERROR:\     # configuring; meson
-        | error(?:\[E\d+\])?:\ | ERROR:\ (?!pip's\ dependency)     # pip, which warns in this form, too; cargo
+        | error(?:\[E\d+\])?:\ (?!Script\ failed)     # cargo; not the engine, which only says that something failed
+        | ERROR:\ (?!pip's\ dependency)     # pip, which warns in this form, too
         | (?:\w+\.)*[A-Z]\w*(?:Error|Exception):\     # Python
         | .*:\ (?:line\ )?\d+:\ .*:\ (?:command\ not\ found|No\ such\ file\ or\ directory)$     # shells
     )""",

@@ -269,6 +269,10 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         self.transport.close()
 
+    async def wait_for_room(self) -> None:
+        """Wait until the client has taken what was sent, but for what fits in a buffer, or the connection has ended."""
+        await self._writable.wait()
+
     def has_ended(self) -> bool:
         """Whether nothing that is sent will reach the client any more."""
         return self.transport.is_closing()

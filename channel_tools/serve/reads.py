@@ -52,7 +52,7 @@ _A_YEAR_S = 365 * 24 * 3600
 IN_MEMORY_LIMIT_BYTES = 64 << 10
 """For one file or response: what a client has not yet taken stays in memory, and there may be a thousand clients."""
 DEFAULT_MEMORY_BYTES = 32 << 20
-_PIECE_BYTES = 128 << 10
+_PIECE_BYTES = 48 << 10
 """How much of a big file is read for one client at a time."""
 _ENTRIES_LIMIT = 20_000
 OK = 200
@@ -366,18 +366,26 @@ async def _send_part(send: Send, descriptor: int, part: range, connection: Conne
     Raises ConnectionError, with the connection closed, if they could not be sent.
     """
     for start in part[::_PIECE_BYTES]:
+        await connection.wait_for_room()  # before it is read: a client that takes nothing has one piece in memory
         if connection.has_ended():
             raise ConnectionError("the client closed the connection")
-        wanted = min(_PIECE_BYTES, part.stop - start)
         try:
-            piece = os.pread(descriptor, wanted, start)
+            body = _read_exactly(descriptor, start, min(_PIECE_BYTES, part.stop - start))
         except OSError as err:
             connection.abort()
             raise ConnectionError(str(err)) from err
-        if len(piece) < wanted:
-            connection.abort()
-            raise ConnectionError("the file became shorter while it was sent")
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        message = {"type": "http.response.body", "body": body, "more_body": True}
+        del body  # uvicorn has a copy of it while it waits
+        await send(message)
+        del message
+
+
+def _read_exactly(descriptor: int, start: int, size: int) -> bytes:
+    """Bytes of an open file. Raises OSError if they cannot be read or there are fewer."""
+    piece = os.pread(descriptor, size, start)
+    if len(piece) < size:
+        raise OSError("the file became shorter while it was sent")
+    return piece
 
 
 class ResponseCutError(Exception):

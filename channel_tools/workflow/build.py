@@ -435,10 +435,11 @@ def _check_offline(
     problem: ChannelToolsError | None = None
     early = None
     try:
-        if not _is_foundation_ready(settings, expansion, request, progress):
+        if _is_foundation_ready(settings, expansion, request, progress):
+            early = _EarlyPlan(index=_index_digest(settings, expansion), plan=plan_expansion(settings, expansion))
+            packages = [package.rendered for package in early.plan.to_build]
+        elif settings.channel.exists():  # what it has may need no source
             return None
-        early = _EarlyPlan(index=_index_digest(settings, expansion), plan=plan_expansion(settings, expansion))
-        packages = [package.rendered for package in early.plan.to_build]
     except (NetworkError, FoundationError) as err:
         problem = err
     store = SourceStore(folder=settings.sources)
@@ -460,7 +461,8 @@ def _is_foundation_ready(settings: Settings, expansion: Expansion, request: Buil
         dry = replace(_with_asked(settings, request.foundation, expansion), jobs=1, dry_run=True)
         from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415 - as in build_stacks
 
-        return not make_registry_foundation(settings, dry, progress=progress).made
+        made = make_registry_foundation(settings, dry, progress=progress).made
+        return not made and settings.foundation.exists()
     if local_path(address) is None:
         message = f"the foundation {address} needs the network"
         hint = "mirror it into a folder and give --foundation-channel file:///FOLDER"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.build import failures
-from channel_tools.build.failures import failure_of, kind_of, log_tail, not_the_expected, raise_failures
+from channel_tools.build.failures import failure_of, first_error, kind_of, log_tail, not_the_expected, raise_failures
 from channel_tools.build.model import BuildJob, BuildResult, FailureKind, WorkerResult
 from channel_tools.system.errors import (
     BuildError,
@@ -165,3 +165,7 @@ def test_all_failures_are_told_in_one_error_with_what_they_held_back() -> None:
 
 def test_success_raises_nothing() -> None:
     raise_failures([BuildResult(job=JOB, status="built")])
+
+
+def test_the_engines_own_error_is_no_cause() -> None:
+    assert first_error("+ exit 3\nboom\nerror: Script failed with status 3\n") == ""
