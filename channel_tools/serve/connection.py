@@ -100,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for the first request, if there is room for another connection."""
         self.transport = transport
+        transport.set_write_buffer_limits(0)  # the next piece waits until all of this one is taken: one in memory
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else ""
         self.network = network_of(self.address)
@@ -270,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport.close()
 
     async def wait_for_room(self) -> None:
-        """Wait until the client has taken what was sent, but for what fits in a buffer, or the connection has ended."""
+        """Wait until the client has taken what was sent, but for what the kernel keeps, or the connection has ended."""
         await self._writable.wait()
 
     def has_ended(self) -> bool:

@@ -50,6 +50,9 @@ class Wire(asyncio.Transport):
     def is_reading(self) -> bool:
         return self.reading
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """It has no buffer."""
+
     def pause_reading(self) -> None:
         self.reading = False
 
