@@ -109,14 +109,16 @@ class Slurm:
     def kill_controller(self) -> None:
         """Kill the controller once it has written down which jobs there are: some seconds after another comes up."""
         state, now_s = self.folder / "state" / "job_state", time.time()
-        self.run("sbatch", "--hold", "--output=/dev/null", "--comment=held", "--wrap=true")
+        self.run("sbatch", "--hold", "--output=/dev/null", "--job-name=held", "--wrap=true")
         wait_for(lambda: state.is_file() and state.stat().st_mtime > now_s)
         os.kill(int((self.folder / "slurmctld.pid").read_text()), signal.SIGKILL)
 
     def return_controller(self) -> None:
-        """The controller again, until the Slurm ends."""
+        """The controller again, until the Slurm ends, without the job that kill_controller submitted."""
         null = subprocess.DEVNULL
         self.returned.append(subprocess.Popen(self.controller, cwd=self.folder, stdin=null, stdout=null, stderr=null))
+        cancel: list[str | Path] = [*self.before, self.bin / "scancel", "--name=held"]
+        wait_for(lambda: subprocess.run(cancel, capture_output=True, check=False).returncode == 0)
 
     @contextlib.contextmanager
     def returned_node(self, name: str) -> Iterator[None]:
