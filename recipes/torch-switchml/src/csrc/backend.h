@@ -124,6 +124,12 @@ class SwitchMLBackend : public c10d::Backend {
     // A collective of the wrapped backend; its place among the session's jobs over
     // the same memory is that of the call. Messages have none, as with NCCL.
     WorkPtr leave(const Tensors &tensors, const std::function<WorkPtr()> &call);
+    // The same with copies of strided tensors: `call` gets what to write, then what to read.
+    template <typename Outputs, typename Inputs, typename Call>
+    WorkPtr leave_contiguous(const Outputs &outputs, const Inputs &inputs, Call call);
+    // The same for tensors that each rank reads and, where `is_written`, writes.
+    template <typename Call>
+    WorkPtr leave_in_place(const Tensors &tensors, bool is_written, Call call);
     WorkPtr leave_allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts);
     WorkPtr leave_allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts);
     CallLimits::Limit limit_of(std::chrono::milliseconds timeout) const;

@@ -52,6 +52,16 @@ std::vector<c10::Device> devices_in(const std::vector<std::vector<at::Tensor>> &
     return {};
 }
 
+template <typename Item, typename Call>
+std::vector<Item> each(const std::vector<Item> &items, Call call) {
+    std::vector<Item> found;
+    found.reserve(items.size());
+    for (const Item &item : items) {
+        found.push_back(call(item));
+    }
+    return found;
+}
+
 // A call's work, whose end is that of the writing back. Some works of gloo have
 // no future: they write their results in wait() alone, and so does this one then.
 class CopyingWork : public c10d::Work {
@@ -150,24 +160,22 @@ at::Tensor ContiguousCopies::written(const at::Tensor &tensor) {
 }
 
 ContiguousCopies::Tensors ContiguousCopies::read(const Tensors &tensors) {
-    Tensors taken;
-    taken.reserve(tensors.size());
-    for (const at::Tensor &tensor : tensors) {
-        taken.push_back(read(tensor));
-    }
-    return taken;
+    return each(tensors, [this](const at::Tensor &tensor) { return read(tensor); });
 }
 
 ContiguousCopies::Tensors ContiguousCopies::written(const Tensors &tensors) {
-    Tensors taken;
-    taken.reserve(tensors.size());
-    for (const at::Tensor &tensor : tensors) {
-        taken.push_back(written(tensor));
-    }
-    return taken;
+    return each(tensors, [this](const at::Tensor &tensor) { return written(tensor); });
 }
 
-ContiguousCopies::WorkPtr ContiguousCopies::hand_back(WorkPtr work, std::vector<Tensors> results) {
+ContiguousCopies::TensorLists ContiguousCopies::read(const TensorLists &lists) {
+    return each(lists, [this](const Tensors &list) { return read(list); });
+}
+
+ContiguousCopies::TensorLists ContiguousCopies::written(const TensorLists &lists) {
+    return each(lists, [this](const Tensors &list) { return written(list); });
+}
+
+ContiguousCopies::WorkPtr ContiguousCopies::hand_back(WorkPtr work, TensorLists results) {
     if (!has_copied_) {
         return work;
     }

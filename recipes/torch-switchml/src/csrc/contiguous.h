@@ -19,19 +19,22 @@ class ContiguousCopies {
   public:
     using WorkPtr = c10::intrusive_ptr<c10d::Work>;
     using Tensors = std::vector<at::Tensor>;
+    using TensorLists = std::vector<Tensors>;
 
     // What the call is to take in place of a tensor that it only reads.
     at::Tensor read(const at::Tensor &tensor);
     Tensors read(const Tensors &tensors);
+    TensorLists read(const TensorLists &lists);
 
     // The same where it also writes, or only writes.
     at::Tensor written(const at::Tensor &tensor);
     Tensors written(const Tensors &tensors);
+    TensorLists written(const TensorLists &lists);
 
     // What the caller gets for the call's work: the work itself where nothing was
     // copied. `results` are the lists that the work would have had as its results,
     // with the caller's own tensors.
-    WorkPtr hand_back(WorkPtr work, std::vector<Tensors> results);
+    WorkPtr hand_back(WorkPtr work, TensorLists results);
 
   private:
     struct Pair {
