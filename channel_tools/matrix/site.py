@@ -24,7 +24,7 @@ from channel_tools.system.settings import Tree
 from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.system.yamlfile import YamlDocument
@@ -33,7 +33,7 @@ RECORD_NAME = "upstreams.json"
 UPDATE_HINT = "run channel_tools upstream update"
 _COPIED_FOLDERS = ("patches", "recipes", "variants")
 _COPIED_FILES = re.compile(r"(LICEN[CS]E|NOTICE|COPYING)[^/]*")
-_LEFT_OUT = frozenset({"__pycache__", ".git"})
+_LEFT_OUT = frozenset({"__pycache__", ".git", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 
@@ -164,29 +164,34 @@ def upstream_record_text(recorded: Mapping[str, RecordedUpstream]) -> str:
 
 
 def files_to_copy(folder: Path) -> Iterator[str]:
-    """The paths below an upstream's folder that a copy has: recipes, variants, patches, and licences beside them.
-
-    Links are left out, as in every tree.
-    """
-    for path in sorted(folder.iterdir()):
-        if _COPIED_FILES.fullmatch(path.name) and path.is_file() and not path.is_symlink():
-            yield path.name
-    for top in _COPIED_FOLDERS:
-        for here, folders, names in os.walk(folder / top):
-            folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
-            for name in sorted(names):
-                path = folder.__class__(here, name)
-                if path.is_file() and not path.is_symlink():
-                    yield path.relative_to(folder).as_posix()
+    """The paths below an upstream's folder that a copy has: recipes, variants, patches, and licences beside them."""
+    return filter(is_copied, _files_below(folder, _COPIED_FOLDERS))
 
 
 def is_copied(path: str) -> bool:
-    """Whether a copy has the file of this path in an upstream's repository."""
+    """Whether a copy has the file of this path in an upstream's folder or repository."""
     top, _, below = path.partition("/")
-    names = path.split("/")
-    return (bool(below) and top in _COPIED_FOLDERS and not _LEFT_OUT.intersection(names)) or (
-        not below and _COPIED_FILES.fullmatch(path) is not None
-    )
+    if not below:
+        return _COPIED_FILES.fullmatch(path) is not None
+    return top in _COPIED_FOLDERS and not _LEFT_OUT.intersection(path.split("/"))
+
+
+def files_to_export(tree: Tree) -> Iterator[str]:
+    """The paths below the tree's root that another site needs to plan and build what the tree does."""
+    own = {tree.site_file.name}
+    found = _files_below(tree.root, (*_COPIED_FOLDERS, tree.locks.name, tree.upstreams.name))
+    return (path for path in found if "/" in path or path in own or is_copied(path))
+
+
+def _files_below(folder: Path, tops: Collection[str]) -> Iterator[str]:
+    """The regular files of a folder by relative path, sorted: beside and below ``tops``, without links and caches."""
+    for here, folders, names in os.walk(folder):
+        is_top = here == str(folder)
+        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT and (name in tops or not is_top))
+        for name in sorted(names):
+            path = folder.__class__(here, name)
+            if path.is_file() and not path.is_symlink():
+                yield path.relative_to(folder).as_posix()
 
 
 def digest_of(path: Path) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from channel_tools.environments.activation import activated_environment
 from tests.support.command_line import run_tool
+from tests.support.stacks import HEAVY_VARIABLE
 from tests.unit.sources.toys import git
 
 if TYPE_CHECKING:
@@ -101,3 +102,13 @@ def _write(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+
+
+def test_a_new_tree_alone_is_built_and_validated(tmp_path: Path) -> None:
+    if not os.environ.get(HEAVY_VARIABLE):
+        pytest.skip(f"makes a foundation with PyTorch, which takes a minute: set {HEAVY_VARIABLE}=1 to try it")
+    for words, cwd in ((("init", "mysite"), tmp_path), (("build",), tmp_path / "mysite")):
+        result = run_tool(*words, cwd=cwd, environ=os.environ)
+        assert result.returncode == 0, result.stderr
+    result = run_tool("validate", "--ranks", "2", cwd=tmp_path / "mysite", environ=os.environ)
+    assert (result.returncode, result.stdout[:6]) == (0, "PASSED"), result.stderr

@@ -15,7 +15,6 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import json
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from packaging.requirements import Requirement
 import channel_tools
 from channel_tools.foundation.model import LockedArtifact
 from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
+from channel_tools.matrix.site import files_to_export
 from channel_tools.mirror.exporting.plan import ExtraFile
 from channel_tools.mirror.files import write_members
 from channel_tools.mirror.format import SOURCES_FOLDER, TOOL_FOLDER, ToolWheels
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 DISTRIBUTION = "channel-tools"
 GLIBC = "2.28"
 TREE = f"{SOURCES_FOLDER}/tree.tar"
-_LEFT_OUT = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 _WHEEL = "Wheel-Version: 1.0\nGenerator: channel_tools\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _HINT = "leave the program out with --without-tool, or make the index reachable for pip (pip config list)"
@@ -221,21 +220,11 @@ def export_sources(store: SourceStore, entries: Sequence[Path], folder: Path, pr
 
 
 def export_tree(tree: Tree, folder: Path) -> ExtraFile:
-    """Write recipes, variants and patches of the tree and its upstreams to one tar file below ``folder``."""
+    """Write the tree to one tar file below ``folder``: what another site needs to plan and build what it does."""
     with atomic_path(folder / TREE) as temporary, temporary.open("wb") as stream:
-        members = ((path.relative_to(tree.root).as_posix(), open_regular(path)) for path in _files_of(tree))
+        members = ((path, open_regular(tree.root / path)) for path in files_to_export(tree))
         write_members(stream, members, executable_bits=True)
     return _extra(TREE, folder / TREE)
-
-
-def _files_of(tree: Tree) -> Iterator[Path]:
-    for top in (tree.locks, tree.patches, tree.recipes, tree.upstreams, tree.variants):
-        for here, folders, names in os.walk(top):
-            folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
-            for name in sorted(names):
-                path = top.__class__(here, name)
-                if path.is_file() and not path.is_symlink():
-                    yield path
 
 
 def _extra(path: str, file: Path) -> ExtraFile:

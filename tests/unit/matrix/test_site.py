@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
-from channel_tools.matrix.site import read_site, upstream_trees
+from channel_tools.matrix.site import files_to_export, read_site, upstream_trees
 from channel_tools.plan.inputs import TreeFiles
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Tree
@@ -107,6 +108,26 @@ def test_an_upstream_is_read_as_it_was_copied_and_moved_on_purpose(tmp_path: Pat
         ("LICENSE",),
     )
     assert rendered(site, "udp")["libtoy"].variant["transport"] == "rdma"
+
+
+def test_an_exported_tree_builds_from_the_same_files(tmp_path: Path) -> None:
+    site = write_site(tmp_path)
+    (site.root / "output").mkdir()
+    for left_out in ("output/x.txt", "notes.txt", "recipes/mine/__pycache__/x.pyc"):
+        (site.root / left_out).parent.mkdir(exist_ok=True)
+        (site.root / left_out).write_text("not a part of it")
+    exported = Tree(root=tmp_path / "exported")
+    names = list(files_to_export(site))
+    for name in names:
+        (exported.root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(site.root / name, exported.root / name)
+    assert {"site.yaml", "locks/upstreams.json", "upstreams/toys/LICENSE"} <= set(names)
+    assert not [name for name in names if "output" in name or "notes" in name or "pycache" in name]
+    for stack in ("own", "udp"):
+        ours, theirs = rendered(site, stack), rendered(exported, stack)
+        for name, package in ours.items():
+            files = [(file.name, file.sha256) for file in TreeFiles(site.root).of_build(package)]
+            assert files == [(file.name, file.sha256) for file in TreeFiles(exported.root).of_build(theirs[name])]
 
 
 @pytest.mark.parametrize("damage", ["changed", "added", "removed", "mode"])
