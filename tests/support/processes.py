@@ -24,7 +24,7 @@ TEST_TIMEOUT_S = 900.0
 A machine at a load of 20 takes minutes for what takes seconds at rest.
 """
 RANDOM_KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "20"))
-"""At how many random moments a test of kills strikes; docs/reference/reliability.md tells of runs with 200."""
+"""At how many random moments a test of kills strikes; tests/faults.md tells of runs with 200."""
 
 
 def run_here(

@@ -15,7 +15,11 @@ from channel_tools.cli.app import app_for
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")]
+    [
+        *ROOT.glob("*.md"),
+        *(path for folder in ("docs", "benchmarks", "tests") for path in (ROOT / folder).glob("**/*.md")),
+        *ROOT.glob("recipes/*/README.md"),
+    ]
 )
 GROUPS = {"attest", "channel", "env", "export", "foundation", "mirror", "sources", "token"}
 
