@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The JSON Schemas that editors check the YAML files with: they say what the readers of these files take.
-
-Refresh them with ``REFRESH_GOLDEN=1 pytest tests/unit/test_schemas.py``.
-"""
+"""The JSON Schemas that editors check the YAML files with: they say what the readers of these files take."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from channel_tools.foundation.table import table_schema
 from channel_tools.matrix.site import site_schema
 from channel_tools.matrix.stacks import stacks_schema
 from channel_tools.validate.runner import METHODS
-from tests.unit.matrix.golden import assert_golden
+from tests.support.golden import assert_golden
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from channel_tools.matrix.load import files_of_stack
 from channel_tools.matrix.model import requirement_name
 from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import ConfigError, UsageError
-from tests.unit.matrix.golden import assert_golden
+from tests.support.golden import assert_golden
 from tests.unit.matrix.toytree import FILES, PLATFORM, write_tree
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pin files, and locks that people, other tools and broken disks bring.
 
-``golden/``: the files of a fixed lock; refresh with ``REFRESH_GOLDEN=1 pytest tests/unit/pins``.
+``golden/``: the files of a fixed lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from channel_tools.pins import Lock
 from channel_tools.pins.files import FORMATS, PinFormat, formats_in, pin_files, read_lock, write_pin_files
 from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError, UsageError
-from tests.unit.matrix.golden import assert_golden
+from tests.support.golden import assert_golden
 from tests.unit.pins.locks import CHANNEL, SHA256, TOY_LOCK
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -15,7 +15,7 @@ from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.plan import make_plan, open_foundation, plan_to_json
 from channel_tools.plan.planner import CycleFoundError, topological_order
 from channel_tools.system.errors import ConfigError, FoundationError, NetworkError
-from tests.unit.matrix.golden import assert_golden
+from tests.support.golden import assert_golden
 from tests.unit.matrix.toytree import FILES, FOUNDATION, PLATFORM, write_foundation
 from tests.unit.plan.conftest import VIRTUAL_PACKAGES, by_name, publish
 

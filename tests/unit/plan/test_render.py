@@ -11,7 +11,7 @@ from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantCon
 from channel_tools.plan import render_folder
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.settings import Tree
-from tests.unit.matrix.golden import assert_golden
+from tests.support.golden import assert_golden
 from tests.unit.matrix.toytree import FILES, PLATFORM
 from tests.unit.plan.conftest import by_name
 

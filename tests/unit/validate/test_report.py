@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``golden/report.json`` is what report_document makes of a fixed report; write it anew with UPDATE_GOLDEN=1."""
+"""``golden/report.json`` is what report_document makes of a fixed report."""
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from channel_tools.validate.distributed.checks import judge_distributed
 from channel_tools.validate.model import HistoryComparison, HistoryRow, OmittedCase, ValidationReport, Verdict
 from channel_tools.validate.nccl.method import without_allreduces
 from channel_tools.validate.switchml.checks import judge
+from tests.support.golden import assert_golden
 from tests.unit.validate.conftest import PREFIX
 from tests.unit.validate.distributed.fakes import perfect_ranks, toy_plan, write_libraries
 from tests.unit.validate.fakes import perfect_results, perfect_stats, small_plan
@@ -31,10 +31,7 @@ def failing(report: ValidationReport) -> ValidationReport:
 
 
 def test_document_is_as_the_golden_file(report: ValidationReport) -> None:
-    text = json.dumps(report_document(report), indent=2) + "\n"
-    if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8")
+    assert_golden(GOLDEN, json.dumps(report_document(report), indent=2) + "\n")
 
 
 def test_file_holds_the_document(report: ValidationReport, tmp_path: Path) -> None:
