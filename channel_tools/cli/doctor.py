@@ -35,7 +35,8 @@ def doctor(
     from channel_tools.system.errors import ValidationError
     from channel_tools.workflow.doctor import run_doctor
 
-    subject, findings = run_doctor(options.settings_from(root, None), stack, prefix, hosts, environ=os.environ)
+    with options.settings_for_stacks(root, None, prefix=prefix) as settings:
+        subject, findings = run_doctor(settings, stack, prefix, hosts, environ=os.environ)
     if as_json:
         print_json(
             {

@@ -88,8 +88,8 @@ def create(
             )
         elif lock is None:
             request = InstallRequest(stack=stack, channels=given, python=python, pytorch=pytorch, trust=trust)
-            settings = options.settings_from(root, output)
-            result = install_stack(settings, request, prefix, progress=progress, virtual_packages=virtual)
+            with options.settings_for_stacks(root, output, channels=given, trust=trust) as settings:
+                result = install_stack(settings, request, prefix, progress=progress, virtual_packages=virtual)
         elif chosen:
             message = "--variant, --python or --pytorch with --lock: a lock already determines them"
             raise UsageError(message, hint="give the lock alone")

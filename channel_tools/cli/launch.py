@@ -62,15 +62,15 @@ def launch(
     """Run SCRIPT as the ranks of a stack, with the variables and programs that the stack needs."""
     from channel_tools.workflow.launch import ScriptRequest, check_script, plan_script, write_job
 
-    settings = options.settings_from(root, None)
     request = ScriptRequest(
         stack=stack, ranks=ranks, words=tuple(script), hosts_file=hosts, prefix=prefix, launcher=launcher,
         folder=Path.cwd(),
     )  # fmt: skip
-    if emit is not None:
-        write_result(write_job(settings, request, scheduler=emit, nodes=nodes, time=time, environ=os.environ), to)
-        return
-    plan = plan_script(settings, request, environ=os.environ)
+    with options.settings_for_stacks(root, None, prefix=prefix) as settings:
+        if emit is not None:
+            write_result(write_job(settings, request, scheduler=emit, nodes=nodes, time=time, environ=os.environ), to)
+            return
+        plan = plan_script(settings, request, environ=os.environ)
     if not dry_run:
         check_script(request)
     for line in plan.lines():

@@ -6,6 +6,7 @@ The groups at the end are dataclasses whose fields become options of a command.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -19,7 +20,7 @@ from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import ROOT_VARIABLE, Settings, find_cache, make_settings, package_cache_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from channel_tools.pins.choice import LockChoice
     from channel_tools.provenance.trust import Trust
@@ -286,6 +287,45 @@ class TrustOptions:
 def settings_from(root: Path | None, output: Path | None) -> Settings:
     """The locations of a command, from its options and the environment."""
     return make_settings(root=root, output=output, environ=os.environ, cwd=Path.cwd())
+
+
+@contextlib.contextmanager
+def settings_for_stacks(
+    root: Path | None,
+    output: Path | None,
+    *,
+    channels: Sequence[str] = (),
+    prefix: Path | None = None,
+    trust: Trust | None = None,
+) -> Iterator[Settings]:
+    """The locations of a command that reads nothing of a tree but its stacks, while the block runs.
+
+    Without a tree, the stacks are those of the channels, else those that the environment ``prefix`` (by default the
+    active one) or this program's own has. Raises as settings_from and settings_of_channels do.
+    """
+    try:
+        found: Settings | None = settings_from(root, output)
+    except UsageError:
+        if root is not None or ROOT_VARIABLE in os.environ:
+            raise
+        found = None
+    if found is not None:
+        yield found
+        return
+    from channel_tools.workflow.stacks import installed_settings, settings_of_channels
+
+    cwd = Path.cwd()
+    if channels:
+        with settings_of_channels(channels, output=output, environ=os.environ, cwd=cwd, trust=trust) as settings:
+            yield settings
+        return
+    active = os.environ.get("CONDA_PREFIX", "")
+    chosen = prefix or (Path(active) if active else None)
+    if (settings_here := installed_settings(chosen, output=output, environ=os.environ, cwd=cwd)) is None:
+        message = "nothing here says what a stack is: no tree of recipes, no channel, no installed channel_tools-stacks"
+        hint = "name one: --root TREE, or --channel ADDRESS where the command has it; or install channel_tools-stacks"
+        raise UsageError(message, hint=hint)
+    yield settings_here
 
 
 def settings_if_any(root: Path | None, output: Path | None) -> Settings | None:

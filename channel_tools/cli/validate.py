@@ -220,15 +220,15 @@ def validate(
 ) -> None:
     """Install a stack from the channel, run a distributed allreduce in it, and report what carried the data."""
     given.check(ranks)
-    settings = options.settings_from(root, output)
-    if given.emit is not None:
-        from channel_tools.workflow.validation_job import write_validation_job
+    with options.settings_for_stacks(root, output, channels=given.channels or (), prefix=given.prefix) as settings:
+        if given.emit is not None:
+            from channel_tools.workflow.validation_job import write_validation_job
 
-        write_result(write_validation_job(settings, given.job(given.emit)), given.to)
-    elif given.on is not None and given.on != "job":
-        _run_job(settings, given.job(given.on))
-    else:
-        _run_here(settings, given, ranks)
+            write_result(write_validation_job(settings, given.job(given.emit)), given.to)
+        elif given.on is not None and given.on != "job":
+            _run_job(settings, given.job(given.on))
+        else:
+            _run_here(settings, given, ranks)
 
 
 def _run_job(settings: Settings, job: ValidationJob) -> None:

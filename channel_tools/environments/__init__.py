@@ -4,7 +4,12 @@
 from channel_tools.environments.activation import activated_environment, user_variables
 from channel_tools.environments.create import create_environment, create_locked_environment
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
-from channel_tools.environments.transaction import EnvironmentResult, InstalledPackage, installed_builds
+from channel_tools.environments.transaction import (
+    EnvironmentResult,
+    InstalledPackage,
+    installed_addresses,
+    installed_builds,
+)
 
 __all__ = [
     "EnvironmentResult",
@@ -14,6 +19,7 @@ __all__ = [
     "create_environment",
     "create_locked_environment",
     "find_outside_paths",
+    "installed_addresses",
     "installed_builds",
     "user_variables",
 ]

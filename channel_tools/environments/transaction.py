@@ -118,6 +118,14 @@ def installed_builds(prefix: Path) -> dict[str, str]:
     return {record[0]: f"{record[1]} {record[2]}" for record in records if record is not None}
 
 
+def installed_addresses(prefix: Path) -> dict[str, str]:
+    """The addresses of an environment's packages by their names, without credentials.
+
+    Raises IntegrityError for a record that cannot be read.
+    """
+    return {record.name.normalized: record.url for record in _installed_records(prefix, drop_unreadable=False)}
+
+
 @contextlib.contextmanager
 def usable_target(target: InstallTarget) -> Iterator[None]:
     """Check that the prefix is new, empty or an environment, at a path at which one can work.

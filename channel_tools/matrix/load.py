@@ -27,14 +27,13 @@ from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
 from channel_tools.matrix.variants import find_used_keys, merge_variant_files, notes_on_unused_keys, read_variant_file
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
-from channel_tools.system.settings import RECIPE_FILE
+from channel_tools.system.settings import RECIPE_FILE, Tree, has_stacks
 from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.matrix.pinning_lock import PinnedPackage
-    from channel_tools.system.settings import Tree
     from channel_tools.system.yamlfile import YamlDocument
 
 PINS_FILE = "pins.yaml"
@@ -73,6 +72,8 @@ def load_tree(
     """
     if tree.recipe is not None:
         return _load_recipe(tree, tree.recipe, environ)
+    if not tree.has_recipes:
+        return _load_stacks(tree)
     upstreams = upstream_trees(tree)
     files, stacks = read_every_stack(tree, upstreams)
     file = files[""]
@@ -101,6 +102,15 @@ def load_tree(
                 for name in (None, *stack.overrides):
                     merge_variant_files(files_of_stack(loaded, stack, kind, platform, recipe=name))
     return loaded
+
+
+def _load_stacks(tree: Tree) -> LoadedTree:
+    """Stacks without their recipes, the upstreams' among them in the order of their names."""
+    upstreams = {path.name: Tree(root=path) for path in sorted(tree.upstreams.glob("*")) if has_stacks(path)}
+    files, stacks = read_every_stack(tree, upstreams)
+    return LoadedTree(
+        tree=tree, stacks=stacks, default_stack=files[""].default_stack, resources={}, recipes={}, variant_files={}
+    )
 
 
 def _load_recipe(tree: Tree, path: Path, environ: Mapping[str, str]) -> LoadedTree:
@@ -221,5 +231,6 @@ def find_stack(loaded: LoadedTree, name: str | None) -> Stack:
     wanted = loaded.default_stack if name is None else name
     if (stack := loaded.stacks.get(wanted)) is not None:
         return stack
-    message = f"{wanted!r} is not a stack of {loaded.tree.stacks_file}"
+    where = loaded.tree.stacks_file if loaded.tree.has_recipes else "the package channel_tools-stacks"
+    message = f"{wanted!r} is not a stack of {where}"
     raise UsageError(message, hint=nearest_names_hint(wanted, loaded.stacks, what="stack"))

@@ -124,8 +124,10 @@ def stacks_schema() -> dict[str, Any]:
     return _StacksModel.model_json_schema()
 
 
-def read_stacks(path: Path, *, upstream: str | None = None) -> StacksFile:
+def read_stacks(path: Path, *, upstream: str | None = None, has_recipes: bool = True) -> StacksFile:
     """Read the file, of the tree itself or of an upstream; the stacks keep their order.
+
+    Without the recipes that it names, overrides of these are left out: they change only what is built.
 
     Raises ConfigError (file, line) for a wrong shape, a MatchSpec that does not parse, or an unknown default stack.
     """
@@ -134,7 +136,8 @@ def read_stacks(path: Path, *, upstream: str | None = None) -> StacksFile:
         model = _StacksModel.model_validate(document.value if document.value is not None else {})
     except ValidationError as err:
         raise document.shape_error(err.errors()[0], hint=_HINT) from None
-    stacks = {name: _make_stack(document, name, item, upstream) for name, item in model.stacks.items()}
+    items = model.stacks.items()
+    stacks = {name: _make_stack(document, name, item, upstream, has_recipes=has_recipes) for name, item in items}
     if model.default_stack not in stacks:
         message = f"default_stack names {model.default_stack!r}, which is not a stack of this file"
         hint = nearest_names_hint(model.default_stack, stacks, what="stack")
@@ -150,7 +153,9 @@ def read_stacks(path: Path, *, upstream: str | None = None) -> StacksFile:
     )
 
 
-def _make_stack(document: YamlDocument, name: str, model: _StackModel, upstream: str | None) -> Stack:
+def _make_stack(
+    document: YamlDocument, name: str, model: _StackModel, upstream: str | None, *, has_recipes: bool
+) -> Stack:
     where = ("stacks", name)
     for key, given in (("description", model.description), ("packages", model.packages), ("install", model.install)):
         if not given and model.extends is None:
@@ -167,7 +172,7 @@ def _make_stack(document: YamlDocument, name: str, model: _StackModel, upstream:
         extends=model.extends,
         overrides={
             recipe: _make_override(document, (*where, "overrides", recipe), recipe, item)
-            for recipe, item in model.overrides.items()
+            for recipe, item in (model.overrides.items() if has_recipes else ())
         },
         upstream=upstream,
     )
@@ -215,8 +220,9 @@ def read_every_stack(tree: Tree, upstreams: Mapping[str, Tree]) -> tuple[dict[st
     hide a later one's. Raises as read_stacks, and ConfigError for a stack that extends one that does not exist, or
     itself.
     """
-    files = {"": read_stacks(tree.stacks_file)}
-    files |= {name: read_stacks(one.stacks_file, upstream=name) for name, one in upstreams.items()}
+    files = {"": read_stacks(tree.stacks_file, has_recipes=tree.has_recipes)}
+    for name, one in upstreams.items():
+        files[name] = read_stacks(one.stacks_file, upstream=name, has_recipes=tree.has_recipes)
     found: dict[str, Stack] = {}
     for place in range(len(files)):
         layers = list(files.values())[place:]

@@ -25,6 +25,8 @@ OUTPUT_VARIABLE = "CHANNEL_TOOLS_OUTPUT"
 CACHE_VARIABLE = "CHANNEL_TOOLS_CACHE"
 SIGNING_KEY_VARIABLE = "CHANNEL_TOOLS_SIGNING_KEY"
 COMPILER_CACHE_VARIABLE = "CHANNEL_TOOLS_COMPILER_CACHE"
+INSTALLED_STACKS = "share/channel_tools"
+"""The folder in an environment where the package channel_tools-stacks has ``variants/stacks.yaml``."""
 _NODES = "nodes"
 
 
@@ -35,6 +37,8 @@ class Tree:
     root: Path
     recipe: Path | None = None
     """A recipe.yaml that alone is built, in the folder ``root``; there is no stacks.yaml then."""
+    has_recipes: bool = True
+    """False for what the package channel_tools-stacks installs: stacks.yaml, without the recipes that it names."""
 
     @property
     def recipes(self) -> Path:
@@ -158,6 +162,16 @@ def make_settings(*, root: Path | None, output: Path | None, environ: Mapping[st
     return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
 
 
+def make_stacks_settings(folder: Path, *, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:
+    """Settings for commands on installed stacks: ``folder`` is as INSTALLED_STACKS in an environment.
+
+    Results are written to ``output`` (None: ``output`` in ``cwd``).
+    """
+    chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or cwd / "output"
+    tree = Tree(root=folder.absolute(), has_recipes=False)
+    return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
+
+
 def make_recipe_settings(path: Path, *, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:
     """Settings for building one recipe, given by its file or folder, into ``output`` (None: ``output`` in ``cwd``).
 
@@ -216,13 +230,18 @@ def package_cache_in(cache: Path) -> Path:
     return cache / "pkgs"
 
 
+def has_stacks(folder: Path) -> bool:
+    """Whether the folder has ``variants/stacks.yaml``."""
+    return Tree(root=folder).stacks_file.is_file()
+
+
 def _path_of(environ: Mapping[str, str], variable: str) -> Path | None:
     value = environ.get(variable, "")
     return user_path(value) if value else None
 
 
 def _is_tree(folder: Path) -> bool:
-    return (folder / "recipes").is_dir() and (folder / "variants" / "stacks.yaml").is_file()
+    return (folder / "recipes").is_dir() and has_stacks(folder)
 
 
 def _checked_root(folder: Path) -> Path:

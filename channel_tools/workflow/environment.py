@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
@@ -34,6 +35,7 @@ from channel_tools.validate import (
 from channel_tools.workflow.launch import method_options
 from channel_tools.workflow.locks import index_look_up, note_unsolved, platforms_of_file
 from channel_tools.workflow.plan import asked_versions, offered_versions
+from channel_tools.workflow.stacks import channels_of_stacks
 from channel_tools.workflow.verify import attestation_check
 
 if TYPE_CHECKING:
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
     from channel_tools.validate.ranks import RankHosts
+
+
+_ASKED_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*(t?)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +73,16 @@ class InstallRequest:
 
 
 def install_channels(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
-    """The channels of a request, in order of priority. Raises ChannelError if there is no local channel yet."""
-    return request.channels or channels_of(open_channel(settings.channel))
+    """The channels of a request, in order of priority.
+
+    Without any, and without a local channel, stacks that are installed come from the channels of that environment.
+    Raises ChannelError if there is no local channel yet.
+    """
+    if request.channels:
+        return request.channels
+    if not settings.tree.has_recipes and not settings.channel.exists():
+        return channels_of_stacks(settings.tree)
+    return channels_of(open_channel(settings.channel))
 
 
 def install_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
@@ -229,6 +242,8 @@ class StackVariants:
         Raises UsageError if the stack does not support the pair.
         """
         asked = asked_versions(python=request.python, pytorch=request.pytorch)
+        if not self.packages:
+            return _asked_choice(asked)
         if not asked and request.channels:
             return ()
         return next(iter(choices(variants_for(self.packages, asked, self.offered))), ())
@@ -244,12 +259,32 @@ class StackVariants:
 
 
 def variants_of(settings: Settings, stack_name: str | None) -> StackVariants:
-    """The variants of a stack (None: the default one) on the local channel's foundation. Raises as load_tree."""
+    """The variants of a stack (None: the default one) on the local channel's foundation; none without recipes.
+
+    Raises as load_tree.
+    """
     loaded = load_tree(settings.tree, settings.environ)
     stack = find_stack(loaded, stack_name)
+    if not settings.tree.has_recipes:
+        return StackVariants(stack=stack, packages=(), offered={})
     kind = open_channel(settings.channel).foundation.kind if settings.channel.exists() else "registry"
     packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
     return StackVariants(stack=stack, packages=tuple(packages), offered=offered_versions(kind))
+
+
+def _asked_choice(asked: Mapping[str, str]) -> Choice:
+    """The values of versions like 3.13 and 3.13t, where no recipe says which there are; the solver finds out.
+
+    Raises UsageError for anything else.
+    """
+    found = []
+    for key, version in asked.items():
+        match = _ASKED_VERSION.fullmatch(version)
+        if match is None or (match[3] and key != "python"):
+            raise UsageError(f"--{key} {version}: not a version", hint="give it as 3.13, or for Python also 3.13t")
+        ending = f".* *_cp{match[1]}{match[2]}t" if match[3] else ".*"
+        found.append((key, version.removesuffix("t") + (ending if key == "python" else "")))
+    return tuple(found)
 
 
 def specs_of(choice: Choice) -> tuple[str, ...]:
@@ -329,7 +364,7 @@ def validate_installed(
         subdir=current_platform(),
         package_cache=settings.package_cache,
         work=settings.work,
-        forbidden=(settings.tree.root, settings.output, settings.work),
+        forbidden=(*([settings.tree.root] if settings.tree.has_recipes else []), settings.output, settings.work),
         prefix=request.prefix,
         keep=request.keep,
         timeout_s=request.timeout_s,

@@ -82,8 +82,8 @@ def write_job(
     stack = launchable_stack(settings, request.stack)
     launcher = () if request.launcher is None else ("--launcher", request.launcher)
     command = (
-        sys.executable, "-P", "-m", "channel_tools", "launch", "--root", str(settings.tree.root),
-        "--stack", stack.name, "--ranks", str(request.ranks),
+        sys.executable, "-P", "-m", "channel_tools", "launch", *root_words(settings), "--stack", stack.name,
+        "--ranks", str(request.ranks),
         "--prefix", str(chosen_prefix(request.prefix, environ).absolute()), *launcher, *request.words,
     )  # fmt: skip
     options = JobOptions(
@@ -96,6 +96,11 @@ def write_job(
         folder=request.folder,
     )
     return job_script(options, command)
+
+
+def root_words(settings: Settings) -> tuple[str, ...]:
+    """The option that names the tree to the same program on another host; none for installed stacks, found there."""
+    return ("--root", str(settings.tree.root)) if settings.tree.has_recipes else ()
 
 
 def launchable_stack(settings: Settings, name: str | None) -> Stack:

@@ -35,7 +35,7 @@ from channel_tools.validate.ranks import RankHosts
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S, find_method
 from channel_tools.workflow.cluster import check_work_is_shared
 from channel_tools.workflow.environment import built_requests, stack_to_validate
-from channel_tools.workflow.launch import method_options, uses_gpus
+from channel_tools.workflow.launch import method_options, root_words, uses_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +126,8 @@ def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOpt
     )
     command = (
         *(sys.executable, "-P", "-m", "channel_tools", "validate", "--on", "job"),
-        *("--root", str(settings.tree.root), "--output", str(settings.output), "--variant", stack.name),
+        *root_words(settings),
+        *("--output", str(settings.output), "--variant", stack.name),
         *("--nodes", str(job.nodes), "--ranks-per-node", str(job.ranks_per_node), *job.words),
     )
     return options, command
@@ -200,7 +201,8 @@ def hosts_of_this_job(
         address=address_towards(hosts[1].address),
         starter=(
             *(sys.executable, "-P", "-m", "channel_tools", "launch"),
-            *("--root", str(settings.tree.root), "--stack", found.name),
+            *root_words(settings),
+            *("--stack", found.name),
         ),
         launcher=pick_launcher(None, stack_launcher, environ, hosts=False),
         is_slurm="SLURM_JOB_ID" in environ,

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands on stacks in a folder without a tree: a channel or an environment has what they must know."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import run_tool
+from tests.unit.channel.toys import make_conda
+
+STACKS = b"""\
+default_stack: toy
+stacks:
+  toy:
+    extends: base
+    install: ["toy >=1"]
+    overrides: {base: {patches: patches/base}}
+"""
+BASE = b"""\
+default_stack: base
+stacks:
+  base:
+    description: sums over gloo
+    packages: [base]
+    install: [base]
+    validate: {method: distributed, backend: gloo, launcher: torchrun, dtypes: [float32], libraries: []}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with nothing but a channel: a site's stack that extends one of its upstream's."""
+    here = tmp_path / "here"
+    here.mkdir()
+    files = {"share/channel_tools/variants/stacks.yaml": STACKS}
+    files["share/channel_tools/upstreams/up/variants/stacks.yaml"] = BASE
+    stacks = make_conda(tmp_path, "channel_tools-stacks", subdir="noarch", files=files, index={"noarch": "generic"})
+    toys = [make_conda(tmp_path, name) for name in ("toy", "base")]
+    run(here, "publish", *map(str, [stacks, *toys]), "--to", "channel", "--foundation", "conda-forge")
+    run(here, "publish", str(toys[0]), "--to", "bare", "--foundation", "conda-forge")
+    return here
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
+    result = run_tool(*arguments, cwd=folder, environ={"CHANNEL_TOOLS_CACHE": str(folder.parent / "cache")})
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
+    return result.stdout if code == 0 else result.stderr
+
+
+def installed(folder: Path, *arguments: str) -> set[str]:
+    result = json.loads(run(folder, "env", "create", *arguments, "--json"))
+    return {row["name"] for row in result["packages"]}
+
+
+def test_a_channel_says_what_its_stacks_install(folder: Path) -> None:
+    assert installed(folder, "env", "--variant", "toy", "-c", "channel") == {"toy", "base"}
+    assert "'nix' is not a stack" in run(folder, "env", "create", "e", "--variant", "nix", "-c", "channel", code=2)
+    assert sorted(path.name for path in folder.iterdir()) == ["bare", "channel", "env"]
+
+
+def test_an_environment_says_what_its_stacks_are(folder: Path) -> None:
+    installed(folder, "env", "toy", "base", "channel_tools-stacks", "-c", "channel")
+    lines = run(folder, "launch", "--prefix", "env", "--dry-run", "train.py", "--epochs", "2")
+    assert lines.splitlines()[-1].endswith("--nproc-per-node=2 train.py --epochs 2")
+    assert "examined as the stack toy" in run(folder, "doctor", "env")
+    script = run(folder, "launch", "--prefix", "env", "--emit", "slurm", "train.py")
+    assert "--stack toy" in script
+    assert "--root" not in script
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("env", "create", "e", "--variant", "toy", "-c", "bare"), "bare: has no package channel_tools-stacks"),
+        (("env", "create", "e", "--variant", "toy"), "nothing here says what a stack is"),
+        (("env", "create", "e", "--python", "new", "-c", "channel"), "--python new: not a version"),
+        (("env", "create", "e", "--pytorch", "2.12t", "-c", "channel"), "--pytorch 2.12t: not a version"),
+        (("launch", "train.py"), "nothing here says what a stack is"),
+        (("doctor", "--root", "."), "not a tree of recipes"),
+        (("validate", "--channel", "bare"), "bare: has no package channel_tools-stacks"),
+    ],
+)
+def test_what_is_missing_is_named(arguments: tuple[str, ...], said: str, folder: Path) -> None:
+    assert said in run(folder, *arguments, code=2)
+
+
+def test_versions_without_recipes_become_specs(folder: Path) -> None:
+    found = run(folder, "env", "create", "e", "--python", "3.13t", "--pytorch", "2.12", "-c", "channel", code=11)
+    assert "python 3.13.* *_cp313t" in found
+    assert "pytorch 2.12.*" in found
