@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+_DIGITS = {"s": 2, "times": 1}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A measured value and its limit: at least, or with ``at_most`` at most."""
+    """A measured value and its limit: at least, or with ``at_most`` at most.
+
+    Of an ``aim``, which depends on the machine's speed, the table says whether it is met, but nothing fails.
+    """
 
     name: str
     value: float
     unit: str
     limit: float
     at_most: bool = False
+    aim: bool = False
 
     @property
     def missed(self) -> bool:
@@ -28,13 +34,16 @@ class Figure:
 
 
 def print_figures(figures: Sequence[Figure]) -> int:
-    """Print the table, aligned for people and easy to cut for programs; the exit status: 1 when a limit was missed."""
+    """Print the table, aligned for people and easy to cut for programs; the exit status: 1 when a limit was missed.
+
+    A missed aim is shown, and does not count.
+    """
     print(f"{'figure':56} {'value':>9} {'limit':>7} unit")
     for one in figures:
-        digits = 2 if one.unit == "s" else 0
-        missed = "  MISSED" if one.missed else ""
+        digits = _DIGITS.get(one.unit, 0)
+        missed = f"  MISSED{', an aim' if one.aim else ''}" if one.missed else ""
         print(f"{one.name:56} {one.value:9.{digits}f} {one.limit:7.{digits}f} {one.unit}{missed}")
-    return int(any(one.missed for one in figures))
+    return int(any(one.missed and not one.aim for one in figures))
 
 
 def in_turn(*measurements: Callable[[], float], rounds: int = 5) -> list[float]:

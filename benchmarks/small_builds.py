@@ -5,7 +5,10 @@
 
 One recipe of one line, and twenty. Ours plans, builds, tests, audits, signs and indexes; the others build and test. All
 run in turn as whole processes, each in an empty folder. conda-build is measured if it is on the PATH, and PROGRAM (the
-channel_tools of another version) if it is named. Exit status 1 when a limit is missed.
+channel_tools of another version) if it is named.
+
+Seconds depend on the machine, so those of ours have an aim, which the table says is met or missed. What fails, with
+exit status 1, is a greater multiple of py-rattler-build's time in the same run than where the aims were set.
 """
 
 from __future__ import annotations
@@ -25,9 +28,12 @@ from typing import TYPE_CHECKING
 from benchmarks.figures import Figure, in_turn, print_figures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-_LIMITS_S = {1: 0.6, 20: 1.4}
+_AIMS_S = {1: 0.6, 20: 1.4}
+_ENGINE_S = {1: 0.06, 20: 0.48}
+"""What py-rattler-build alone took on the machine for which the aims were set."""
+_OURS, _ALONE = "channel_tools build", "py-rattler-build alone"
 _RECIPE = """\
 schema_version: 1
 package: {{name: {name}, version: '1.0'}}
@@ -79,10 +85,10 @@ def seconds_of(command: list[str | Path], tree: Path) -> float:
 def commands(tree: Path, before: Path | None) -> Iterator[tuple[str, list[str | Path]]]:
     """What is measured, by name, ours first."""
     arguments = ["build", "--foundation", "conda-forge", "--foundation-channel", (tree.parent / "foundation").as_uri()]
-    yield "channel_tools build", [Path(sys.executable).with_name("channel_tools"), *arguments]
+    yield _OURS, [Path(sys.executable).with_name("channel_tools"), *arguments]
     if before is not None:
-        yield "channel_tools build, the version before", [before, *arguments]
-    yield "py-rattler-build alone", [sys.executable, "-c", _ENGINE, tree / "recipes", tree / "output"]
+        yield f"{_OURS}, the version before", [before, *arguments]
+    yield _ALONE, [sys.executable, "-c", _ENGINE, tree / "recipes", tree / "output"]
     if (conda_build := shutil.which("conda-build")) is None:
         sys.stderr.write("conda-build: not on the PATH, not measured\n")
         return
@@ -90,21 +96,28 @@ def commands(tree: Path, before: Path | None) -> Iterator[tuple[str, list[str | 
     yield "conda-build", [conda_build, "--override-channels", "--output-folder", tree / "output", *recipes]
 
 
+def figures_of(what: str, seconds: Mapping[str, float], aim_s: float, engine_s: float) -> Iterator[Figure]:
+    """The seconds of each, ours with their aim, and the multiple of the engine's, with the aim's multiple as limit."""
+    for name, taken_s in seconds.items():
+        aim = aim_s if name == _OURS else float("inf")
+        yield Figure(name=f"{what}: {name}", value=taken_s, unit="s", limit=aim, at_most=True, aim=True)
+    value = seconds[_OURS] / seconds[_ALONE]
+    yield Figure(name=f"{what}: of {_ALONE}", value=value, unit="times", limit=aim_s / engine_s, at_most=True)
+
+
 def main() -> int:
-    """Measure and print; 1 when a limit is missed."""
+    """Measure and print; 1 when a limit is missed, not for an aim."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, metavar="PROGRAM")
     before: Path | None = parser.parse_args().before
-    figures = []
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as holder:
-        for count, limit_s in _LIMITS_S.items():
+        for count, aim_s in _AIMS_S.items():
             tree = write_tree(Path(holder, str(count)), count)
             named = dict(commands(tree, before and before.absolute()))
             ways: list[Callable[[], float]] = [functools.partial(seconds_of, words, tree) for words in named.values()]
-            for number, (name, seconds) in enumerate(zip(named, in_turn(*ways), strict=True)):
-                limit = limit_s if number == 0 else float("inf")
-                what = f"{count} small package{'s' if count > 1 else ''}: {name}"
-                figures.append(Figure(name=what, value=seconds, unit="s", limit=limit, at_most=True))
+            seconds = dict(zip(named, in_turn(*ways), strict=True))
+            figures += figures_of(f"{count} small package{'s' if count > 1 else ''}", seconds, aim_s, _ENGINE_S[count])
     return print_figures(figures)
 
 
