@@ -61,6 +61,12 @@ def test_commands_and_their_options_exist(document: Path) -> None:
                 assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text), f"{command}: no option {option}"
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_drawn_folder_has_one_entry_in_each_line(document: Path) -> None:
+    lines = document.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(re.findall("[├└]─", line)) > 1] == []
+
+
 @pytest.mark.parametrize(
     ("title", "base"),
     [("| folder |", ROOT), ("| folder of `channel_tools/` |", ROOT / "channel_tools")],
