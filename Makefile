@@ -16,6 +16,8 @@
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
 # make bench-cluster  what a job takes besides its build on a Slurm of two nodes, 2,000 packages planned, large plans simulated; output/bench/
+# make changelog    CHANGELOG.md's section for VERSION from the files in changes/
+# make release      sets VERSION, and builds and checks what is released, into output/release; RELEASING.md has all steps
 # make soak         the server under abuse, with little memory, few descriptors, full and slow disks, for SECONDS (3600)
 
 PYTHON ?= python3
@@ -27,7 +29,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
+.PHONY: changelog release corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -65,7 +67,7 @@ lint: setup
 	$(BIN)/mypy
 	cd recipes/torch-switchml/src && $(abspath $(BIN))/mypy --cache-dir $(abspath .mypy_cache)/torch-switchml
 	cd recipes/torch-mpi/src && $(abspath $(BIN))/mypy --cache-dir $(abspath .mypy_cache)/torch-mpi
-	$(BIN)/shellcheck .ci/run $$(git ls-files '*.sh')
+	$(BIN)/shellcheck .ci/run .ci/release $$(git ls-files '*.sh')
 	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.cc' '*.cpp' '*.h' '*.hpp')
 
 # what needs nothing but the standard library and the system's headers
@@ -124,6 +126,12 @@ bench-allreduce: setup
 
 bench-cluster: setup
 	$(BIN)/python -m benchmarks.cluster
+
+changelog: setup
+	$(BIN)/towncrier build --yes --version "$(VERSION)"
+
+release: setup
+	VENV="$(VENV)" .ci/release "$(VERSION)"
 
 soak: setup
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
