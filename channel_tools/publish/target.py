@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 from channel_tools.conda.addresses import scheme_of
 from channel_tools.system.errors import UsageError
@@ -17,25 +18,35 @@ if TYPE_CHECKING:
     from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.publish.model import LabelPackage, PackageSet, PublishPlan, PublishReport
+    from channel_tools.system.extras import Extra
     from channel_tools.system.progress import Progress
 
     Opener = Callable[[str, Mapping[str, str]], "Target"]
 
-KINDS: Mapping[str, tuple[str, str]] = {
-    "": ("channel_tools.publish.folder", "open_folder"),
-    "file": ("channel_tools.publish.folder", "open_folder"),
-    "http": ("channel_tools.publish.server.target", "open_server"),
-    "https": ("channel_tools.publish.server.target", "open_server"),
-    "s3": ("channel_tools.publish.s3.address", "open_s3"),
-    "anaconda": ("channel_tools.publish.third_party.target", "open_third_party"),
-    "artifactory+http": ("channel_tools.publish.third_party.target", "open_third_party"),
-    "artifactory+https": ("channel_tools.publish.third_party.target", "open_third_party"),
-    "cloudsmith": ("channel_tools.publish.third_party.target", "open_third_party"),
-    "prefix": ("channel_tools.publish.third_party.target", "open_third_party"),
-    "quetz+http": ("channel_tools.publish.third_party.target", "open_third_party"),
-    "quetz+https": ("channel_tools.publish.third_party.target", "open_third_party"),
+
+class Kind(NamedTuple):
+    """A kind of target: its module, imported on demand, the function open(address, environ) there, and its extra."""
+
+    module: str
+    function: str
+    extra: Extra | None = None
+
+
+KINDS: Mapping[str, Kind] = {
+    "": Kind("channel_tools.publish.folder", "open_folder"),
+    "file": Kind("channel_tools.publish.folder", "open_folder"),
+    "http": Kind("channel_tools.publish.server.target", "open_server"),
+    "https": Kind("channel_tools.publish.server.target", "open_server"),
+    "s3": Kind("channel_tools.publish.s3.address", "open_s3", extra="s3"),
+    "anaconda": Kind("channel_tools.publish.third_party.target", "open_third_party"),
+    "artifactory+http": Kind("channel_tools.publish.third_party.target", "open_third_party"),
+    "artifactory+https": Kind("channel_tools.publish.third_party.target", "open_third_party"),
+    "cloudsmith": Kind("channel_tools.publish.third_party.target", "open_third_party"),
+    "prefix": Kind("channel_tools.publish.third_party.target", "open_third_party"),
+    "quetz+http": Kind("channel_tools.publish.third_party.target", "open_third_party"),
+    "quetz+https": Kind("channel_tools.publish.third_party.target", "open_third_party"),
 }
-"""By the scheme of an address: the module, imported on demand, and its function open(address, environ)."""
+"""By the scheme of an address."""
 
 
 class Target(Protocol):
@@ -107,9 +118,9 @@ def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
         known = ", ".join(f"{name}://" for name in sorted(KINDS) if name)
         message = f"{address}: publishing to {scheme}:// addresses is not supported"
         raise UsageError(message, hint=f"give a folder, or an address that starts with one of: {known}")
-    module, function = KINDS[scheme]
-    with needs_extra("s3", "publishing to a bucket"):
-        opener = cast("Opener", getattr(importlib.import_module(module), function))
+    kind = KINDS[scheme]
+    with needs_extra(kind.extra, f"publishing to {scheme}://") if kind.extra else contextlib.nullcontext():
+        opener = cast("Opener", getattr(importlib.import_module(kind.module), kind.function))
     return opener(address, environ)
 
 

@@ -67,6 +67,15 @@ def test_a_drawn_folder_has_one_entry_in_each_line(document: Path) -> None:
     assert [line for line in lines if len(re.findall("[├└]─", line)) > 1] == []
 
 
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/explanation/finding-your-way.md"])
+def test_the_paths_that_a_newcomer_is_sent_to_exist(name: str) -> None:
+    """Files below the tree or the program; what has a word in capitals stands for the writer's own name."""
+    quoted = re.findall(r"`([\w.*-]+/[\w./*-]+\.[a-z]+)`", (ROOT / name).read_text(encoding="utf-8"))
+    named = [path for path in quoted if not re.search(r"[A-Z]{4,}", path)]
+    assert len(named) > 10
+    assert [path for path in named if not any(any(base.glob(path)) for base in (ROOT, ROOT / "channel_tools"))] == []
+
+
 @pytest.mark.parametrize(
     ("title", "base"),
     [("| folder |", ROOT), ("| folder of `channel_tools/` |", ROOT / "channel_tools")],

@@ -53,7 +53,7 @@ def test_publishing_to_a_bucket_names_its_extra(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delitem(sys.modules, name)
     for name in ["botocore", *(name for name in sys.modules if name.startswith("botocore."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(CommandError, match=r"^botocore: not installed; it is required for publishing to a bucket"):
+    with pytest.raises(CommandError, match=r"^botocore: not installed; it is required for publishing to s3://"):
         open_target("s3://bucket/channel", environ={})
 
 
