@@ -13,7 +13,6 @@ How a name is resolved: ``system/resolving.py``.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import errno
 import hashlib
@@ -30,13 +29,12 @@ from channel_tools.system.entries import (
     read_at_most,
     remove_entry,
     status_at,
-    sync_entry,
     temporary_name,
-    write_new,
 )
 from channel_tools.system.errors import NO_MEANS_ERRNOS, ChannelError, error_from_os
 from channel_tools.system.files import SYNC_EACH_LIMIT, TEMPORARY_PREFIX, kind_of, open_regular
 from channel_tools.system.resolving import FOLDER_FLAGS, LinkError, open_below
+from channel_tools.system.staging import Staged, check_replaceable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -229,16 +227,24 @@ class Beneath:
         A link is an error.
         What is written is seen under the name at once: for files that nobody takes for complete.
         """
-        parent, _slash, last = name.rpartition("/")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        flags |= os.O_APPEND if append else os.O_TRUNC
-        with self.folder(parent, make=True) as folder, self.reported(name):
-            _check_replaceable(self, folder, name)
-            descriptor = os.open(last, flags, MODE, dir_fd=folder)
+        descriptor = self.open_to_write(name, os.O_APPEND if append else os.O_TRUNC)
         with os.fdopen(descriptor, "ab" if append else "wb") as stream:
-            if (kind := kind_of(os.fstat(descriptor).st_mode)) is not None:  # put there in between
-                raise self.unexpected(name, kind)
             yield stream
+
+    def open_to_write(self, name: str, flags: int = 0, *, mode: int = MODE) -> int:
+        """The descriptor of a regular file, to write; it (with ``mode``) and its folder are made if missing.
+
+        A link is an error. ``flags`` are more of os.open's.
+        """
+        parent, _slash, last = name.rpartition("/")
+        flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with self.folder(parent, make=True) as folder, self.reported(name):
+            check_replaceable(self, folder, name)
+            descriptor = os.open(last, flags, mode, dir_fd=folder)
+        if (kind := kind_of(os.fstat(descriptor).st_mode)) is not None:  # put there in between
+            os.close(descriptor)
+            raise self.unexpected(name, kind)
+        return descriptor
 
     def copy(self, source: IO[bytes], name: str) -> None:
         """Replace a file by what is left of a stream, atomically and flushed to the disk; its folder is made."""
@@ -252,9 +258,30 @@ class Beneath:
         parent, _slash, last = name.rpartition("/")
         other_parent, _slash, other_last = other.rpartition("/")
         with self.folder(parent) as folder, self.folder(other_parent, make=True) as other_folder, self.reported(name):
-            _check_replaceable(self, folder, name)
-            _check_replaceable(self, other_folder, other)
+            check_replaceable(self, folder, name)
+            check_replaceable(self, other_folder, other)
             os.rename(last, other_last, src_dir_fd=folder, dst_dir_fd=other_folder)
+
+    def put_aside(self, name: str, other: str) -> None:
+        """Rename what is there, of any kind, to another name in its folder, which must not exist; its time is now.
+
+        Raises FileNotFoundError if nothing is there.
+        """
+        parent, _slash, last = name.rpartition("/")
+        with self.folder(parent) as folder, self.reported(name):
+            os.rename(last, other, src_dir_fd=folder, dst_dir_fd=folder)
+            os.utime(other, dir_fd=folder, follow_symlinks=False)
+
+    def update_times(self) -> None:
+        """Set the folder's times to now. Raises FileNotFoundError if there is none."""
+        with self.folder() as folder, self.reported(""):
+            os.utime(folder)
+
+    def free_bytes(self) -> int:
+        """How much space the folder's file system has for this user; the folder is made if it is missing."""
+        with self.folder(make=True) as folder:
+            status = os.fstatvfs(folder)
+            return status.f_bavail * status.f_frsize
 
     def remove(self, name: str) -> None:
         """Remove a file, or a link itself; nothing if there is none. Raises ChannelError for a folder."""
@@ -339,57 +366,3 @@ class Beneath:
                 if not stat.S_ISDIR(mode):
                     return ChannelError(f"{part.path}: is {kind_of(mode) or 'a file'}; expected a folder", hint=_REPAIR)
         return ChannelError(f"{self.path / name}: its folder changed while it was opened", hint="try again")
-
-
-class Staged:
-    """Files that were written beside their destinations, see Beneath.staged."""
-
-    def __init__(self, beneath: Beneath, stack: contextlib.ExitStack) -> None:
-        self._beneath = beneath
-        self._stack = stack
-        self._folders: dict[str, int] = {}
-        self._moves: collections.deque[tuple[int, str, str]] = collections.deque()
-
-    def add(self, name: str, content: bytes | IO[bytes]) -> None:
-        """Write one file from bytes or a stream; several of one name are put in place in this order."""
-        parent, _slash, _last = name.rpartition("/")
-        if parent not in self._folders:
-            self._folders[parent] = self._stack.enter_context(self._beneath.folder(parent, make=True))
-        temporary = temporary_name()
-        self._moves.append((self._folders[parent], temporary, name))
-        with self._beneath.reported(name):
-            write_new(self._folders[parent], temporary, content)
-
-    def sync(self) -> None:
-        """Flush them to the disk, many of them together instead of one by one."""
-        if len(self._moves) > SYNC_EACH_LIMIT:
-            os.sync()
-            return
-        for folder, temporary, name in self._moves:
-            with self._beneath.reported(name):
-                sync_entry(folder, temporary)
-
-    def put_in_place(self) -> None:
-        """Rename them, in order. Raises ChannelError instead of replacing anything but a regular file or a link."""
-        while self._moves:
-            self._put_next()
-
-    def _put_next(self) -> None:
-        folder, temporary, name = self._moves[0]
-        with self._beneath.reported(name):
-            _check_replaceable(self._beneath, folder, name)
-            os.rename(temporary, name.rpartition("/")[2], src_dir_fd=folder, dst_dir_fd=folder)
-        self._moves.popleft()
-
-    def discard(self) -> None:
-        """Remove those that were not put in place."""
-        for folder, temporary, _name in self._moves:
-            remove_entry(folder, temporary)
-        self._moves.clear()
-
-
-def _check_replaceable(files: Beneath, folder: int, name: str) -> None:
-    """Raise ChannelError if ``name``, which is in the open folder, is something else than a regular file or a link."""
-    status = status_at(folder, name.rpartition("/")[2])
-    if status is not None and (kind := kind_of(status.st_mode)) is not None:
-        raise files.unexpected(name, kind)

@@ -79,6 +79,37 @@ def answers(server: Server, channel: str, headers: dict[str, str], new: bytes) -
             assert "failed to run the job" not in found["error"]["message"], found
 
 
+def test_damaged_folders_of_uploads_are_one_error_for_their_channel_only(channels: Path, tmp_path: Path) -> None:
+    target = FolderTarget(root=channels / "whole")
+    package = make_conda(tmp_path, "single")
+    target.publish(target.plan(make_set([make_conda(tmp_path, "toy")]), label="main"), progress=SilentProgress())
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    uploads = channels / ".channel_tools" / "uploads"
+    damaged: dict[str, str] = {}
+    for kind in DAMAGES:
+        for place in ("", "arriving"):
+            name = f"u{len(damaged)}"
+            shutil.copytree(target.root, channels / name)
+            (uploads / name / place).mkdir(parents=True)
+            damage(uploads, f"{name}/{place}".rstrip("/"), kind, outside)
+            damaged[name] = f"{kind} in the place of {place or 'its uploads'}"
+    headers = {"Authorization": f"Bearer {make_token(channels, labels=None, access='write')}"}
+    with running(channels, work=tmp_path, workers=2, quiet=False) as server:
+        answers = {
+            name: server.ask(
+                f"/{name}/linux-64/{package.name}", method="PUT", headers=headers, body=package.read_bytes()
+            )
+            for name in (*damaged, "whole")
+        }
+        refused = {name: answer.status for name, answer in answers.items() if answer.status != 201}
+    harmless = {name for name, what in damaged.items() if what.startswith(("gone", "folder"))}
+    assert set(refused.values()) == {409}, {damaged[name]: answers[name] for name in refused}
+    assert refused.keys() == damaged.keys() - harmless
+    assert "Traceback" not in server.errors_said()
+    assert list(outside.iterdir()) == []
+
+
 def test_each_damage_is_one_error_with_its_reason_and_the_server_ends(
     channels: Path, damaged: dict[str, str], tmp_path: Path
 ) -> None:

@@ -117,10 +117,7 @@ ALLOWED = {  # how many calls, and about what
     "mirror/importing/site.py": (3, "the folder itself, and BundleReader.open"),
     "page/write.py": (1, "a log in the output folder"),
     "serve/reads.py": (1, "a file that is compared with the one that was opened beneath the channel"),
-    "serve/uploads/api.py": (4, "the server's own folder, which nobody else can write to; JobStore.open"),
-    "serve/uploads/jobs.py": (3, "the server's own folder"),
-    "serve/uploads/receive.py": (7, "the server's own folder"),
-    "serve/uploads/store.py": (21, "the server's own folder"),
+    "serve/uploads/api.py": (1, "JobStore.open"),
 }
 
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from channel_tools.serve.uploads.checks import Limits
     from channel_tools.serve.uploads.jobs import JobRunner
     from channel_tools.serve.uploads.store import Job, JobStore
+    from channel_tools.system.beneath import Beneath
     from channel_tools.system.files import Digest
 
 
@@ -237,37 +238,37 @@ class UploadApi:
         self._guard.may_write(request, channel, label)
         check_key(f"{subdir or 'noarch'}/{name}")
         foundation = open_channel(self._root / channel).foundation
-        path = self._store.folder / channel / ARRIVING_FOLDER / secrets.token_hex(16)
-        check_space(path.parent, _announced_bytes(request))
-        with try_lock(path, mode=0o644) as descriptor:  # without a lock it would look like an interrupted upload
+        arriving, arrived = self._store.files.at(f"{channel}/{ARRIVING_FOLDER}"), secrets.token_hex(16)
+        check_space(arriving, _announced_bytes(request))
+        with try_lock(
+            arriving, arrived, mode=0o644
+        ) as descriptor:  # without a lock it would look like an interrupted upload
             if descriptor is None:
                 raise ChannelToolsError(f"{name}: cannot be received at the moment", hint="upload it again")
             try:
                 async with self._receiving:
-                    found, size_bytes = await self._receive(request, path, descriptor)
+                    found, size_bytes = await self._receive(request, arriving, descriptor)
                 if sha256 is not None and sha256.lower() != found:
                     raise IntegrityError(
                         f"{name}: the received bytes have sha256 {found}; expected the announced {sha256}"
                     )
-                key = PackageKey(await self._subdir(path, name) if subdir is None else subdir, name)
+                key = PackageKey(await self._subdir(arriving.path / arrived, name) if subdir is None else subdir, name)
                 file = key.ref(found, size_bytes)
                 wanted = SetRequest(label=label, name=name, foundation=foundation, files=(file,))
                 check_request(wanted, self._limits)
-                job = await asyncio.to_thread(self._prepared, channel, wanted, path)
+                job = await asyncio.to_thread(self._prepared, channel, wanted, arrived)
             finally:
-                path.unlink(missing_ok=True)
+                arriving.remove(arrived)
         return await self._published(job, connection_of(request.scope))
 
     async def _subdir(self, path: Path, name: str) -> str:
         async with self._reading:
             return await asyncio.to_thread(_subdir_in, path, name)
 
-    def _prepared(self, channel: str, wanted: SetRequest, arrived: Path) -> Job:
+    def _prepared(self, channel: str, wanted: SetRequest, arrived: str) -> Job:
         """The job for the set, with the received file in it."""
         job = self._store.open("publish", channel, wanted)
-        path = job.file(wanted.files[0])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arrived.rename(path)
+        self._store.files.at(channel).move(f"{ARRIVING_FOLDER}/{arrived}", f"{job.id}/{job.file_name(wanted.files[0])}")
         return job
 
     async def _published(self, job: Job, connection: Connection) -> Response:
@@ -280,10 +281,10 @@ class UploadApi:
             raise ChannelToolsError(message, hint="upload it again")
         return json_response(ended.report, 201)
 
-    async def _receive(self, request: Request, path: Path, descriptor: int) -> tuple[str, int]:
+    async def _receive(self, request: Request, arriving: Beneath, descriptor: int) -> tuple[str, int]:
         """Receive the body into the file; returns its sha256 and size."""
         digest, size = hashlib.sha256(), 0
-        with disk_full_reported(path.parent):
+        with disk_full_reported(arriving.path):
             async for piece in pieces(request.receive):
                 if size + len(piece) > self._limits.file_bytes:
                     limit = self._limits.file_bytes

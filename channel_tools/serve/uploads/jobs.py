@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel.listing import INSTRUCTIONS_FILE, read_patch
 from channel_tools.channel.maintenance import Retention
-from channel_tools.conda.package import sidecar_of
+from channel_tools.conda.package import sidecar_name
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.server.protocol import (
@@ -39,9 +39,8 @@ from channel_tools.publish.server.protocol import (
     encode,
 )
 from channel_tools.serve.uploads.checks import audit_uploaded, check_digests
-from channel_tools.serve.uploads.store import JobStore, State, drop_files, jobs_folder, try_lock
+from channel_tools.serve.uploads.store import JobStore, State, drop_files, jobs_folder
 from channel_tools.system.errors import ChannelError, ChannelToolsError, error_from_os
-from channel_tools.system.files import write_bytes_atomically
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.workers import signals_held, signals_released
 
@@ -82,7 +81,7 @@ class JobRunner:
 
     def start(self, job: Job) -> None:
         """Have the job run, unless it is running already. Raises ChannelError if too many are waiting."""
-        with try_lock(job.lock) as lock:
+        with job.try_lock() as lock:
             if lock is None:
                 return
             try:
@@ -289,19 +288,19 @@ def _report(root: Path, job: Job) -> ReportResponse:
         case YankRequest(label=label, keys=keys, reason=reason):
             target.yank(keys, label=label, reason=reason)
         case HotfixRequest(label=label, replace=replace):
-            target.hotfix(_patches(job.folder, job.request), label=label, replace=replace)
+            target.hotfix(_patches(job, job.request), label=label, replace=replace)
         case RetainRequest() as request:
             return _retain(target, request)
     return ReportResponse()
 
 
-def _patches(folder: Path, request: HotfixRequest) -> dict[str, Patch]:
+def _patches(job: Job, request: HotfixRequest) -> dict[str, Patch]:
     """The patches of a request, read and checked as in ``channel_tools hotfix``."""
     patches = {}
     for subdir, instructions in request.patches.items():
-        file = folder / f"{subdir}-{INSTRUCTIONS_FILE}"
-        write_bytes_atomically(file, encode(instructions))
-        patches[subdir] = read_patch(file)
+        name = f"{subdir}-{INSTRUCTIONS_FILE}"
+        job.files.write(name, encode(instructions))
+        patches[subdir] = read_patch(job.folder / name)
     return patches
 
 
@@ -319,13 +318,12 @@ def _retain(target: FolderTarget, request: RetainRequest) -> ReportResponse:
 
 def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportResponse:
     plan = target.plan(package_set(job, request), label=request.label)
-    if missing := [file.key for file in plan.upload if not file.path.is_file()]:
+    if missing := [file.key for file in plan.upload if not job.is_complete(file)]:
         message = f"{len(missing)} files of the set are missing, the first is {missing[0]}"
         raise ChannelError(message, hint="send them, then commit the set again")
     for file in plan.packages.files:
         if (attestations := request.attestations.get(str(file.key))) is not None:
-            sidecar_of(file.path).parent.mkdir(parents=True, exist_ok=True)
-            write_bytes_atomically(sidecar_of(file.path), attestations.encode())
+            job.files.write(sidecar_name(job.file_name(file)), attestations.encode())
     new = [file.path for file in plan.upload]
     audit = audit_uploaded(new, request.foundation, _audited_channels(target, request.label))
     check_digests([file.path for file in plan.upload if not file.foundation])

@@ -14,20 +14,17 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from channel_tools.publish.server.protocol import ReceivedBytes
 from channel_tools.serve.access.guard import RejectedError, busy_response
-from channel_tools.serve.uploads.store import try_lock
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, DiskFullError, IntegrityError, UsageError
-from channel_tools.system.files import disk_full_reported, sha256_of_file
+from channel_tools.system.files import disk_full_reported
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.types import Receive
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.package import PackageRef
     from channel_tools.serve.uploads.checks import Limits
     from channel_tools.serve.uploads.store import Job
+    from channel_tools.system.beneath import Beneath
 
 _GATHERED_BYTES = 1 << 20
 _SPARE_BYTES = 16 << 20
@@ -89,41 +87,38 @@ async def receive_file(job: Job, wanted: PackageRef, span: Span, receive: Receiv
     Raises OffsetError, PartBusyError, IntegrityError (other bytes, or more of them; what was received is deleted),
     DiskFullError and ClientGoneError, after which the partial file is kept.
     """
-    if job.file(wanted).is_file():
+    if job.is_complete(wanted):
         return ReceivedBytes(received=wanted.size_bytes, complete=True)
-    part = job.part(wanted)
-    check_space(part.parent, wanted.size_bytes - span.start)
-    with try_lock(_lock_of(part)) as lock:
+    check_space(job.files, wanted.size_bytes - span.start)
+    with job.part_lock(wanted) as lock:
         if lock is None:
             raise PartBusyError(f"{wanted.key}: another request is sending it", hint="wait for that one to end")
         try:
-            with disk_full_reported(part.parent):
+            with disk_full_reported(job.folder):
                 return await _receive_locked(job, wanted, span, receive)
         finally:
-            job.touch()
+            job.mark_used()
 
 
 async def received_of(job: Job, wanted: PackageRef) -> ReceivedBytes:
     """How much of a file was received; a complete one that a killed process left unchecked is checked now."""
     here = job.received(wanted)
-    if not job.file(wanted).is_file() and here == wanted.size_bytes:
-        with try_lock(_lock_of(job.part(wanted))) as lock:
+    if not job.is_complete(wanted) and here == wanted.size_bytes:
+        with job.part_lock(wanted) as lock:
             try:
-                if lock is not None and not job.file(wanted).is_file():
+                if lock is not None and not job.is_complete(wanted):
                     await asyncio.to_thread(_accept, job, wanted)
             except IntegrityError:
                 here = 0  # it was deleted, and must be sent again
-    if job.file(wanted).is_file():
+    if job.is_complete(wanted):
         return ReceivedBytes(received=wanted.size_bytes, complete=True)
     return ReceivedBytes(received=here, complete=False)
 
 
 async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> ReceivedBytes:
-    part = job.part(wanted)
-    if job.file(wanted).is_file():
+    if job.is_complete(wanted):
         return ReceivedBytes(received=wanted.size_bytes, complete=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(part, flags | (os.O_TRUNC if span.start == 0 else 0), 0o644)
+    descriptor = job.files.open_to_write(job.part_name(wanted), os.O_TRUNC if span.start == 0 else 0, mode=0o644)
     try:
         here = os.fstat(descriptor).st_size
         if span.start != here:
@@ -189,35 +184,29 @@ def write_all(descriptor: int, piece: bytes, position: int) -> None:
 
 def _accept(job: Job, wanted: PackageRef) -> None:
     """Move a part with all its bytes to the complete files. Raises IntegrityError if they are not those announced."""
-    part, file = job.part(wanted), job.file(wanted)
-    found = sha256_of_file(part)
+    part = job.part_name(wanted)
+    found = job.files.sha256(part)
     if found != wanted.sha256:
-        part.unlink()
+        job.files.remove(part)
         message = f"{wanted.key}: the received bytes have sha256 {found}; expected the announced {wanted.sha256}"
         raise IntegrityError(
             message, hint="send the file again; if that fails too, find out what changes it on the way"
         )
-    with part.open("rb") as stream:
-        os.fsync(stream.fileno())
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part.replace(file)
+    job.files.sync([part])
+    job.files.move(part, job.file_name(wanted))
 
 
-def check_space(folder: Path, needed: int) -> None:
+def check_space(folder: Beneath, needed: int) -> None:
     """Make the folder. Raises DiskFullError if the disk has too little space for ``needed`` bytes."""
-    with disk_full_reported(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    _check_free(shutil.disk_usage(folder).free, needed)
+    with disk_full_reported(folder.path):
+        free = folder.free_bytes()
+    _check_free(free, needed)
 
 
 def _check_free(free: int, needed: int) -> None:
     if needed + _SPARE_BYTES > free:
         message = f"the server has {free >> 20} MiB of disk space left, but {needed >> 20} MiB are still to be sent"
         raise DiskFullError(message, hint="ask the server's operator to free space; what was sent is kept for a day")
-
-
-def _lock_of(part: Path) -> Path:
-    return part.with_name(f".{part.name}.lock")
 
 
 class Documents:

@@ -5,6 +5,8 @@
 (incomplete files) and ``files/`` (files whose bytes were checked; nothing writes to them any more). The process that
 runs a job has locked its ``lock``: a running job that is not locked was interrupted, and can be run again.
 
+Everything is opened beneath the server's folder: a link out of it, or anything but a regular file, is one error.
+
 A lock belongs to the open file and not to a process (Linux' OFD locks): a child that inherits the descriptor keeps it
 when its parent dies, the system releases it when the last of them has died, and any process can query it.
 """
@@ -18,7 +20,6 @@ import hashlib
 import logging
 import os
 import re
-import shutil
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,10 +43,10 @@ from channel_tools.publish.server.protocol import (
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
-from channel_tools.system.files import write_bytes_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from channel_tools.conda.package import PackageRef
@@ -59,10 +60,13 @@ _RECORD_BYTES = 64 << 20
 ARRIVING_FOLDER = "arriving"
 """In a channel's folder: single packages being received, each locked by the process that receives it."""
 _QUARANTINED = ".damaged-"
+_REMOVED = ".removed-"
 _ID = re.compile(r"[0-9a-f]{32}")
 _ID_CHARACTERS = 32
 _RUNNING = frozenset({"waiting", "running"})
-_SENT_FOLDERS = ("files", "parts")
+_LOCK = "lock"
+_FILES, _PARTS = "files", "parts"
+_SENT_FOLDERS = (_FILES, _PARTS)
 _FLOCK = "hhqqi"
 _LOCKED_ERRNOS = frozenset({errno.EACCES, errno.EAGAIN})
 REQUESTS: dict[JobKind, type[JobRequest]] = {
@@ -106,14 +110,20 @@ class Job:
     kind: JobKind
     channel: str
     label: str
-    folder: Path
+    files: Beneath
+    """The job's folder."""
+
+    @property
+    def folder(self) -> Path:
+        """The path of the job's folder, for messages and for what reads it by path."""
+        return self.files.path
 
     @property
     def request(self) -> JobRequest:
         """The request, read each time. Raises IntegrityError if it is damaged."""
         file = self.folder / "request.json"
         try:
-            content = self._files.read(file.name, limit_bytes=_RECORD_BYTES)
+            content = self.files.read(file.name, limit_bytes=_RECORD_BYTES)
             return decode_json(decode_json(content, _Recorded).body, REQUESTS[self.kind])
         except (FileNotFoundError, ValueError) as err:
             raise IntegrityError(f"{file}: not a valid request ({err})", hint="open the set again") from None
@@ -121,53 +131,63 @@ class Job:
     def recorded(self) -> bytes | None:
         """The bytes of request.json; None if they cannot be read."""
         with contextlib.suppress(OSError, ChannelToolsError):
-            return self._files.read("request.json", limit_bytes=_RECORD_BYTES)
+            return self.files.read("request.json", limit_bytes=_RECORD_BYTES)
         return None
 
-    @property
-    def _files(self) -> Beneath:
-        return Beneath(root=self.folder)
+    def try_lock(self) -> AbstractContextManager[int | None]:
+        """Lock the job, as the process that runs it does, see try_lock below."""
+        return try_lock(self.files, _LOCK)
 
-    @property
-    def lock(self) -> Path:
-        """The file that the process that runs the job has locked."""
-        return self.folder / "lock"
+    def is_locked(self) -> bool:
+        """Whether any process has locked the job now."""
+        return is_locked(self.files, _LOCK)
 
     def file(self, wanted: PackageRef) -> Path:
         """The path of a complete, checked file."""
-        return self.folder / "files" / wanted.subdir / wanted.file_name
+        return self.folder / self.file_name(wanted)
 
-    def part(self, wanted: PackageRef) -> Path:
-        """The path of a file while it is being received."""
-        return self.folder / "parts" / wanted.subdir / wanted.file_name
+    def file_name(self, wanted: PackageRef) -> str:
+        """The name of a complete, checked file in the job's folder."""
+        return f"{_FILES}/{wanted.key}"
+
+    def part_name(self, wanted: PackageRef) -> str:
+        """The name of a file while it is being received."""
+        return f"{_PARTS}/{wanted.key}"
+
+    def part_lock(self, wanted: PackageRef) -> AbstractContextManager[int | None]:
+        """Lock a file while it is being received, see try_lock below."""
+        return try_lock(self.files, f"{_PARTS}/{wanted.subdir}/.{wanted.file_name}.lock")
+
+    def is_complete(self, wanted: PackageRef) -> bool:
+        """Whether all of a file was received and checked. Raises ChannelError if something else is in its place."""
+        return self.files.file_stat(self.file_name(wanted)) is not None
 
     def has_files(self) -> bool:
         """Whether any sent files are still kept."""
-        return any((self.folder / name).is_dir() for name in _SENT_FOLDERS)
+        return any(self.files.stat(name) is not None for name in _SENT_FOLDERS)
 
     def received(self, wanted: PackageRef) -> int:
-        """How many bytes of an incomplete file were received."""
-        with contextlib.suppress(OSError):
-            return self.part(wanted).stat().st_size
-        return 0
+        """How many bytes of an incomplete file were received. Raises ChannelError as is_complete does."""
+        status = self.files.file_stat(self.part_name(wanted))
+        return 0 if status is None else status.st_size
 
     def state(self) -> State:
         """Its state."""
         state = State()
         file = self.folder / "state.json"
         try:
-            state = decode_json(self._files.read(file.name, limit_bytes=_RECORD_BYTES), State)
+            state = decode_json(self.files.read(file.name, limit_bytes=_RECORD_BYTES), State)
         except FileNotFoundError:
             pass
         except (ValueError, ChannelToolsError) as err:  # a job can always be run again
             _log.error("%s: not a valid state of a job (%s); the job counts as interrupted", file, err)
-        if state.state in _RUNNING and not is_locked(self.lock):
+        if state.state in _RUNNING and not self.is_locked():
             return State()  # the process that ran it was killed
         return state
 
     def set_state(self, state: State) -> None:
         """Record its state; only for a process that has locked the job."""
-        write_bytes_atomically(self.folder / "state.json", encode(state))
+        self.files.write("state.json", encode(state))
 
     def response(self, missing: dict[str, int] | None = None) -> JobResponse:
         """The job as it is shown to clients."""
@@ -188,77 +208,82 @@ class Job:
             message = message.replace(f"{folder}/", "").replace(str(folder), "the server")
         return message
 
-    def touch(self) -> None:
+    def mark_used(self) -> None:
         """Mark it as in use."""
-        with contextlib.suppress(OSError):  # the disk may be full for that, too
-            os.utime(self.folder)
+        with contextlib.suppress(OSError, ChannelToolsError):  # the disk may be full for that, too
+            self.files.update_times()
 
 
 class JobStore:
-    """All jobs of a server, below ``folder``."""
+    """All jobs of a server, in the folder ``files``."""
 
     def __init__(
-        self, folder: Path, *, clock: Callable[[], float], quarantined: Callable[[], None] = lambda: None
+        self, files: Beneath, *, clock: Callable[[], float], quarantined: Callable[[], None] = lambda: None
     ) -> None:
         """``quarantined`` is called for each job that is set aside because it cannot be read."""
-        self.folder = folder
+        self.files = files
         self._clock = clock
         self._quarantined = quarantined
 
     def open(self, kind: JobKind, channel: str, request: JobRequest) -> Job:
         """The job of a request, open unless it is running: the existing one, else a new one."""
         job = self.described(kind, channel, request)
-        file, content = job.folder / "request.json", _recorded(kind, request)
+        content = _recorded(kind, request)
         if job.recorded() != content:  # the id is derived from it: anything else is damage
-            write_bytes_atomically(file, content)
-        with try_lock(job.lock) as lock:
+            job.files.write("request.json", content)
+        with job.try_lock() as lock:
             if lock is not None:
-                (job.folder / "state.json").unlink(missing_ok=True)
-        job.touch()
+                job.files.remove("state.json")
+        job.mark_used()
         return job
 
     def described(self, kind: JobKind, channel: str, request: JobRequest) -> Job:
         """The job of a request, whether it exists or not; its id is derived from the request."""
         content = channel.encode() + b"\0" + _recorded(kind, request)
         job_id = hashlib.sha256(content).hexdigest()[:_ID_CHARACTERS]
-        folder = self.folder / channel / job_id
-        return Job(id=job_id, kind=kind, channel=channel, label=request.label, folder=folder)
+        return self._job(channel, job_id, kind, request.label)
+
+    def _job(self, channel: str, job_id: str, kind: JobKind, label: str) -> Job:
+        return Job(id=job_id, kind=kind, channel=channel, label=label, files=self.files.at(f"{channel}/{job_id}"))
 
     def find(self, channel: str, job_id: str) -> Job | None:
-        """The job with this id, None if there is none; a damaged one is set aside and counts as missing."""
+        """The job with this id, None if there is none; a damaged one is set aside and counts as missing.
+
+        Raises ChannelError if the folder of the channel's jobs is no folder.
+        """
         if not _ID.fullmatch(job_id):
             return None
-        folder = self.folder / channel / job_id
+        files = self.files.at(channel)
         try:
-            content = Beneath(root=folder).read("request.json", limit_bytes=_RECORD_BYTES)
+            content = files.read(f"{job_id}/request.json", limit_bytes=_RECORD_BYTES)
             recorded = decode_json(content, _Recorded)
             label = decode_json(recorded.body, _Labelled).label
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return None
         except (ValueError, ChannelToolsError) as err:
-            self._put_aside(folder, str(err))
+            self._put_aside(files, job_id, str(err))
             return None
-        return Job(id=job_id, kind=recorded.kind, channel=channel, label=label, folder=folder)
+        return self._job(channel, job_id, recorded.kind, label)
 
-    def _put_aside(self, folder: Path, reason: str) -> None:
+    def _put_aside(self, files: Beneath, job_id: str, reason: str) -> None:
         """Keep a damaged job for the server's operator, under a name that no request can reach."""
-        aside = folder.with_name(f"{_QUARANTINED}{folder.name}")
+        aside = f"{_QUARANTINED}{job_id}"
         with contextlib.suppress(FileNotFoundError):  # another process was faster
-            shutil.rmtree(aside, ignore_errors=True)
-            folder.rename(aside)
-            os.utime(aside)
-            _log.error("%s: request.json is damaged (%s); the job is kept as %s for a day", folder, reason, aside.name)
+            files.remove_tree(aside)
+            files.put_aside(job_id, aside)
+            place = files.path / job_id
+            _log.error("%s: request.json is damaged (%s); the job is kept as %s for a day", place, reason, aside)
             self._quarantined()
 
     def remove(self, job: Job) -> bool:
         """Remove a job and all that was sent for it; not while it is running (False)."""
-        with try_lock(job.lock) as lock:
+        with job.try_lock() as lock:
             if lock is None:
                 return False
-            removed = job.folder.with_name(f".removed-{job.id}")
-            shutil.rmtree(removed, ignore_errors=True)
-            job.folder.rename(removed)
-            shutil.rmtree(removed, ignore_errors=True)
+            files, removed = self.files.at(job.channel), f"{_REMOVED}{job.id}"
+            files.remove_tree(removed)
+            files.put_aside(job.id, removed)
+            files.remove_tree(removed)
         return True
 
     def remove_stale(self) -> list[str]:
@@ -266,38 +291,39 @@ class JobStore:
 
         Files of a finished job are removed at once: they are left behind if its process was killed after the end.
         """
-        self._remove_leftovers()
-        removed = []
-        for job in self._jobs():
-            with _going_on(job.folder):
-                if self._clock() - job.folder.stat().st_mtime > STALE_S and self.remove(job):
-                    removed.append(job.id)
-                elif job.has_files() and job.state().state == "done":
-                    _drop_if_free(job)
+        removed: list[str] = []
+        with _going_on(self.files.path):
+            for channel in self.files.names():
+                with _going_on(self.files.path / channel):
+                    self._remove_leftovers(self.files.at(channel))
+                    removed += self._stale_removed(channel)
         return removed
 
-    def _remove_leftovers(self) -> None:
-        """Remove unfinished deletions, damaged jobs kept for a day, and interrupted uploads of single packages."""
-        for left in self.folder.glob("*/.removed-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        for left in self.folder.glob(f"*/{_QUARANTINED}*"):
-            with _going_on(left):
-                if self._clock() - left.lstat().st_mtime > STALE_S:
-                    shutil.rmtree(left, ignore_errors=True)
-        for left in self.folder.glob(f"*/{ARRIVING_FOLDER}/*"):
-            with _going_on(left):
-                # a new one may not be locked yet
-                if self._clock() - left.stat().st_mtime > _JUST_MADE_S and not is_locked(left):
-                    left.unlink()
-                    _log.info("removed %s, left by an interrupted upload", left)
+    def _stale_removed(self, channel: str) -> Iterator[str]:
+        files = self.files.at(channel)
+        for name, status in sorted(files.stats()):
+            with _going_on(files.path / name):
+                job = self.find(channel, name)
+                if job is None:
+                    continue
+                if self._clock() - status.st_mtime > STALE_S and self.remove(job):
+                    yield job.id
+                elif job.has_files() and job.state().state == "done":
+                    _drop_if_free(job)
 
-    def _jobs(self) -> Iterator[Job]:
-        for folder in sorted(self.folder.glob("*/*")):
-            job = None
-            with _going_on(folder):
-                job = self.find(folder.parent.name, folder.name)
-            if job is not None:
-                yield job
+    def _remove_leftovers(self, files: Beneath) -> None:
+        """Remove unfinished deletions, damaged jobs kept for a day, and interrupted uploads of single packages."""
+        for name, status in files.stats():
+            old = name.startswith(_QUARANTINED) and self._clock() - status.st_mtime > STALE_S
+            if old or name.startswith(_REMOVED):
+                files.remove_tree(name)
+        arriving = files.at(ARRIVING_FOLDER)
+        for name, status in arriving.stats():
+            with _going_on(arriving.path / name):
+                # a new one may not be locked yet
+                if self._clock() - status.st_mtime > _JUST_MADE_S and not is_locked(arriving, name):
+                    arriving.remove(name)
+                    _log.info("removed %s, left by an interrupted upload", arriving.path / name)
 
 
 @contextlib.contextmanager
@@ -309,6 +335,8 @@ def _going_on(path: Path) -> Iterator[None]:
         return  # another process of the server was faster
     except OSError as err:
         _log.error("%s: %s; trying again later", path, err.strerror)
+    except ChannelToolsError as err:
+        _log.error("%s; trying again later", err)
 
 
 def _recorded(kind: JobKind, request: JobRequest) -> bytes:
@@ -316,7 +344,7 @@ def _recorded(kind: JobKind, request: JobRequest) -> bytes:
 
 
 def _drop_if_free(job: Job) -> None:
-    with try_lock(job.lock) as lock:
+    with job.try_lock() as lock:
         if lock is not None and job.state().state == "done":  # nobody opened it again meanwhile
             drop_files(job)
 
@@ -324,22 +352,22 @@ def _drop_if_free(job: Job) -> None:
 def drop_files(job: Job) -> None:
     """Remove the files that were sent for a finished job; only for a process that has locked the job."""
     for name in _SENT_FOLDERS:
-        shutil.rmtree(job.folder / name, ignore_errors=True)
+        job.files.remove_tree(name)
 
 
-def jobs_folder(root: Path) -> Path:
+def jobs_folder(root: Path) -> Beneath:
     """The folder for the jobs of the server of ``root``, on the same file system and out of reach of requests."""
-    return root / RECORD_FOLDER / "uploads"
+    return Beneath(root=root).at(f"{RECORD_FOLDER}/uploads")
 
 
 @contextlib.contextmanager
-def try_lock(path: Path, *, mode: int = 0o600) -> Iterator[int | None]:
-    """Lock ``path`` while the block runs; yields the open descriptor that keeps the lock, None if it is already locked.
+def try_lock(files: Beneath, name: str, *, mode: int = 0o600) -> Iterator[int | None]:
+    """Lock a file while the block runs; yields the open descriptor that keeps the lock, None if it is already locked.
 
     A missing file is created with ``mode``. A process that gets a copy of the descriptor (a child, or one that it is
     sent to) keeps the lock after the block.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    descriptor = files.open_to_write(name, mode=mode)
     try:
         yield descriptor if _lock(descriptor) else None
     finally:
@@ -356,10 +384,10 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def is_locked(path: Path) -> bool:
-    """Whether any process has locked ``path`` now."""
+def is_locked(files: Beneath, name: str) -> bool:
+    """Whether any process has locked a file now. Raises ChannelError if it is not a regular file."""
     with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = files.open_file(name)
         try:
             found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
         finally:

@@ -80,6 +80,10 @@ def test_a_linked_folder_leads_no_writer_out(files: Beneath, tmp_path: Path) -> 
             lambda: files.remove("linked/file"),
             lambda: files.remove_leftovers("linked"),
             lambda: files.names("linked"),
+            lambda: files.open_to_write("linked/file"),
+            lambda: files.put_aside("linked/file", "aside"),
+            lambda: files.at("linked").update_times(),
+            lambda: files.at("linked").free_bytes(),
         ):
             with pytest.raises(ChannelError, match="out of the folder"):
                 use()
@@ -102,6 +106,7 @@ def test_only_regular_files_are_read_and_replaced(files: Beneath, kind: str, mon
         lambda: files.read("odd", limit_bytes=_LIMIT),
         lambda: files.file_stat("odd"),
         lambda: files.write("odd", b"x"),
+        lambda: files.open_to_write("odd"),
     ):
         with pytest.raises(ChannelError, match=f"root/odd: is {kind}; expected a regular file"):
             use()
@@ -139,6 +144,34 @@ def test_writing_replaces_a_link_and_not_what_it_leads_to(files: Beneath) -> Non
     assert not (files.path / "link").is_symlink()
     assert files.read("link", limit_bytes=_LIMIT) == b"new"
     assert files.read("sub/file", limit_bytes=_LIMIT) == b"inside"
+
+
+@pytest.mark.parametrize("name", ["sub", "sub/file", "sub/link"])
+def test_what_is_put_aside_is_the_same_with_a_new_time(files: Beneath, name: str) -> None:
+    (files.path / "sub" / "link").symlink_to("/etc/passwd")
+    path = files.path / name
+    os.utime(path, (0, 0), follow_symlinks=False)
+    before = path.lstat()
+    files.put_aside(name, "aside")
+    after = path.with_name("aside").lstat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    assert after.st_mtime > 0
+    with pytest.raises(FileNotFoundError):
+        files.put_aside(name, "other")
+
+
+def test_a_file_is_opened_to_write_with_its_folder_and_keeps_its_bytes(files: Beneath) -> None:
+    for name, content in (("sub/file", b"xnside"), ("new/below/file", b"x")):
+        descriptor = files.open_to_write(name, mode=0o600)
+        try:
+            os.pwrite(descriptor, b"x", 0)
+        finally:
+            os.close(descriptor)
+        assert files.read(name, limit_bytes=_LIMIT) == content
+    assert (files.path / "new/below/file").stat().st_mode & 0o077 == 0
+    (files.path / "link").symlink_to("sub/file")
+    with pytest.raises(ChannelError, match="is a symbolic link"):
+        files.open_to_write("link")
 
 
 def test_files_appear_together_or_not_at_all(files: Beneath) -> None:

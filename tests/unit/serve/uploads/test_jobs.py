@@ -24,7 +24,7 @@ from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.uploads import jobs
 from channel_tools.serve.uploads.checks import Limits, check_request
 from channel_tools.serve.uploads.jobs import JobQueue, carry_out
-from channel_tools.serve.uploads.store import Job, JobStore, State, is_locked, jobs_folder, try_lock
+from channel_tools.serve.uploads.store import Job, JobStore, State, jobs_folder
 from channel_tools.system.errors import DiskFullError, IntegrityError, UsageError
 from channel_tools.system.files import sha256_of_file
 from tests.support.serving import select_briefly
@@ -67,7 +67,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobQueue]
 
 def send(queue: JobQueue, root: Path, *, with_lock: bool = True) -> Job:
     job = JobStore(jobs_folder(root), clock=lambda: 0.0).open("yank", "ours", YANK)
-    with try_lock(job.lock) as lock:
+    with job.try_lock() as lock:
         assert lock is not None
         job.set_state(State(state="waiting"))
         socket.send_fds(queue.sending, [f"ours/{job.id}".encode()], [lock] if with_lock else [])
@@ -79,7 +79,7 @@ def test_an_end_that_cannot_be_noted_is_said_and_unlocks_the_job(
 ) -> None:
     job = send(queue, tmp_path)
     queue.handle([queue.waitables[0]])
-    assert is_locked(job.lock)
+    assert job.is_locked()
 
     def no_space(_job: Job, _state: State) -> None:
         raise DiskFullError("no space left")
@@ -88,7 +88,7 @@ def test_an_end_that_cannot_be_noted_is_said_and_unlocks_the_job(
     with caplog.at_level(logging.ERROR):
         queue.handle([12345])
     assert f"job {job.id} of channel ours: its result cannot be recorded: no space left" in caplog.text
-    assert not is_locked(job.lock)
+    assert not job.is_locked()
     assert job.state().state == "open"
 
 
@@ -99,7 +99,7 @@ def test_a_job_whose_process_cannot_be_made_waits(
     job = send(queue, tmp_path)
     with pytest.raises(OSError, match="temporarily"):
         queue.handle([queue.waitables[0]])
-    assert is_locked(job.lock)
+    assert job.is_locked()
     monkeypatch.setattr(Process, "fails", False)
     queue.handle([])
     assert queue.waitables[1:] == [12345]
@@ -127,7 +127,7 @@ def test_a_job_that_hangs_is_killed_after_its_time(tmp_path: Path) -> None:
     assert state.state == "failed"
     assert state.error is not None
     assert state.error.message == "the job was ended, since it took more than 0 minutes"
-    assert not is_locked(job.lock)
+    assert not job.is_locked()
 
 
 def test_a_queue_that_is_told_to_end_kills_the_job_that_hangs_and_it_can_be_run_again(
@@ -137,7 +137,7 @@ def test_a_queue_that_is_told_to_end_kills_the_job_that_hangs_and_it_can_be_run_
         queue.stop(0.1)
         assert f"job {job.id} of channel ours: killed" in caplog.text
         assert job.state().state == "open"
-        assert not is_locked(job.lock)
+        assert not job.is_locked()
     carry_out(tmp_path, job)
     assert job.state().state == "done"
 
@@ -165,7 +165,7 @@ def test_a_set_brings_the_attestations_of_its_packages(tmp_path: Path) -> None:
     job = JobStore(jobs_folder(tmp_path), clock=lambda: 0.0).open("publish", "ours", request)
     job.file(request.files[0]).parent.mkdir(parents=True)
     shutil.copyfile(package, job.file(request.files[0]))
-    with try_lock(job.lock) as lock:
+    with job.try_lock() as lock:
         assert lock is not None
         carry_out(tmp_path, job)
     assert job.state().error is None

@@ -19,6 +19,7 @@ from channel_tools.serve.uploads.store import (
     is_locked,
     try_lock,
 )
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import IntegrityError
 from tests.unit.channel.toys import REGISTRY
 
@@ -29,21 +30,21 @@ NOW_S = 1_900_000_000.0
 
 @pytest.fixture
 def store(tmp_path: Path) -> JobStore:
-    return JobStore(tmp_path / "uploads", clock=lambda: NOW_S)
+    return JobStore(Beneath(root=tmp_path).at("uploads"), clock=lambda: NOW_S)
 
 
 def test_a_lock_is_held_until_the_last_who_has_it_lets_go(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    assert not is_locked(path)
-    with try_lock(path) as lock:
+    files = Beneath(root=tmp_path)
+    assert not is_locked(files, "lock")
+    with try_lock(files, "lock") as lock:
         assert lock is not None
-        assert is_locked(path)
-        with try_lock(path) as second:
+        assert is_locked(files, "lock")
+        with try_lock(files, "lock") as second:
             assert second is None
         inherited = os.dup(lock)  # as by a fork
-    assert is_locked(path)
+    assert is_locked(files, "lock")
     os.close(inherited)
-    assert not is_locked(path)
+    assert not is_locked(files, "lock")
 
 
 def test_the_same_set_is_the_same_job_and_another_is_not(store: JobStore) -> None:
@@ -65,7 +66,7 @@ def test_what_is_no_job_is_not_found(store: JobStore, job_id: str) -> None:
 
 def test_a_job_is_under_way_only_while_somebody_holds_it(store: JobStore) -> None:
     job = store.open("publish", "ours", SET)
-    with try_lock(job.lock) as lock:
+    with job.try_lock() as lock:
         assert lock is not None
         job.set_state(State(state="running"))
         assert job.response().state == "running"
@@ -98,13 +99,13 @@ def test_what_nobody_comes_back_to_is_removed(store: JobStore) -> None:
         job.file(FILE).write_bytes(b"abc")
         age_s = 10.0 if job is fresh else STALE_S + 10
         os.utime(job.folder, (NOW_S - age_s, NOW_S - age_s))
-    with try_lock(locked.lock) as lock:
+    with locked.try_lock() as lock:
         assert lock is not None
         assert store.remove_stale() == [old.id]
         assert [store.find("ours", job.id) is not None for job in (old, locked, fresh)] == [False, True, True]
     drop_files(fresh)
     assert not fresh.file(FILE).exists()
-    assert sorted(path.name for path in store.folder.glob("*/*")) == sorted((locked.id, fresh.id))
+    assert sorted(path.name for path in store.files.path.glob("*/*")) == sorted((locked.id, fresh.id))
 
 
 def test_what_was_sent_for_a_job_that_is_done_goes_unless_it_was_opened_again(store: JobStore) -> None:
@@ -119,7 +120,7 @@ def test_what_was_sent_for_a_job_that_is_done_goes_unless_it_was_opened_again(st
     store.open("publish", "ours", again.request)
     for job in (done, again, under_way):
         os.utime(job.folder, (NOW_S, NOW_S))
-    with try_lock(under_way.lock) as lock:
+    with under_way.try_lock() as lock:
         assert lock is not None
         assert store.remove_stale() == []
     assert [job.has_files() for job in (done, again, under_way)] == [False, True, True]
@@ -135,7 +136,7 @@ def test_messages_for_clients_name_no_folder_of_the_server(store: JobStore, tmp_
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"kind": "other", "body": {"label": "main"}}', b"\xff"])
 def test_a_damaged_job_is_put_aside_once_and_the_set_can_be_opened_again(tmp_path: Path, content: bytes) -> None:
     said: list[str] = []
-    store = JobStore(tmp_path / "uploads", clock=lambda: NOW_S, quarantined=lambda: said.append("x"))
+    store = JobStore(Beneath(root=tmp_path).at("uploads"), clock=lambda: NOW_S, quarantined=lambda: said.append("x"))
     job = store.open("publish", "ours", SET)
     (job.folder / "request.json").write_bytes(content)
     assert store.remove_stale() == []
@@ -167,12 +168,12 @@ def test_a_damaged_request_or_state_is_one_error_or_an_interruption(store: JobSt
 
 
 def test_packages_that_nobody_sends_any_more_are_removed(store: JobStore) -> None:
-    folder = store.folder / "ours" / ARRIVING_FOLDER
+    folder = store.files.path / "ours" / ARRIVING_FOLDER
     folder.mkdir(parents=True)
     for name, age_s in (("interrupted", 100.0), ("just begun", 1.0), ("locked", 100.0)):
         (folder / name).write_bytes(b"abc")
         os.utime(folder / name, (NOW_S - age_s,) * 2)
-    with try_lock(folder / "locked") as lock:
+    with try_lock(Beneath(root=folder), "locked") as lock:
         assert lock is not None
         store.remove_stale()
     assert sorted(path.name for path in folder.iterdir()) == ["just begun", "locked"]
