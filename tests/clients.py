@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import variable_of
-from tests.support.stacks import HEAVY_VARIABLE
+from tests.support.programs import HEAVY_VARIABLE, variable_of
 
 _TESTS = {
     "conda": (

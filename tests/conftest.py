@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 from tests.support.command_line import start_server
-from tests.support.programs import restricted_path
+from tests.support.programs import HEAVY_VARIABLE, restricted_path
 
 _LONGEST_FIRST = (
     *("test_torch_switchml_sources.py", "test_switchml_patched.py", "test_whole_path.py", "test_stack_clients.py"),
@@ -44,7 +44,7 @@ _LONG_UNIT_TESTS = frozenset(
 _HALF_OF_UNIT_TESTS = "test_i"
 """Files with names before this take about half of the time of all unit tests."""
 _ALLOCATIONS_PER_COLLECTION = 20_000
-_EXAMPLES = 100 if os.environ.get("CHANNEL_TOOLS_TEST_HEAVY") else 25
+_EXAMPLES = 100 if os.environ.get(HEAVY_VARIABLE) else 25
 """Of every property, per run, and other ones in each; hypothesis' own 100 are most of the time of such tests."""
 
 

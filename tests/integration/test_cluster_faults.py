@@ -17,8 +17,8 @@ import pytest
 
 from channel_tools.system.errors import BuildError
 from tests.support.processes import TEST_TIMEOUT_S, wait_for
+from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slurm import running_slurm
-from tests.support.stacks import HEAVY_VARIABLE
 from tests.support.toy_cluster import Recipe, Tool, job_of, read_pipe
 
 pytestmark = [

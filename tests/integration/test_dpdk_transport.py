@@ -22,7 +22,8 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.support.processes import TEST_TIMEOUT_S
-from tests.support.stacks import HEAVY_VARIABLE, build_from_upstream, install_stack
+from tests.support.programs import HEAVY_VARIABLE
+from tests.support.stacks import build_from_upstream, install_stack
 from tests.support.switch import SWITCH_ADDRESS, Cluster, cluster_of, worker_address, worker_interface
 
 pytestmark = pytest.mark.integration

@@ -18,8 +18,8 @@ import pytest
 
 from channel_tools.system.settings import find_cache
 from tests.integration.conftest import ROOT, build_into_output
+from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slurm import running_slurm
-from tests.support.stacks import HEAVY_VARIABLE
 
 pytestmark = [
     pytest.mark.integration,

@@ -20,7 +20,8 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
-from tests.support.stacks import HEAVY_VARIABLE, install
+from tests.support.programs import HEAVY_VARIABLE
+from tests.support.stacks import install
 from tests.support.switchml_sources import FUZZ_SOURCE, LIBRARIES, QUICK, TOOLCHAIN, compile_switch
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import pytest
 
 from channel_tools.environments.activation import activated_environment
 from tests.support.command_line import run_tool
-from tests.support.stacks import HEAVY_VARIABLE
+from tests.support.programs import HEAVY_VARIABLE
 from tests.unit.sources.toys import git
 
 if TYPE_CHECKING:

@@ -25,10 +25,9 @@ from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.integration.test_serve_clients import drive, naming
 from tests.support.processes import TEST_TIMEOUT_S
-from tests.support.programs import has, program
+from tests.support.programs import HEAVY_VARIABLE, has, program
 from tests.support.s3 import Bucket
 from tests.support.serving import make_token, nginx_before, running
-from tests.support.stacks import HEAVY_VARIABLE
 
 pytestmark = pytest.mark.integration
 

@@ -22,9 +22,10 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.cray import make_cray
+from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slow_device import VARIABLE, slow_device_library
 from tests.support.slurm import running_slurm
-from tests.support.stacks import HEAVY_VARIABLE, DistributedRun, failed, install, install_pytest
+from tests.support.stacks import DistributedRun, failed, install, install_pytest
 
 pytestmark = pytest.mark.integration
 

@@ -14,8 +14,9 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
+from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slow_device import VARIABLE, slow_device_library
-from tests.support.stacks import HEAVY_VARIABLE, install, install_pytest
+from tests.support.stacks import install, install_pytest
 from tests.support.switchml_sources import TOOLCHAIN
 
 pytestmark = pytest.mark.integration

@@ -21,7 +21,8 @@ from channel_tools.system.elf import read_elf_file
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.processes import TEST_TIMEOUT_S
-from tests.support.stacks import HEAVY_VARIABLE, build_from_upstream, install
+from tests.support.programs import HEAVY_VARIABLE
+from tests.support.stacks import build_from_upstream, install
 from tests.support.switch import running_switch
 
 pytestmark = pytest.mark.integration

@@ -22,8 +22,8 @@ from channel_tools.system.errors import JobError
 from channel_tools.system.schedulers import scheduler_of
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.pbs import write_pbs
+from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slurm import Slurm, running_slurm
-from tests.support.stacks import HEAVY_VARIABLE
 from tests.support.switch import cluster_of
 
 pytestmark = pytest.mark.integration

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from channel_tools.system.errors import ChannelToolsError
+from tests.support.programs import HEAVY_VARIABLE
 
 _VARIES = re.compile(r"[0-9a-f]{64}|(?<=/)(?:linux-64|noarch)(?=/|$)")
 _LABEL = re.compile(r"^/label/[^/]+(?=/[^.])")
@@ -70,6 +71,22 @@ DAMAGES: dict[str, Callable[[Path, Path], None]] = {
     "too large": _large,
     "gone": lambda _place, _outside: None,
 }
+SORTS: dict[str, tuple[str, ...]] = {
+    "content": ("not JSON", "empty", "too large"),
+    "no file": ("folder", "gone"),
+    "no regular file": ("pipe", "socket", "link to a device"),
+    "link": ("link out", "link to nothing", "link to itself"),
+}
+"""Kinds of damage by what a reader has to check."""
+
+
+def kinds_of(sort: str, number: int) -> tuple[str, ...]:
+    """The kinds of damage that the place with this number gets: one of the sort, in turn, so that places share all.
+
+    All of the sort where CHANNEL_TOOLS_TEST_HEAVY is set.
+    """
+    kinds = SORTS[sort]
+    return kinds if os.environ.get(HEAVY_VARIABLE) else (kinds[number % len(kinds)],)
 
 
 def damage(channel: Path, place: str, kind: str, outside: Path) -> None:

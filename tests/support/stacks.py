@@ -29,8 +29,8 @@ from channel_tools.validate.model import MethodContext, MethodResult
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.command_line import run_tool
+from tests.support.programs import HEAVY_VARIABLE
 
-HEAVY_VARIABLE = "CHANNEL_TOOLS_TEST_HEAVY"
 SUBDIR = "linux-64"
 _BUILD_LIMIT_S = 3600
 _INSTALL_LIMIT_S = 600

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each kind of damage to each file and folder that a channel has, made from a channel's own layout.
+"""Damage to each file and folder that a channel has, made from a channel's own layout: one kind of each sort.
 
 Whatever is in their place: reading, publishing, yanking, indexing, the page and verification end at once with a result
 or with one error that names it, and nothing outside the channel changes.
@@ -22,7 +22,16 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.serve.access.addresses import parse_path
 from channel_tools.serve.reads import FileCache, open_unchanged
 from channel_tools.system.progress import SilentProgress
-from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, faults_of, peak_memory_bytes, places_of, state_of
+from tests.support.damage import (
+    GROWTH_BYTES,
+    SORTS,
+    damage,
+    faults_of,
+    kinds_of,
+    peak_memory_bytes,
+    places_of,
+    state_of,
+)
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
@@ -83,27 +92,28 @@ def _serve(channel: Path) -> None:
             os.close(open_unchanged(file))
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("sort", SORTS)
 def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
-    channel: Path, tmp_path: Path, kind: str
+    channel: Path, tmp_path: Path, sort: str
 ) -> None:
     make_conda(tmp_path, "new")
     victim, peak = tmp_path / "victim", peak_memory_bytes()
     shutil.copytree(channel, victim)
     before, failures = state_of(victim), []
-    for place in places_of(channel):
-        if kind == "too large" and place.endswith(".conda"):
-            continue  # a package may be as large as that
-        damaged = tmp_path / "channels" / "ours"
-        shutil.copytree(channel, damaged, symlinks=True)
-        damage(damaged, place, kind, victim / place)
-        for name, use in uses(damaged, tmp_path).items():
-            failures += faults_of(use, f"{name}, {place}")
-        if state_of(victim) != before:
-            failures.append(f"{place}: the other channel was changed")
-            shutil.rmtree(victim)
-            shutil.copytree(channel, victim)
-            before = state_of(victim)
-        shutil.rmtree(damaged)
+    for number, place in enumerate(places_of(channel)):
+        for kind in kinds_of(sort, number):
+            if kind == "too large" and place.endswith(".conda"):
+                continue  # a package may be as large as that
+            damaged = tmp_path / "channels" / "ours"
+            shutil.copytree(channel, damaged, symlinks=True)
+            damage(damaged, place, kind, victim / place)
+            for name, use in uses(damaged, tmp_path).items():
+                failures += faults_of(use, f"{name}, {place}: {kind}")
+            if state_of(victim) != before:
+                failures.append(f"{place}: {kind}: the other channel was changed")
+                shutil.rmtree(victim)
+                shutil.copytree(channel, victim)
+                before = state_of(victim)
+            shutil.rmtree(damaged)
     assert failures == []
     assert peak_memory_bytes() - peak < GROWTH_BYTES
