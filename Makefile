@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make channel      set-up, foundation, build of the default stack, environment, allreduce, report
-# make test         set-up, lint, format, types and all tests, with the coverage of the unit tests
+# make test         set-up, lint, format, types and all tests
 # make test-unit    set-up and the unit tests
+# make coverage     the unit tests, with the lines and branches that they reach: tracing them takes as long as running them
 # make test-lowest  the unit tests with the lowest versions of dependencies that pyproject.toml allows
 # make test-clients the tests that want conda, conda-build and conda-smithy: CLIENTS, a folder of these programs, or CONDA=, CONDA_BUILD= ...
 # make sweep        every command with hostile values for every option (ten minutes), or the third of ten parts with SHARE=3/10
@@ -29,7 +30,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: changelog release corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
+.PHONY: changelog release corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -40,10 +41,13 @@ test: setup
 	@$(MAKE) --jobs=2 --no-print-directory lint all-tests
 
 all-tests:
-	env -u MAKEFLAGS -u MFLAGS $(BIN)/python -m pytest -n auto tests --cov --cov-report=
+	env -u MAKEFLAGS -u MFLAGS $(BIN)/python -m pytest -n auto tests
 
 test-unit: setup
 	$(BIN)/python -m pytest -n auto tests/unit
+
+coverage: setup
+	$(BIN)/python -m pytest -n auto tests/unit --cov
 
 test-lowest: setup
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest

@@ -6,9 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator
 
-import coverage
 import hypothesis
 import pytest
 
@@ -104,19 +102,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 1 if item.path.name < _HALF_OF_UNIT_TESTS else 3, 0 if is_long else 1
 
     items.sort(key=place)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Count the coverage of unit tests only: tracing makes servers that run in a test's process twice as slow."""
-    measured = coverage.Coverage.current()
-    if measured is None or item.get_closest_marker("integration") is None:
-        return (yield)
-    measured.stop()
-    try:
-        return (yield)
-    finally:
-        measured.start()
 
 
 def _waits_for_the_stack(item: pytest.Item) -> bool:
