@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from channel_tools.system.pages import Bar, BarGroup, bar_chart
+from channel_tools.system.charts import Bar, BarGroup, bar_chart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

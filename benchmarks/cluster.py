@@ -35,7 +35,7 @@ from channel_tools.build.model import BuildJob
 from channel_tools.build.remote import BUILDS_FILE, read_builds
 from channel_tools.build.usage import read_usage
 from channel_tools.channel import open_channel
-from channel_tools.system.pages import Bar, BarGroup, bar_chart
+from channel_tools.system.charts import Bar, BarGroup, bar_chart
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
 from tests.support.toy_cluster import Recipe, Tool

@@ -150,6 +150,20 @@ def page(
     title: Annotated[
         str | None, typer.Option(help="The channel's title on the page.", show_default="its folder's name")
     ] = None,
+    sentence: Annotated[
+        str | None, typer.Option(help="What the channel is for, in a sentence.", show_default="as given last")
+    ] = None,
+    contact: Annotated[
+        str | None,
+        typer.Option(help="An e-mail or web address for questions.", show_default="as given last"),
+    ] = None,
+    logo: Annotated[
+        Path | None, typer.Option(help="A PNG or SVG file of at most 100 kB.", show_default="as given last")
+    ] = None,
+    accent: Annotated[
+        str | None,
+        typer.Option(help="The colour of links and marks, as #rrggbb.", show_default="as given last"),
+    ] = None,
     with_logs: Annotated[
         bool | None,
         typer.Option(
@@ -161,13 +175,21 @@ def page(
     as_json: options.Json = False,
 ) -> None:
     """Write a web page of the channel into its folder; from then on, publishing keeps it up to date."""
-    from channel_tools.workflow.channel_page import write_channel_page
+    from channel_tools.page.model import PageChoices
+    from channel_tools.workflow.channel_page import read_logo, write_channel_page
 
     settings = options.settings_if_any(root, output)
     place = str(options.settings_from(root, output).channel) if at is None else at
-    index, report = write_channel_page(
-        place, settings, label=label, address=address, title=title, with_logs=with_logs, environ=os.environ
+    choices = PageChoices(
+        title=title,
+        address=address,
+        sentence=sentence,
+        contact=contact,
+        logo=None if logo is None else read_logo(logo),
+        accent=accent,
+        with_logs=with_logs,
     )
+    index, report = write_channel_page(place, settings, label=label, choices=choices, environ=os.environ)
     if as_json:
         print_json({"schema": 1, "index": index, **asdict(report)})
     else:

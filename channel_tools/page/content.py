@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel.listing import not_listed
 from channel_tools.conda.specs import condition_of, is_virtual, name_or_none, specs_on, texts_of
+from channel_tools.foundation.summaries import summary_of
 from channel_tools.matrix.choice import label
-from channel_tools.page.model import Build, Package
+from channel_tools.page.model import Build, Package, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from channel_tools.channel.listing import Listing
+    from channel_tools.channel.model import Foundation
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.contents import JsonObject
     from channel_tools.page.model import PageSettings, ShownRun
@@ -39,6 +41,24 @@ _VIRTUAL = {
 }
 _FIRST_KEYS = ("python", "pytorch")
 _NONE = "-"
+
+
+def read_site(settings: PageSettings, foundation: Foundation, listing: Listing, rows: Rows) -> Site:
+    """The channel as its pages show it, from the page's settings and everything that the channel lists or keeps."""
+    packages = read_packages(listing, rows)
+    return Site(
+        settings=settings,
+        foundation=foundation,
+        packages=packages,
+        validations=passed_runs(settings),
+        summaries={name: _summary(package.shown) for name, package in packages.items()},
+    )
+
+
+def _summary(build: Build) -> str:
+    """What a package says that it is; of one of the registry foundation that says nothing, what this program says."""
+    found = " ".join(texts(build.row.about.get("summary")))
+    return found or (summary_of(build.row.name) if build.foundation else "")
 
 
 def read_packages(listing: Listing, rows: Rows) -> dict[str, Package]:

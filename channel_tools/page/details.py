@@ -10,9 +10,10 @@ from __future__ import annotations
 import binascii
 import posixpath
 import re
+import shlex
 from base64 import b64decode
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypedDict
 
 import msgspec
 import yaml
@@ -26,7 +27,7 @@ from channel_tools.system.errors import IntegrityError
 from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from channel_tools.page.model import Build
@@ -38,19 +39,39 @@ SHOWN_FILES = 1000
 _PATHS, _RECIPE = "paths.json", "recipe/rendered_recipe.yaml"
 _REASON_CHARACTERS = 2000
 _PATCH_STARTS = ("---", "diff ", "Index: ", "+++ ")
+_DIFF_STARTS = ("diff ", "--- ", "Index: ")
+_PATCH_LINES, _LINE_CHARACTERS = 400, 300
 _SUBJECT = "Subject: "
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 """Sequences that colour a terminal, move its cursor or set its title (ECMA-48)."""
 _LOG_BYTES = 1_000_000
+_PHASES = (
+    ("Sources", ("Fetching source",)),
+    ("Environments", ("  Platform:",)),
+    ("Build", ("\N{HEAVY CHECK MARK} Successfully updated the host environment",)),
+    ("Package", ("Copying done!",)),
+    ("Tests", ("Collecting tests",)),
+    ("What was built", ("Variant configuration",)),
+)
+"""What rattler-build prints at the start of each of its phases; a log of other lines has one phase."""
+_BESIDE_SOURCES = ("file:", "source:", "pkg:conda/")
+"""Materials that are files of the recipe and packages of its environments."""
+_SHOWN_SOURCES = 20
 _HEADERS = ("From ", "From: ", "Date: ")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patch:
-    """A patch of upstream's source: its file name and the reason in its header (empty if there is none)."""
+    """A patch of upstream's source: its file name and the reason in its header (empty if there is none).
+
+    ``lines`` are the first of its differences, each with its kind: ``ins``, ``del``, ``b`` for a heading, "" for what
+    stays; ``left_out`` counts those that are not among them.
+    """
 
     name: str
     reason: str
+    lines: tuple[tuple[str, str], ...]
+    left_out: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,13 +84,28 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Details:
-    """``files`` are the first SHOWN_FILES of ``file_count``, with sizes; ``unpacked_bytes`` is the size of them all."""
+class Entry:
+    """A file of a package, or a folder with what is in it; ``size_bytes`` is None if the package does not say it."""
 
-    files: tuple[tuple[str, int | None], ...]
+    name: str
+    size_bytes: int | None
+    entries: tuple[Entry, ...] = ()
+    file_count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Details:
+    """``files`` are the first SHOWN_FILES of ``file_count`` as a tree; ``unpacked_bytes`` is the size of all."""
+
+    files: tuple[Entry, ...]
     file_count: int
     unpacked_bytes: int
     sources: tuple[Source, ...]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether not all files are in ``files``."""
+        return self.file_count > SHOWN_FILES
 
 
 def read_details(path: Path, folder: Beneath | None) -> Details:
@@ -80,7 +116,7 @@ def read_details(path: Path, folder: Beneath | None) -> Details:
     wanted = {name: f"recipe/{posixpath.normpath(name)}" for row in sources for name in texts(row.get("patches"))}
     patches = read_info_files(path, frozenset(wanted.values()), folder=folder) if wanted else {}
     return Details(
-        files=tuple(files[:SHOWN_FILES]),
+        files=as_tree(files[:SHOWN_FILES]),
         file_count=len(files),
         unpacked_bytes=sum(size or 0 for _name, size in files),
         sources=tuple(_source(row, wanted, patches) for row in sources),
@@ -114,10 +150,46 @@ def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, b
         address=" or ".join([*texts(row.get("url")), *texts(row.get("git"))]),
         pinned=", ".join(pins),
         patches=tuple(
-            Patch(name=posixpath.basename(name), reason=patch_reason(patches.get(wanted[name], b"")))
-            for name in texts(row.get("patches"))
+            _patch(posixpath.basename(name), patches.get(wanted[name], b"")) for name in texts(row.get("patches"))
         ),
     )
+
+
+def as_tree(files: Sequence[tuple[str, int | None]]) -> tuple[Entry, ...]:
+    """Paths with sizes as folders and files: folders first, each with the size of what is in it, sorted."""
+    folders: dict[str, list[tuple[str, int | None]]] = {}
+    found = []
+    for path, size in files:
+        first, slash, rest = path.lstrip("/").partition("/")
+        if slash and rest:
+            folders.setdefault(first, []).append((rest, size))
+        else:
+            found.append(Entry(name=first, size_bytes=size))
+    inner = [_folder(name, within) for name, within in folders.items()]
+    return (*sorted(inner, key=lambda entry: entry.name), *sorted(found, key=lambda entry: entry.name))
+
+
+def _folder(name: str, within: Sequence[tuple[str, int | None]]) -> Entry:
+    """A folder, with the one that it only has in it, if so, as one."""
+    entries = as_tree(within)
+    if len(entries) == 1 and entries[0].entries:
+        return replace(entries[0], name=f"{name}/{entries[0].name}")
+    total = sum(size or 0 for _path, size in within)
+    return Entry(name=name, size_bytes=total, entries=entries, file_count=len(within))
+
+
+def _patch(name: str, content: bytes) -> Patch:
+    text = content.decode(errors="replace").splitlines()
+    start = next((number for number, line in enumerate(text) if line.startswith(_DIFF_STARTS)), len(text))
+    diff = text[start:]
+    shown = [(_kind_of(line), line[:_LINE_CHARACTERS]) for line in diff[:_PATCH_LINES]]
+    return Patch(name=name, reason=patch_reason(content), lines=tuple(shown), left_out=len(diff) - len(shown))
+
+
+def _kind_of(line: str) -> str:
+    if line.startswith(("diff ", "index ", "--- ", "+++ ", "@@", "Index: ", "new file", "deleted file")):
+        return "b"
+    return {"+": "ins", "-": "del"}.get(line[:1], "")
 
 
 def patch_reason(content: bytes) -> str:
@@ -133,29 +205,45 @@ def patch_reason(content: bytes) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownLog:
-    """A log's text without terminal escape sequences; ``left_out`` counts the bytes before it that are not shown."""
+    """A log's text without terminal escape sequences, by phases; ``left_out`` counts the bytes that are not shown.
 
-    text: str
+    Phases are (name, text), in the order of the log; the name is "" before the first.
+    """
+
+    phases: tuple[tuple[str, str], ...]
     left_out: int
 
 
 def readable_log(content: bytes) -> ShownLog:
     """The end of a log as text; bytes that are not valid UTF-8 are replaced."""
     shown = content[-_LOG_BYTES:]
-    text = _TERMINAL.sub(b"", shown).decode(errors="replace")
-    return ShownLog(text=text.replace("\r\n", "\n").replace("\r", "\n"), left_out=len(content) - len(shown))
+    text = _TERMINAL.sub(b"", shown).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    phases: list[tuple[str, list[str]]] = [("", [])]
+    for line in text.splitlines(keepends=True):
+        name = next((name for name, starts in _PHASES if line.startswith(starts)), None)
+        if name is not None and name not in {known for known, _lines in phases}:
+            phases.append((name, []))
+        phases[-1][1].append(line)
+    found = tuple((name, "".join(lines)) for name, lines in phases if lines)
+    return ShownLog(phases=found, left_out=len(content) - len(shown))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claims:
     """The ids of the keys that signed, whether Sigstore did, and when the build ended (ISO 8601, "" if not stated).
 
-    ``fault`` says why the attestations prove nothing about the package ("" if they are for its bytes).
+    ``command`` is what was run, ``tools`` the versions of what ran it, ``sources`` where the sources are from,
+    ``materials`` how many things it was made of. ``fault`` says why the attestations prove nothing about the package
+    ("" if they are for its bytes).
     """
 
     keys: tuple[str, ...] = ()
     by_sigstore: bool = False
     finished: str = ""
+    command: str = ""
+    tools: tuple[tuple[str, str], ...] = ()
+    sources: tuple[str, ...] = ()
+    materials: int = 0
     fault: str = ""
 
 
@@ -166,15 +254,56 @@ def read_claims(content: bytes | None, build: Build) -> Claims:
     try:
         bundles = decode_json(content, list[Bundle])
         envelopes = [bundle.dsseEnvelope for bundle in bundles if bundle.dsseEnvelope is not None]
-        statements = [read_statement(b64decode(one.payload, validate=True), where=build.file_name) for one in envelopes]
+        payloads = [b64decode(one.payload, validate=True) for one in envelopes]
+        statements = [read_statement(payload, where=build.file_name) for payload in payloads]
     except (msgspec.DecodeError, binascii.Error, IntegrityError):
         return Claims(fault="its file has no readable attestations")
     return Claims(
         keys=tuple(sorted({one.keyid for envelope in envelopes for one in envelope.signatures if one.keyid})),
         by_sigstore=any(bundle.is_certified for bundle in bundles),
         finished=max((one.finished.isoformat() for one in statements if one.finished is not None), default=""),
+        **_said(payloads),
         fault=_fault(statements, build),
     )
+
+
+def _said(payloads: Sequence[bytes]) -> _Said:
+    """What the last statement of how the package was built says beside that; of another shape, nothing."""
+    said = _Said(command="", tools=(), sources=(), materials=0)
+    for payload in payloads:
+        value = decode_json(payload, dict[str, object])
+        if value.get("predicateType") != PROVENANCE:
+            continue
+        definition = _inner(_inner(value, "predicate"), "buildDefinition")
+        parameters = _inner(definition, "externalParameters")
+        versions = _inner(_inner(_inner(_inner(value, "predicate"), "runDetails"), "builder"), "version")
+        made_of = definition.get("resolvedDependencies")
+        uris = [str(one["uri"]) for one in (made_of if isinstance(made_of, list) else []) if _has_uri(one)]
+        said = _Said(
+            command=shlex.join(texts(parameters.get("command"))),
+            tools=tuple(sorted((name, str(version)) for name, version in versions.items())),
+            sources=tuple(uri for uri in uris if not uri.startswith(_BESIDE_SOURCES))[:_SHOWN_SOURCES],
+            materials=len(uris),
+        )
+    return said
+
+
+class _Said(TypedDict):
+    """The fields of Claims that show a statement, and prove nothing by themselves."""
+
+    command: str
+    tools: tuple[tuple[str, str], ...]
+    sources: tuple[str, ...]
+    materials: int
+
+
+def _has_uri(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("uri"), str)
+
+
+def _inner(value: dict[str, object], key: str) -> dict[str, object]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _fault(statements: list[Statement], build: Build) -> str:

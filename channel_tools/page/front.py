@@ -4,34 +4,51 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.specs import spec_name
-from channel_tools.page.content import as_numbers, machine_needs, texts, versions_for
+from channel_tools.page.content import as_numbers, machine_needs, versions_for
+from channel_tools.page.feed import feed_file
+from channel_tools.page.look import accent_style
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, name_page, stack_page
 from channel_tools.page.render import (
     HERE,
     install_commands,
+    licence,
     list_page,
     lock_commands,
+    logo_page,
     package_files,
     page_file,
     render_page,
+    shared_parts,
 )
-from channel_tools.page.stacks import is_installable, is_of_present_builds, stack_charts, stack_table, stack_variants
-from channel_tools.system.pages import chart_style, shared_style
+from channel_tools.page.stacks import (
+    is_installable,
+    run_lines,
+    size_charts,
+    slower_sizes,
+    stack_card,
+    stack_charts,
+    stack_table,
+    stack_variants,
+)
+from channel_tools.system.charts import chart_style
+from channel_tools.system.pages import shared_style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from channel_tools.page.model import Build, Package, ShownStack, Site
+    from channel_tools.page.model import Build, Package, PageSettings, ShownStack, Site
     from channel_tools.page.render import PageFile
     from channel_tools.page.write import PagePlace
 
 _NAMES_PER_PAGE = 500
 _STYLE, _SCRIPT = f"{PAGE_FOLDER}/page.css", f"{PAGE_FOLDER}/page.js"
 _SEARCH = f"{PAGE_FOLDER}/names.js"
+_FRONT_NAMES = 150
 _LICENCES_SHOWN = 20
 _RUNS_SHOWN = 20
 
@@ -39,11 +56,22 @@ _RUNS_SHOWN = 20
 def page_files(site: Site, place: PagePlace) -> list[PageFile]:
     """All files of the site, linked pages before those that link to them; ``place`` is where the package files are."""
     return [
-        page_file(_STYLE, [], lambda: shared_style() + chart_style() + _static("page.css")),
+        page_file(
+            _STYLE,
+            [site.settings.accent],
+            lambda: shared_style() + chart_style() + _static("page.css") + accent_style(site.settings.accent),
+        ),
+        *_logo_file(site.settings),
         page_file(_SCRIPT, [], lambda: _static("page.js")),
         *package_files(site, place),
         *_front_files(site),
     ]
+
+
+def _logo_file(settings: PageSettings) -> Iterator[PageFile]:
+    logo, path = settings.logo, logo_page(settings)
+    if logo is not None and path is not None:
+        yield page_file(path, [logo], lambda: logo)
 
 
 def _static(name: str) -> str:
@@ -56,7 +84,37 @@ def _front_files(site: Site) -> Iterator[PageFile]:
     yield from (_stack_file(site, stack) for stack in stacks)
     yield from _list_files(site)
     yield _search_file(site)
+    yield feed_file(site)
     yield _index_file(site, stacks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageRow:
+    """A package in a list; ``chips`` are (words, kind) that tell it apart from others."""
+
+    name: str
+    version: str
+    licence: str
+    summary: str
+    foundation: bool
+    chips: tuple[tuple[str, str], ...] = ()
+
+
+def _row(site: Site, package: Package) -> PackageRow:
+    shown = package.shown
+    chips = []
+    if not shown.foundation:
+        chips += [("yanked", "bad")] if shown.yanked else [("superseded", "")] if shown.hidden else []
+        chips += [("validated", "good")] if any(build.stem in site.validations for build in package.builds) else []
+        chips += [("signed", "accent")] if shown.attested else []
+    return PackageRow(
+        name=package.name,
+        version=shown.version,
+        licence=licence(shown.record.get("license")),
+        summary=site.summaries[package.name],
+        foundation=shown.foundation,
+        chips=tuple(chips),
+    )
 
 
 def _list_files(site: Site) -> Iterator[PageFile]:
@@ -64,28 +122,21 @@ def _list_files(site: Site) -> Iterator[PageFile]:
     chunks = [names[start : start + _NAMES_PER_PAGE] for start in range(0, len(names), _NAMES_PER_PAGE)] or [[]]
     ranges = [(list_page(number), chunk[0], chunk[-1]) for number, chunk in enumerate(chunks, 1) if chunk]
     for number, chunk in enumerate(chunks, 1):
-        rows = [_summary_row(site.packages[name]) for name in chunk]
+        rows = [_row(site, site.packages[name]) for name in chunk]
         path = list_page(number)
         yield page_file(
             path,
-            [rows, ranges, site.settings.title],
+            [rows, ranges, shared_parts(site.settings)],
             partial(render_page, "list.html.jinja", site, path, rows=rows, ranges=ranges, count=len(names), here=path),
         )
 
 
-def _summary_row(package: Package) -> tuple[str, str, str, str]:
-    shown = package.shown
-    licence = str(shown.record.get("license") or "")
-    return package.name, shown.version, licence, _summary(shown)
-
-
-def _summary(build: Build) -> str:
-    return " ".join(texts(build.row.about.get("summary")))
-
-
 def _search_file(site: Site) -> PageFile:
     """The names to search, as a script and not JSON, since a page opened from a file can load only scripts."""
-    rows = [[name, package.shown.version, _summary(package.shown)] for name, package in site.packages.items()]
+    rows = [
+        [name, package.shown.version, site.summaries[name], int(not package.shown.foundation)]
+        for name, package in site.packages.items()
+    ]
     content = json.dumps(rows, separators=(",", ":"))  # ASCII alone
     return page_file(_SEARCH, [content], lambda: f"const packageNames = {content};\n")
 
@@ -102,9 +153,12 @@ def _stack_file(site: Site, stack: ShownStack) -> PageFile:
         "made_for": _made_for(site, offered) if variants[0].python else {},
         "subdirs": _counts([build.subdir for build in builds]),
         "installs": [(spec, name_page(spec_name(spec))) for spec in stack.install],
-        "licences": sorted({str(one.record["license"]) for one in builds if one.record.get("license")}),
+        "licences": sorted({licence(one.record["license"]) for one in builds if one.record.get("license")}),
         "commands": install_commands(site, stack.name, stack.install),
         "locks": lock_commands(stack.name),
+        "run_lines": run_lines(stack),
+        "card": stack_card(site, stack),
+        "slower": slower_sizes(stack.runs[-1]) if stack.runs else [],
         "runs": list(reversed(stack.runs))[:_RUNS_SHOWN],
         "attested": sum(build.attested for build in builds),
         "builds": builds,
@@ -115,10 +169,19 @@ def _stack_file(site: Site, stack: ShownStack) -> PageFile:
         [(build.page, build.row.sha256, build.hidden, build.attested) for build in builds],
         [(one.python, one.pytorch, [(build.page, build.hidden) for build in one.builds]) for one in variants],
         {name: value for name, value in values.items() if name not in {"stack", "variants", "builds"}},
-        site.settings.title,
+        shared_parts(site.settings),
     ]
     return page_file(
-        path, parts, lambda: render_page("stack.html.jinja", site, path, charts=list(stack_charts(stack)), **values)
+        path,
+        parts,
+        lambda: render_page(
+            "stack.html.jinja",
+            site,
+            path,
+            charts=list(stack_charts(stack)),
+            size_charts=list(size_charts(stack, stack.runs[-1])) if stack.runs else [],
+            **values,
+        ),
     )
 
 
@@ -127,42 +190,40 @@ def _index_file(site: Site, stacks: list[ShownStack]) -> PageFile:
     listed = [build for build in every if build.hidden is None]
     own = [build for build in listed if not build.foundation]
     names = sorted({build.row.name for build in own})
+    third = sorted({build.row.name for build in listed} - set(names))
+    main = next((stack for stack in stacks if stack.runs and stack.runs[-1].passed), next(iter(stacks), None))
     values: dict[str, object] = {
-        "subdirs": _counts([build.subdir for build in listed]),
+        "subdirs": _counts([build.subdir for build in own]),
         "machine": machine_needs(own),
         "made_for": _made_for(site, own),
-        "rows": [_summary_row(site.packages[name]) for name in names[:_NAMES_PER_PAGE]],
-        "more": max(0, len(names) - _NAMES_PER_PAGE),
-        "packages": len({build.row.name for build in listed}),
+        "rows": [_row(site, site.packages[name]) for name in names[:_FRONT_NAMES]],
+        "more": max(0, len(names) - _FRONT_NAMES),
+        "third": third[:_FRONT_NAMES],
+        "third_count": len(third),
+        "own_names": len(names),
+        "packages": len(names) + len(third),
         "files": len(listed),
         "size_bytes": sum(build.row.stamp.size_bytes for build in listed),
-        "licences": sorted({str(one.record["license"]) for one in own if one.record.get("license")})[:_LICENCES_SHOWN],
-        "stacks": [_stack_row(site, stack) for stack in stacks],
+        "licences": sorted({licence(one.record["license"]) for one in own if one.record.get("license")})[
+            :_LICENCES_SHOWN
+        ],
+        "stacks": [stack_card(site, stack) for stack in stacks],
+        "main_stack": None if main is None else main.name,
         "own": len(own),
         "tested": sum(build.file_name in site.settings.builds for build in own),
         "attested": sum(build.attested for build in own),
         "yanked": [(build.page, build.file_name, build.yanked) for build in every if build.yanked is not None],
+        "updated": max(map(site.built, own), default=""),
+        "commands": install_commands(site, "NAME", ["PACKAGE"])
+        if main is None
+        else install_commands(site, main.name, main.install),
     }
-    values["commands"] = install_commands(site, "NAME", ["PACKAGE"])
+    settings = site.settings
     return page_file(
         INDEX_PAGE,
-        [values, site.settings.title, site.settings.address, site.foundation],
+        [values, shared_parts(settings), settings.sentence, settings.address, site.foundation],
         lambda: render_page("index.html.jinja", site, INDEX_PAGE, **values),
     )
-
-
-def _stack_row(site: Site, stack: ShownStack) -> tuple[str, str, str, str]:
-    """Name, description, what it was built for, and the result of its last validation."""
-    variants = stack_variants(site, stack)
-    pairs = [f"Python {one.python} with PyTorch {one.pytorch}" for one in variants if one.offered and one.python]
-    last = stack.runs[-1] if stack.runs else None
-    if last is not None:
-        present = any(one.run is last and is_of_present_builds(site, one) for one in variants)
-        state = f"{'passed' if last.passed else 'failed'} validation on {last.started[:10]}"
-        state += "" if present else ", with earlier builds"
-    else:
-        state = "not validated yet" if stack.validated else "nothing to validate"
-    return stack.name, stack.description, ", ".join(pairs) or "any Python", state
 
 
 def _counts(subdirs: list[str]) -> list[tuple[str, int]]:

@@ -8,6 +8,7 @@ neither clients nor indexers look there.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ BUILDS_FOLDER = f"{PAGE_FOLDER}/build"
 STACKS_FOLDER = f"{PAGE_FOLDER}/stack"
 LOGS_FOLDER = f"{PAGE_FOLDER}/log"
 PAGE_SCHEMA = 1
+_LAST_MS = 253_402_300_800_000  # the year 10000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +52,13 @@ class ShownBandwidth:
     size_bytes: int
     transport_mb_s: float
     baseline_mb_s: float
+    transport_quartiles_mb_s: tuple[float, float] | None = None
+    baseline_quartiles_mb_s: tuple[float, float] | None = None
+
+    @property
+    def ratio(self) -> float:
+        """The stack's bandwidth as a multiple of the baseline's."""
+        return self.transport_mb_s / self.baseline_mb_s if self.baseline_mb_s else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,12 +87,14 @@ class ShownRun:
 class ShownStack:
     """A stack as the page shows it; ``install`` are its MatchSpecs, ``needs`` what its validation needs on a machine.
 
-    ``runs`` are its validations, oldest first; ``validated`` says whether there is anything to validate.
+    ``packages`` are the names of those that are built for it. ``runs`` are its validations, oldest first; ``validated``
+    says whether there is anything to validate.
     """
 
     name: str
     description: str
     install: tuple[str, ...]
+    packages: tuple[str, ...] = ()
     validated: bool = False
     needs: str = ""
     runs: tuple[ShownRun, ...] = ()
@@ -93,17 +104,36 @@ class ShownStack:
 class PageSettings:
     """page.json below ``.channel_tools``: says that the channel has a page, and keeps what only its owner knows.
 
-    ``address`` is the channel's URL for clients, None if it was not given. ``builds`` are by file name; ``logs`` are
-    the sha256 of builds' logs by file name, kept and shown if ``with_logs`` is set.
+    ``address`` is the channel's URL for clients, None if it was not given. ``sentence`` says what the channel is for,
+    ``contact`` is an e-mail or web address, ``logo`` the bytes of a PNG or SVG, ``accent`` a colour as #rrggbb ("" or
+    None if not given). ``builds`` are by file name; ``logs`` are the sha256 of builds' logs by file name, kept and
+    shown if ``with_logs`` is set.
     """
 
     schema: int = PAGE_SCHEMA
     title: str
     address: str | None = None
+    sentence: str = ""
+    contact: str = ""
+    logo: bytes | None = None
+    accent: str = ""
     stacks: tuple[ShownStack, ...] = ()
     builds: dict[str, BuildRecord] = field(default_factory=dict)
     with_logs: bool = False
     logs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageChoices:
+    """What an owner may say about a page, as PageSettings has it; None keeps what was said last."""
+
+    title: str | None = None
+    address: str | None = None
+    sentence: str | None = None
+    contact: str | None = None
+    logo: bytes | None = None
+    accent: str | None = None
+    with_logs: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,6 +171,14 @@ class Build:
     def build(self) -> str:
         """Its build string."""
         return str(self.record["build"])
+
+    @property
+    def timestamp(self) -> str:
+        """The timestamp of its record (ms since 1970) as ISO 8601 in UTC, "" if it has none that can be right."""
+        value = self.record.get("timestamp")
+        if not isinstance(value, int) or not 0 < value < _LAST_MS:
+            return ""
+        return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
 
     @property
     def state(self) -> str:
@@ -196,13 +234,20 @@ class Package:
 class Site:
     """A channel as its pages show it; ``packages`` by name, sorted.
 
-    ``validations`` are the newest runs that passed with a build, each with its stack's name, by NAME-VERSION-BUILD.
+    ``validations`` are the newest runs that passed with a build, each with its stack's name, by NAME-VERSION-BUILD;
+    ``summaries`` are by package.
     """
 
     settings: PageSettings
     foundation: Foundation
     packages: dict[str, Package]
     validations: dict[str, tuple[tuple[str, ShownRun], ...]]
+    summaries: dict[str, str]
+
+    def built(self, build: Build) -> str:
+        """When a build was built: as recorded, else by its own timestamp; ISO 8601, UTC, "" if neither is known."""
+        known = self.settings.builds.get(build.file_name)
+        return build.timestamp if known is None else known.finished
 
 
 def name_page(name: str) -> str:

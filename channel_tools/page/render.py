@@ -16,27 +16,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from channel_tools import __version__
 from channel_tools.conda.addresses import without_credentials
 from channel_tools.conda.specs import name_or_none, texts_of
 from channel_tools.page.content import field_lines, machine_needs, texts, variant_table, web_link
 from channel_tools.page.details import Details, read_claims, read_details, readable_log
+from channel_tools.page.look import logo_kind
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, log_file, name_page, stack_page
+from channel_tools.provenance.licenses import spdx_expression
+from channel_tools.system.charts import chart_style
 from channel_tools.system.errors import ChannelError, IntegrityError
-from channel_tools.system.pages import chart_style, page_templates, shared_style, size_in_words
+from channel_tools.system.pages import day, escaped, page_templates, shared_style, size_in_words
 from channel_tools.system.progress import format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from channel_tools.page.model import Build, Package, Site
+    from channel_tools.page.model import Build, Package, PageSettings, Site
     from channel_tools.page.write import PagePlace
 
 HERE = Path(__file__).parent
 _MINUTE, _HOUR = 60, 3600
+FEED = f"{PAGE_FOLDER}/feed.xml"
 OWN_MARK = '<meta name="generator" content="channel_tools channel page">'
 """In every page that this program writes, and in no other."""
 _TEMPLATES = page_templates(HERE / "templates")
+_SEE_FILES = "see its licence files"
 _ADDRESS = "CHANNEL"
 """Placeholder for the channel's address if it was not given; JavaScript replaces it with the browser's address."""
 _log = logging.getLogger(__name__)
@@ -50,6 +57,12 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if seconds < _HOUR else f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
 
 
+def licence(declared: object) -> str:
+    """A declared licence as an SPDX expression where it is or means one, else in its own words."""
+    text = declared if isinstance(declared, str) else ""
+    return _SEE_FILES if text == "LicenseRef-see-license-files" else spdx_expression(text) or text
+
+
 _TEMPLATES.filters |= {
     "web_link": web_link,
     "texts": texts,
@@ -57,6 +70,8 @@ _TEMPLATES.filters |= {
     "path": quote,
     "duration": duration,
     "tensor_size": size_in_words,
+    "day": day,
+    "licence": licence,
 }
 _TEMPLATES.globals |= {"name_page": name_page, "stack_page": stack_page}
 
@@ -67,10 +82,15 @@ class PageFile:
 
     path: str
     digest: str
-    render: Callable[[], str]
+    render: Callable[[], str | bytes]
+
+    def content(self) -> bytes:
+        """Its bytes, rendered now."""
+        made = self.render()
+        return made if isinstance(made, bytes) else made.encode()
 
 
-def page_file(path: str, parts: Sequence[object], render: Callable[[], str]) -> PageFile:
+def page_file(path: str, parts: Sequence[object], render: Callable[[], str | bytes]) -> PageFile:
     """A file made of ``parts``; its digest is over their repr, which must show all that matters, and over the code."""
     digest = hashlib.sha256(_code_digest())
     for part in parts:
@@ -97,8 +117,21 @@ def render_page(template: str, site: Site, path: str, **values: object) -> str:
         "root": "../" * path.count("/"),
         "index_page": INDEX_PAGE,
         "list_page": list_page(1),
+        "feed_page": FEED,
+        "logo_page": logo_page(site.settings),
     }
     return _TEMPLATES.get_template(template).render({**shared, **values})
+
+
+def shared_parts(settings: PageSettings) -> tuple[object, ...]:
+    """What every page shows of the settings."""
+    return settings.title, settings.contact, logo_page(settings)
+
+
+def logo_page(settings: PageSettings) -> str | None:
+    """The path of the logo below the channel, None without one."""
+    kind = None if settings.logo is None else logo_kind(settings.logo)
+    return None if kind is None else f"{PAGE_FOLDER}/logo.{kind}"
 
 
 def list_page(number: int) -> str:
@@ -144,7 +177,7 @@ def _log_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
     for package in site.packages.values():
         for build in package.builds:
             if (sha256 := site.settings.logs.get(build.file_name)) is not None:
-                parts = [sha256, site.settings.title]
+                parts = [sha256, shared_parts(site.settings)]
                 yield page_file(build.log_page, parts, partial(_render_log, site, build, place))
 
 
@@ -159,13 +192,13 @@ def _build_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
         for build in package.builds:
             yield page_file(
                 build.page,
-                [*_build_parts(site, build), site.settings.title],
+                [*_build_parts(site, build), shared_parts(site.settings)],
                 partial(_render_build, site, package, build, place),
             )
 
 
 def _build_parts(site: Site, build: Build) -> list[object]:
-    row, known = build.row, [name for name in build.needs if name in site.packages]
+    row, known = build.row, [(name, site.summaries[name]) for name in build.needs if name in site.packages]
     patched = build.record if build.patched else None
     settings = site.settings
     history = (
@@ -183,6 +216,8 @@ def _render_build(site: Site, package: Package, build: Build, place: PagePlace) 
         build.page,
         package=package,
         build=build,
+        summary=site.summaries[package.name],
+        chips=build_chips(site, build),
         details=_details(place, build),
         built=site.settings.builds.get(build.file_name),
         validations=site.validations.get(build.stem, ()),
@@ -195,6 +230,15 @@ def _render_build(site: Site, package: Package, build: Build, place: PagePlace) 
     )
 
 
+def build_chips(site: Site, build: Build) -> list[tuple[str, str]]:
+    """What tells a build apart in a word or two each, with the kind of each chip."""
+    chips = [("yanked", "bad") if build.yanked else ("earlier", "") if build.hidden else ("available", "good")]
+    chips += [("foundation", "")] if build.foundation else []
+    chips += [("validated", "good")] if build.stem in site.validations else []
+    chips += [("signed", "accent")] if build.attested else []
+    return chips
+
+
 def _details(place: PagePlace, build: Build) -> Details | None:
     try:
         with place.package(build) as (path, folder):
@@ -204,17 +248,17 @@ def _details(place: PagePlace, build: Build) -> Details | None:
         return None
 
 
-def _linked_specs(site: Site, build: Build) -> list[tuple[str, str | None]]:
-    """Each dependency, and the page of its package where the channel has it."""
-    specs = texts_of(build.record, "depends")
+def _linked_specs(site: Site, build: Build) -> list[tuple[str, str | None, str]]:
+    """Each dependency; where the channel has its package, the page and the summary of it."""
     pages = {name: name_page(name) for name in build.needs if name in site.packages}
-    return [(spec, pages.get(name_or_none(spec) or "")) for spec in specs]
+    named = [(spec, name_or_none(spec) or "") for spec in texts_of(build.record, "depends")]
+    return [(spec, pages.get(name), site.summaries.get(name, "")) for spec, name in named]
 
 
 def _name_files(site: Site, builds: Mapping[str, str]) -> Iterator[PageFile]:
     """The pages of packages; ``builds`` are the digests of builds' pages, which cover all that is shown here."""
     settings = site.settings
-    shared = repr((settings.title, settings.address, site.foundation))
+    shared = (shared_parts(settings), settings.address, site.foundation)
     for package in site.packages.values():
         digests = [(build.page, builds[build.page]) for build in package.builds]
         yield page_file(package.page, [digests, package.needed_by, shared], partial(_render_name, site, package))
@@ -230,6 +274,8 @@ def _render_name(site: Site, package: Package) -> str:
         package.page,
         package=package,
         shown=shown,
+        summary=site.summaries[package.name],
+        chips=build_chips(site, shown),
         about=shown.row.about,
         needs=_linked_specs(site, shown),
         machine=machine_needs([shown]),
@@ -240,11 +286,13 @@ def _render_name(site: Site, package: Package) -> str:
     )
 
 
-def _state_words(site: Site, build: Build) -> str:
+def _state_words(site: Site, build: Build) -> Markup:
     """Whether a build is offered, when it was built and with which stacks it was validated."""
     built = site.settings.builds.get(build.file_name)
-    words = [] if build.hidden is None else [build.hidden]
+    words = [] if build.hidden is None else [escaped(build.hidden)]
     took = "" if built is None or built.seconds is None else f" in {duration(built.seconds)}"
-    words.append("built" if built is None else f"built and tested {built.finished[:10]}{took}")
-    words += [f"validated {run.started[:10]} in stack {name}" for name, run in site.validations.get(build.stem, ())]
-    return ", ".join(words)
+    said = Markup("built and tested {}{}")
+    words.append(Markup("built") if built is None else said.format(day(built.finished), took))
+    known = Markup("validated {} in stack {}")
+    words += [known.format(day(run.started), escaped(name)) for name, run in site.validations.get(build.stem, ())]
+    return Markup(", ").join(words)

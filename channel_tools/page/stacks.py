@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.results import last_built
 from channel_tools.conda.package import split_stem
-from channel_tools.conda.specs import matches, read_spec, record_of, spec_name
+from channel_tools.conda.specs import matches, name_or_none, read_spec, record_of, spec_name, specs_on, texts_of
 from channel_tools.page.content import as_numbers, variant_value
 from channel_tools.page.render import duration
-from channel_tools.system.pages import Line, line_chart, size_in_words
+from channel_tools.system.charts import Line, SizeLine, SizePoint, line_chart, size_chart
+from channel_tools.system.pages import size_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _PLOTTED_RUNS = 20
 _FEWEST_PLOTTED = 2
+_FAULTY = "\N{MULTIPLICATION SIGN}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,11 +79,13 @@ def is_installable(site: Site, stack: ShownStack) -> bool:
 
 def builds_for(site: Site, spec: str) -> list[Build]:
     """The builds that match a MatchSpec, newest first, including hidden ones."""
-    package = site.packages.get(spec_name(spec))
+    package = site.packages.get(name_or_none(spec) or "")
+    if package is None:
+        return []
     wanted = read_spec(spec)
     return [
         build
-        for build in (package.builds if package is not None else ())
+        for build in package.builds
         if matches(
             wanted,
             record_of(build.record, name=build.row.name, subdir=build.subdir),
@@ -95,24 +100,42 @@ def stack_variants(site: Site, stack: ShownStack) -> list[StackVariant]:
     own = [build for builds in wanted.values() for build in builds if not build.foundation]
     found = {pair for build in own if all(pair := _pair(build))}
     pairs = sorted(found, key=lambda pair: [as_numbers(part) for part in pair])
-    return [_variant(stack, wanted, pair) for pair in pairs or [("", "")]]
+    return [_variant(site, stack, wanted, pair) for pair in pairs or [("", "")]]
+
+
+def _with_dependencies(
+    site: Site, stack: ShownStack, builds: Sequence[Build], pair: tuple[str, str]
+) -> Iterator[Build]:
+    """The builds, and those that they depend on of what is built for the stack, for this Python and PyTorch."""
+    seen, waiting = {build.page for build in builds}, list(builds)
+    while waiting:
+        build = waiting.pop(0)
+        yield build
+        for spec in specs_on({*stack.packages}, texts_of(build.record, "depends")):
+            fitting = [one for one in builds_for(site, spec) if not (one.foundation or one.earlier or one.page in seen)]
+            alike = [one for one in fitting if _pair(one) == pair or not all(_pair(one))]
+            seen.update(one.page for one in alike)
+            waiting += alike
 
 
 def _pair(build: Build) -> tuple[str, str]:
     return variant_value(build, "python"), variant_value(build, "pytorch")
 
 
-def _variant(stack: ShownStack, wanted: Mapping[str, Sequence[Build]], pair: tuple[str, str]) -> StackVariant:
+def _variant(
+    site: Site, stack: ShownStack, wanted: Mapping[str, Sequence[Build]], pair: tuple[str, str]
+) -> StackVariant:
     """The variant for one pair; of the ``wanted`` builds of each MatchSpec, it has those for the pair or any pair."""
     found = {
         spec: [build for build in builds if build.foundation or _pair(build) == pair or not all(_pair(build))]
         for spec, builds in wanted.items()
     }
     python, pytorch = pair
+    own = [build for builds in found.values() for build in builds if not build.foundation]
     return StackVariant(
         python=python,
         pytorch=pytorch,
-        builds=tuple(build for builds in found.values() for build in builds if not build.foundation),
+        builds=tuple(_with_dependencies(site, stack, own, pair)),
         missing=tuple(spec_name(spec) for spec, builds in found.items() if not builds),
         offered=all(any(build.hidden is None for build in builds) for builds in found.values()),
         run=_last_run(stack, python, pytorch),
@@ -130,12 +153,20 @@ class StackTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantState:
-    """A variant's state in words: its builds (``faulty`` if one was yanked) and its last validation."""
+    """A variant's state in words: its builds (``faulty`` if one was yanked) and its last validation.
+
+    ``built_on`` and ``validated_on`` are in ISO 8601, "" if not known. ``mark`` is the whole in few words, the kind of
+    chip that they are, and a sign for them.
+    """
 
     built: str
+    built_on: str
+    took: str
     faulty: bool
     validated: str
+    validated_on: str
     passed: bool | None
+    mark: tuple[str, str, str]
 
 
 def stack_table(site: Site, variants: Sequence[StackVariant]) -> StackTable:
@@ -151,28 +182,105 @@ def _state_of(site: Site, variant: StackVariant) -> VariantState:
     records = [site.settings.builds.get(build.file_name) for build in variant.builds]
     known = [record for record in records if record is not None]
     yanked = [build for build in variant.builds if build.yanked is not None]
+    built_on, took = "", ""
     if yanked:
         built = "; ".join(f"{build.stem} yanked: {build.yanked}" for build in yanked)
     elif variant.missing:
         built = f"not built: {', '.join(variant.missing)}"
     elif known and len(known) == len(records):
-        day, seconds = last_built(known)
-        built = f"built and tested by {day}" + ("" if seconds is None else f", in {duration(seconds)}")
+        built_on, seconds = last_built(known)
+        built, took = "built and tested", "" if seconds is None else f", in {duration(seconds)}"
     else:
         built = "built, date not recorded" if variant.builds else "not built"
     run = variant.run
+    earlier = run is not None and not is_of_present_builds(site, variant)
+    passed = None if run is None else run.passed
     return VariantState(
         built=built,
+        built_on=built_on,
+        took=took,
         faulty=bool(yanked),
-        validated="" if run is None else _run_in_words(run, earlier=not is_of_present_builds(site, variant)),
-        passed=None if run is None else run.passed,
+        validated="" if run is None else _run_in_words(run, earlier=earlier),
+        validated_on="" if run is None else run.started,
+        passed=passed,
+        mark=_mark(variant, faulty=bool(yanked), passed=passed, earlier=earlier),
     )
+
+
+def _mark(variant: StackVariant, *, faulty: bool, passed: bool | None, earlier: bool) -> tuple[str, str, str]:
+    if faulty:
+        return "yanked", "bad", _FAULTY
+    if variant.missing or not variant.builds:
+        return "not built", "", "·"
+    if passed is False:
+        return "validation failed", "bad", _FAULTY
+    return ("validated", "good", "●") if passed and not earlier else ("built", "accent", "○")
 
 
 def _run_in_words(run: ShownRun, *, earlier: bool) -> str:
     hosts = f" on {run.hosts} hosts" if run.hosts > 1 else ""
     took = f" in {duration(run.seconds)}" if run.seconds else ""
-    return f"{run.started[:10]}, {run.ranks} ranks{hosts}{took}{', with earlier builds' if earlier else ''}"
+    return f"{run.ranks} ranks{hosts}{took}{', with earlier builds' if earlier else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackCard:
+    """A stack on the first page.
+
+    ``state`` is a chip, ``table`` None if it works with any Python. ``last`` says when (``when``, ISO 8601) it was
+    validated; ``speeds`` are (size, ratio to the baseline in words, whether it is slower) in its last run that passed.
+    """
+
+    name: str
+    description: str
+    state: tuple[str, str]
+    table: StackTable | None
+    speeds: tuple[tuple[str, str, bool], ...]
+    baseline: str
+    last: str
+    when: str
+    earlier: bool
+
+
+def stack_card(site: Site, stack: ShownStack) -> StackCard:
+    """What the first page says of a stack."""
+    variants = stack_variants(site, stack)
+    run = stack.runs[-1] if stack.runs else None
+    earlier = run is not None and not any(one.run is run and is_of_present_builds(site, one) for one in variants)
+    if run is not None:
+        state = ("validated", "good") if run.passed else ("validation failed", "bad")
+        last = f"{'Passed' if run.passed else 'Failed'} validation with {run.ranks} ranks on"
+    elif stack.validated:
+        state, last = ("not validated", "warn"), "Not validated here"
+    else:
+        state, last = ("built", "accent"), "Nothing to validate: nothing in it carries data between ranks"
+    offered = [one for one in variants if one.offered]
+    return StackCard(
+        name=stack.name,
+        description=stack.description,
+        state=state,
+        table=stack_table(site, offered) if offered and offered[0].python else None,
+        speeds=() if run is None or not run.passed else speeds(run),
+        baseline="" if run is None else run.baseline,
+        last=last,
+        when="" if run is None else run.started,
+        earlier=earlier,
+    )
+
+
+def speeds(run: ShownRun) -> tuple[tuple[str, str, bool], ...]:
+    """For each size: the ratio to the baseline over the types in words, and whether it is below 1 for all of them."""
+    found: dict[int, list[float]] = {}
+    for row in run.bandwidth:
+        found.setdefault(row.size_bytes, []).append(row.ratio)
+    return tuple(
+        (size_in_words(size), _range(sorted(ratios)), max(ratios) < 1) for size, ratios in sorted(found.items())
+    )
+
+
+def _range(ratios: Sequence[float]) -> str:
+    least, most = f"{ratios[0]:.2g}", f"{ratios[-1]:.2g}"
+    return least if least == most else f"{least} to {most}"
 
 
 def _last_run(stack: ShownStack, python: str, pytorch: str) -> ShownRun | None:
@@ -183,6 +291,72 @@ def _last_run(stack: ShownStack, python: str, pytorch: str) -> ShownRun | None:
 def _is_of(version: str, series: str) -> bool:
     """Whether ``3.11.2`` is of the series ``3.11``; every version is of the series ""."""
     return not series or f"{version}.".startswith(f"{series}.")
+
+
+def run_lines(stack: ShownStack) -> list[str]:
+    """The shell commands that run a script on an installed stack."""
+    name = shlex.quote(stack.name)
+    return [
+        f"conda activate {name}",
+        f"channel_tools doctor --variant {name}   # what would carry the data here",
+        f"channel_tools launch --stack {name} --ranks 4 --dry-run train.py   # the commands, to run them without it",
+        f"channel_tools launch --stack {name} --ranks 4 train.py",
+    ]
+
+
+def size_charts(stack: ShownStack, run: ShownRun) -> Iterator[Markup]:
+    """The bandwidths of a run by size beside the baseline's, and their ratio, with a line for each type."""
+    dtypes = dict.fromkeys(row.dtype for row in run.bandwidth)
+    if not dtypes:
+        return
+    rows = {
+        dtype: sorted((row for row in run.bandwidth if row.dtype == dtype), key=lambda row: row.size_bytes)
+        for dtype in dtypes
+    }
+    listed = "; ".join(
+        f"{row.dtype} of {size_in_words(row.size_bytes)}: {row.transport_mb_s:.0f} beside {row.baseline_mb_s:.0f}, "
+        f"a ratio of {row.ratio:.2f}"
+        for row in run.bandwidth
+    )
+    yield size_chart(
+        "by-size-ratio",
+        f"{stack.name} as a multiple of {run.baseline}",
+        [_line(dtype, [(row.size_bytes, row.ratio, None) for row in rows[dtype]]) for dtype in dtypes],
+        description=f"By tensor size; above the dashed line at 1.0, {stack.name} is faster. {listed}.",
+        unit=f"times {run.baseline}",
+        reference=1.0,
+    )
+    own = [
+        _line(dtype, [(row.size_bytes, row.transport_mb_s, row.transport_quartiles_mb_s) for row in rows[dtype]])
+        for dtype in dtypes
+    ]
+    beside = [
+        _line(dtype, [(row.size_bytes, row.baseline_mb_s, None) for row in rows[dtype]], beside=run.baseline)
+        for dtype in dtypes
+    ]
+    yield size_chart(
+        "by-size-bandwidth",
+        f"Bandwidth of {stack.name}, and of {run.baseline} (dashed)",
+        [*own, *beside],
+        description=f"By tensor size, MB/s; bands are quartiles. {listed}.",
+        unit="MB/s",
+    )
+
+
+def _line(dtype: str, points: Sequence[tuple[int, float, tuple[float, float] | None]], *, beside: str = "") -> SizeLine:
+    return SizeLine(
+        kind=dtype,
+        label=f"{dtype}, {beside}" if beside else dtype,
+        points=tuple(SizePoint(size_bytes=size, value=value, spread=spread) for size, value, spread in points),
+        beside=bool(beside),
+    )
+
+
+def slower_sizes(run: ShownRun) -> list[str]:
+    """The tensors for which a run was slower than the baseline, in words with the ratio."""
+    return [
+        f"{row.dtype} of {size_in_words(row.size_bytes)} ({row.ratio:.2f})" for row in run.bandwidth if row.ratio < 1
+    ]
 
 
 def stack_charts(stack: ShownStack) -> Iterator[Markup]:

@@ -20,7 +20,7 @@ import msgspec
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import load_channel
 from channel_tools.conda.repodata import encode_json
-from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageSettings, Site, log_file
+from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageChoices, PageSettings, log_file
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, ChannelToolsError
 from channel_tools.system.files import read_regular, sha256_of_file
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from channel_tools.system.beneath import Beneath
 
 SETTINGS = f"{RECORD_FOLDER}/page.json"
+_NO_CHOICES = PageChoices()
 _DIGESTS = f"{RECORD_FOLDER}/state/page.msgpack"
 _FILE_BYTES = 64 << 20
 _LOG_BYTES = 512 << 20
@@ -150,14 +151,9 @@ def paged_folder(writer: ChannelWriter) -> PagedChannel:
 
 
 def add_page(
-    channel: PagedChannel,
-    *,
-    title: str | None = None,
-    address: str | None = None,
-    with_logs: bool | None = None,
-    known: TreeRecords | None = None,
+    channel: PagedChannel, choices: PageChoices = _NO_CHOICES, *, known: TreeRecords | None = None
 ) -> PageReport:
-    """Give the channel a page, or update the one that it has; settings that are None keep their last value.
+    """Give the channel a page, or update the one that it has.
 
     Raises ChannelError if a page that this program did not write is in the way, DiskFullError.
     """
@@ -165,12 +161,9 @@ def add_page(
     if before is None:
         _check_free(channel.place)
         before = PageSettings(title=channel.name)
-    said = dataclasses.replace(
-        before,
-        title=before.title if title is None else title,
-        address=before.address if address is None else address,
-        with_logs=before.with_logs if with_logs is None else with_logs,
-    )
+    fields = (name.name for name in dataclasses.fields(choices))
+    chosen = {name: value for name in fields if (value := getattr(choices, name)) is not None}
+    said = dataclasses.replace(before, **chosen)
     settings = said if known is None else _with_records(said, known)
     settings = _with_logs(channel.place, settings, {} if known is None else known.logs)
     _write_settings(channel.place, settings)
@@ -230,13 +223,12 @@ def _merged(earlier: Sequence[ShownRun], now: Sequence[ShownRun]) -> tuple[Shown
 
 def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
     """Write the files of a page that are missing or outdated, and remove those that no longer belong to it."""
-    from channel_tools.page.content import passed_runs, read_packages  # noqa: PLC0415 - with jinja2, slow to import
+    from channel_tools.page.content import read_site  # noqa: PLC0415 - with jinja2, slow to import
     from channel_tools.page.front import page_files  # noqa: PLC0415
     from channel_tools.page.render import OWN_MARK  # noqa: PLC0415
 
     place, (listing, rows) = channel.place, channel.load()
-    packages = read_packages(listing, rows)
-    site = Site(settings=settings, foundation=channel.foundation, packages=packages, validations=passed_runs(settings))
+    site = read_site(settings, channel.foundation, listing, rows)
     files = page_files(site, place)
     before = _read_digests(place)
     present = place.present([file.path for file in files])
@@ -245,7 +237,7 @@ def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
     changed = [file for file in files if before.get(file.path) != file.digest or file.path not in present]
     sure = {path: before[path] for path in before.keys() - {file.path for file in changed}}
     _write_digests(place, before, sure)  # a writer that is killed leaves the others, whatever they show by then
-    place.write([(file.path, lambda file=file: file.render().encode()) for file in changed])  # type: ignore[misc]
+    place.write([(file.path, lambda file=file: file.content()) for file in changed])  # type: ignore[misc]
     gone = before.keys() - {file.path for file in files}
     place.remove(sorted(gone))
     _write_digests(place, sure, {file.path: file.digest for file in files})

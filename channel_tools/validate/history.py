@@ -77,12 +77,14 @@ class KeptEnvironment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptBandwidth:
-    """The median figures of one size."""
+    """The median figures of one size, and the quartiles where the report has them."""
 
     dtype: str
     size_bytes: int
     transport_mb_s: float
     baseline_mb_s: float
+    transport_quartiles_mb_s: tuple[float, float] | None = None
+    baseline_quartiles_mb_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.system.charts import Bar, BarGroup, Line, bar_chart, line_chart
 from channel_tools.system.files import write_text_atomically
-from channel_tools.system.pages import Bar, BarGroup, Line, bar_chart, line_chart, page_templates, size_in_words
+from channel_tools.system.pages import page_templates, size_in_words
 from channel_tools.validate.report import ReportTable, drops_in_words, report_tables, spread_in_words
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,22 @@ from channel_tools.conda.addresses import channel_address, has_credentials, with
 from channel_tools.conda.package import stem_of
 from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
-from channel_tools.page.model import INDEX_PAGE, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
+from channel_tools.page.look import LOGO_BYTES, checked_accent, checked_logo, is_contact
+from channel_tools.page.model import (
+    INDEX_PAGE,
+    PageChoices,
+    ShownBandwidth,
+    ShownCheck,
+    ShownRun,
+    ShownStack,
+    TreeRecords,
+)
 from channel_tools.page.write import PagedChannel, PageReport, add_page, remember_records
 from channel_tools.publish.channels import ChannelTarget
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.target import open_target
 from channel_tools.system.errors import UsageError
+from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,26 +44,24 @@ def write_channel_page(
     settings: Settings | None,
     *,
     label: str = MAIN_LABEL,
-    address: str | None = None,
-    title: str | None = None,
-    with_logs: bool | None = None,
+    choices: PageChoices | None = None,
     environ: Mapping[str, str],
 ) -> tuple[str, PageReport]:
     """Write the page of the channel ``at`` a folder or a bucket's address; returns its first file and a report.
 
-    ``label`` is one of the channels there. For the page's address, title and logs, None means as given last; so do the
-    stacks without ``settings``. Raises ChannelError if there is no channel, it is in use, or another program's page is
-    in the way; ConfigError for a stacks.yaml or a report that cannot be read; UsageError for an address that is not
-    valid or has credentials.
+    ``label`` is one of the channels there. What ``choices`` leave out, and without ``settings`` the stacks, stay as
+    they were given last. Raises ChannelError if there is no channel, it is in use, or another program's page is in the
+    way; ConfigError for a stacks.yaml or a report that cannot be read; UsageError for an address that is not valid or
+    has credentials.
     """
-    address = None if address is None else _shown_address(address)
+    choices = _checked(PageChoices() if choices is None else choices)
     target = open_target(at, environ=environ)
     if not isinstance(target, ChannelTarget):
         message = f"{target.address}: its page cannot be written from this machine"
         raise UsageError(message, hint="run channel_tools channel page --at FOLDER on the server's machine")
     with target.paged(label) as channel:
         known = None if settings is None else _tree_records(settings, _package_names(channel))
-        report = add_page(channel, title=title, address=address, with_logs=with_logs, known=known)
+        report = add_page(channel, choices, known=known)
         return channel.place.url(INDEX_PAGE), report
 
 
@@ -65,6 +74,26 @@ def remember_for_page(target: Target, label: str, settings: Settings, file_names
         known = _tree_records(settings, file_names)
         with target.paged(label) as channel:
             remember_records(channel, known)
+
+
+def read_logo(path: Path) -> bytes:
+    """A logo's bytes. Raises UsageError if it cannot be read, or is no image that a page shows."""
+    try:
+        content = read_regular(path, limit_bytes=LOGO_BYTES)
+    except OSError as err:
+        raise UsageError(f"--logo {path}: {err.strerror}", hint="name a PNG or SVG file") from None
+    return checked_logo(content, where=f"--logo {path}")
+
+
+def _checked(choices: PageChoices) -> PageChoices:
+    if choices.address is not None:
+        choices = dataclasses.replace(choices, address=_shown_address(choices.address))
+    if choices.accent is not None:
+        choices = dataclasses.replace(choices, accent=checked_accent(choices.accent))
+    if choices.contact and not is_contact(choices.contact):
+        message = f"--contact {choices.contact}: neither an e-mail nor a web address"
+        raise UsageError(message, hint="write it as NAME@HOST or https://HOST/PATH")
+    return choices
 
 
 def _package_names(channel: PagedChannel) -> set[str]:
@@ -99,6 +128,7 @@ def _shown_stack(stack: Stack, runs: list[ShownRun]) -> ShownStack:
         name=stack.name,
         description=stack.description,
         install=stack.install,
+        packages=stack.packages,
         validated=bool(stack.validation),
         needs=", ".join(map(str, needs)) if isinstance(needs, list | tuple) else str(needs),
         runs=tuple(runs),
@@ -139,6 +169,8 @@ def _shown_run(run: KeptRun) -> ShownRun:
                 size_bytes=one.size_bytes,
                 transport_mb_s=one.transport_mb_s,
                 baseline_mb_s=one.baseline_mb_s,
+                transport_quartiles_mb_s=one.transport_quartiles_mb_s,
+                baseline_quartiles_mb_s=one.baseline_quartiles_mb_s,
             )
             for one in run.bandwidth
         ),

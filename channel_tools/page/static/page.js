@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The search, and the channel's address if the page does not have it. Everything is inserted as text, not as HTML.
+// The search, buttons that copy commands, and the channel's address if the page does not have it. Everything is
+// inserted as text, not as HTML.
 "use strict";
 
 const SHOWN = 50;
+const SHOWN_AGAIN_MS = 2000;
 const root = document.body.dataset.root;
 
 function channelAddress() {
@@ -19,44 +21,111 @@ function sayAddress() {
   }
 }
 
+function offerCopies() {
+  if (!navigator.clipboard) return; // a page that was not loaded over https
+  for (const code of document.querySelectorAll(".commands code")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Copy";
+    button.setAttribute("aria-live", "polite");
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Not allowed";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, SHOWN_AGAIN_MS);
+    });
+    code.parentElement.before(button);
+    code.parentElement.parentElement.classList.add("copied");
+  }
+}
+
+let searched = null; // [name, version, summary, own] and what to look in, for each package
+
 function found(words) {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   if (wanted.length === 0) return [];
-  const rows = packageNames.filter((row) => wanted.every((word) => `${row[0]} ${row[2]}`.toLowerCase().includes(word)));
-  const first = (row) => (row[0].startsWith(wanted[0]) ? 0 : 1);
-  return rows.sort((one, other) => first(one) - first(other));
+  searched ??= packageNames.map((row) => [row, row[0].toLowerCase(), `${row[0]} ${row[2]}`.toLowerCase()]);
+  const rank = ([row, name]) => {
+    if (name === wanted[0]) return 0;
+    const inName = name.startsWith(wanted[0]) ? 1 : name.includes(wanted[0]) ? 2 : 3;
+    return 2 * inName + (row[3] ? 0 : 1); // the channel's own first
+  };
+  const hits = searched.filter((one) => wanted.every((word) => one[2].includes(word))).map((one) => [rank(one), one[0]]);
+  return hits.sort((one, other) => one[0] - other[0]).map((one) => one[1]);
 }
 
-function show(input, count, list) {
+function element(tag, text, className = "") {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+function show(input, panel, count, list) {
   const rows = found(input.value);
   list.replaceChildren(...rows.slice(0, SHOWN).map((row) => {
     const link = document.createElement("a");
     link.href = `${root}page/name/${encodeURIComponent(row[0])}.html`;
-    link.textContent = `${row[0]} ${row[1]}`;
+    link.append(element("b", row[0]), ` ${row[1]}`);
+    if (!row[3]) link.append(" ", element("span", "foundation", "chip"));
+    if (row[2]) link.append(" ", element("small", row[2]));
     const item = document.createElement("li");
-    item.append(link, row[2] ? ` ${row[2]}` : "");
+    item.append(link);
     return item;
   }));
   const more = rows.length > SHOWN ? `, the first ${SHOWN} are shown` : "";
-  count.textContent = input.value.trim() ? `${rows.length} packages found${more}` : "";
+  const said = input.value.trim() !== "";
+  count.textContent = said ? `${rows.length} ${rows.length === 1 ? "package" : "packages"} found${more}` : "";
+  panel.hidden = !said;
+}
+
+function moveWith(key, box) {
+  const places = [...box.querySelectorAll("input, #search-found a")];
+  const next = places.indexOf(document.activeElement) + (key === "ArrowDown" ? 1 : -1);
+  if (places[next]) places[next].focus();
 }
 
 function startSearch() {
-  const [box, input, count, list] = ["search", "search-words", "search-count", "search-found"].map((id) => document.getElementById(id));
+  const [box, input, panel, count, list] = ["search", "search-words", "search-panel", "search-count", "search-found"]
+    .map((id) => document.getElementById(id));
   box.hidden = false;
   let names = null; // the script with all names, loaded when the user starts to search
   input.addEventListener("input", () => {
     if (names === null) {
       names = document.createElement("script");
       names.src = `${root}page/names.js`;
-      names.addEventListener("load", () => show(input, count, list));
-      names.addEventListener("error", () => { count.textContent = "The list of packages could not be loaded."; });
+      names.addEventListener("load", () => show(input, panel, count, list));
+      names.addEventListener("error", () => {
+        count.textContent = "The list of packages could not be loaded.";
+        panel.hidden = false;
+      });
       document.head.append(names);
     } else if (typeof packageNames !== "undefined") {
-      show(input, count, list);
+      show(input, panel, count, list);
     }
+  });
+  box.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      panel.hidden = true;
+      input.focus();
+    } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      moveWith(event.key, box);
+    }
+  });
+  box.addEventListener("focusout", (event) => { if (!box.contains(event.relatedTarget)) panel.hidden = true; });
+  input.addEventListener("focus", () => { panel.hidden = list.childElementCount === 0 || input.value.trim() === ""; });
+  document.addEventListener("keydown", (event) => {
+    const writing = event.target.closest("input:not([type=radio]), textarea, select, [contenteditable]");
+    if (event.key !== "/" || writing || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    input.focus();
   });
 }
 
 sayAddress();
+offerCopies();
 startSearch();

@@ -30,6 +30,9 @@ _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".xml": "application/atom+xml; charset=utf-8",
 }
 
 

@@ -107,7 +107,7 @@ def test_every_command_works_on_it_afterwards(tmp_path: Path, maker: Maker) -> N
     assert retain(target, rule, label=None, dry_run=False)["main"].delete == ("linux-64/toy-0.5-0.conda",)
     yank(target, "pure", label=None, reason="wrong", dry_run=False)
     target.promote(("linux-64/new-1.0-0.conda",), source="main", label="testing", progress=SilentProgress())
-    write_channel_page(str(channel), None, label="main", address=None, title=None, with_logs=None, environ={})
+    write_channel_page(str(channel), None, label="main", environ={})
     assert b"toys" in (channel / INDEX_PAGE).read_bytes()
     assert sorted(repodata(channel)) == ["new-1.0-0.conda", "old-1.0-0.tar.bz2", "toy-1.0-0.conda"]
     assert repodata(channel, "noarch") == {}

@@ -16,6 +16,7 @@ from channel_tools.mirror.files import open_bundle
 from channel_tools.mirror.format import BundleRejectedError
 from channel_tools.mirror.importing.site import import_state
 from channel_tools.mirror.keys import KeyFolder
+from channel_tools.page.model import PageChoices
 from channel_tools.provenance.trust import create_key, read_trusted_keys
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.workflow.attest import AttestRequest, sign_packages
@@ -69,7 +70,9 @@ def test_nothing_new_is_seen_without_fetching(tmp_path: Path) -> None:
 
 
 def test_updates_follow_one_another_and_a_page_follows_them(tmp_path: Path, site: ExportingSite) -> None:
-    write_channel_page(str(tmp_path / "far" / "channels" / "channel"), None, title="Mirrored", environ={})
+    write_channel_page(
+        str(tmp_path / "far" / "channels" / "channel"), None, choices=PageChoices(title="Mirrored"), environ={}
+    )
     for number, name in enumerate(["more", "most"], start=2):
         add_toys(open_channel(tmp_path / "channel"), [name])
         since = read_since(import_state(tmp_path / "far").received_file)

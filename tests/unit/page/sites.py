@@ -12,7 +12,7 @@ from types import MappingProxyType
 from channel_tools.channel import add_set, channel_writer
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
-from channel_tools.page.model import ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
+from channel_tools.page.model import PageChoices, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
 from channel_tools.page.write import PageReport, add_page, follow_change, paged_folder
 from tests.unit.channel.toys import make_conda, own
 
@@ -39,10 +39,13 @@ def write_page(
     stacks: tuple[ShownStack, ...] = (),
     builds: Mapping[str, BuildRecord] = MappingProxyType({}),
     logs: Mapping[str, Path] = MappingProxyType({}),
+    chosen: Mapping[str, object] = MappingProxyType({}),
 ) -> PageReport:
     known = TreeRecords(stacks=stacks, builds=builds, logs=logs)
+    choices = PageChoices(title=title, address=address, with_logs=with_logs)
+    choices = dataclasses.replace(choices, **chosen)  # type: ignore[arg-type]
     with channel_writer(channel) as writer:
-        return add_page(paged_folder(writer), title=title, address=address, with_logs=with_logs, known=known)
+        return add_page(paged_folder(writer), choices, known=known)
 
 
 def run_of(day: int, *packages: str, mb_s: float = 1000.0, **others: object) -> ShownRun:

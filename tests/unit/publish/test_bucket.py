@@ -20,6 +20,7 @@ from channel_tools.channel.maintenance import Retention
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
 from channel_tools.conda.package import write_sidecar
+from channel_tools.page.model import PageChoices
 from channel_tools.page.write import add_page
 from channel_tools.publish.bucket import target as target_module
 from channel_tools.publish.bucket.lease import _myself
@@ -376,9 +377,9 @@ def test_attestations_are_deleted_with_their_package(target: BucketTarget, store
 def test_a_label_with_a_page_keeps_it_in_step(target: BucketTarget, store: MemoryStore, tmp_path: Path) -> None:
     publish(target, make_set([make_conda(tmp_path, "toy", about=own("1"))]))
     with target.paged("main") as channel:  # the package is fetched for it
-        report = add_page(channel, title="Ours")
+        report = add_page(channel, PageChoices(title="Ours"))
     assert (report.written, target.has_page("main")) == (report.files, True)
-    assert b"share/toy.txt" in store.objects["chan/page/build/linux-64/toy-1.0-0.html"][0]
+    assert b"toy.txt" in store.objects["chan/page/build/linux-64/toy-1.0-0.html"][0]
     assert store.objects["chan/page/name/toy.html"][1].content_type == "text/html; charset=utf-8"
     publish(target, make_set([make_conda(tmp_path, "new", about=own("2"))]))
     publish(target, make_set([make_conda(tmp_path, "other", about=own("3"))]), label="testing")

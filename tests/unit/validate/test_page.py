@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from channel_tools.system.pages import Bar, BarGroup, bar_chart
+from channel_tools.system.charts import Bar, BarGroup, bar_chart
 from channel_tools.validate import report_document, report_tables, write_page
 from channel_tools.validate.history import KeptRun, compare_with_history
 from channel_tools.validate.model import Check, ValidationReport

@@ -10,6 +10,7 @@ import pytest
 
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord, record_build
+from channel_tools.page.model import PageChoices
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Settings, make_settings
@@ -56,7 +57,7 @@ def channel(tmp_path: Path) -> Channel:
 
 
 def write(channel: Channel, settings: Settings | None, *, with_logs: bool | None = None) -> None:
-    write_channel_page(str(channel.path), settings, with_logs=with_logs, environ={})
+    write_channel_page(str(channel.path), settings, choices=PageChoices(with_logs=with_logs), environ={})
 
 
 def test_reports_builds_and_logs_of_the_tree_are_shown_without_the_machines_name(
@@ -64,8 +65,8 @@ def test_reports_builds_and_logs_of_the_tree_are_shown_without_the_machines_name
 ) -> None:
     write(channel, settings, with_logs=True)
     stack = (channel.path / "page/stack/udp.html").read_text()
-    assert "2026-01-02 03:04" in stack
-    assert "2026-01-01 00:00" in stack
+    assert "2026-01-02 03:04 UTC" in stack
+    assert "2026-01-01 00:00 UTC" in stack
     assert "Validation needs</dt><dd>gpu, switch" in stack
     assert "in 34 s" in (channel.path / "page/build/linux-64/libtoy-1.0-0.html").read_text()
     assert "made it" in (channel.path / "page/log/linux-64/libtoy-1.0-0.html").read_text()

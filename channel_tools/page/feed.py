@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The Atom feed (RFC 4287) of what the channel published: its own builds, the newest first.
+
+Ids are made of a build's sha256, so an entry keeps its id wherever the channel moves. Without the channel's address,
+links are relative to the feed, which RFC 4287 allows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from channel_tools.page.render import FEED, page_file, render_page
+
+if TYPE_CHECKING:
+    from channel_tools.page.model import Build, Site
+    from channel_tools.page.render import PageFile
+
+_ENTRIES = 50
+_NEVER = "1970-01-01T00:00:00+00:00"
+
+
+def feed_file(site: Site) -> PageFile:
+    """The feed as a file of the site."""
+    found = [
+        (site.built(build) or _NEVER, build)
+        for package in site.packages.values()
+        for build in package.builds
+        if build.hidden is None and not build.foundation
+    ]
+    newest = sorted(found, key=lambda one: (one[0], one[1].stem), reverse=True)[:_ENTRIES]
+    entries = [_entry(site, build, moment) for moment, build in newest]
+    settings = site.settings
+    base = "../" if settings.address is None else f"{settings.address.rstrip('/')}/"
+    updated = newest[0][0] if newest else _NEVER
+    values = {
+        "entries": entries,
+        "base": base,
+        "updated": _timed(updated),
+        "id": _id(settings.address or settings.title),
+    }
+    return page_file(FEED, [values, settings.title], lambda: render_page("feed.xml.jinja", site, FEED, **values))
+
+
+def _entry(site: Site, build: Build, moment: str) -> dict[str, str]:
+    return {
+        "id": _id(build.row.sha256),
+        "title": f"{build.row.name} {build.version} ({build.build}, {build.subdir})",
+        "page": quote(build.page),
+        "updated": _timed(moment),
+        "summary": site.summaries[build.row.name],
+    }
+
+
+def _id(text: str) -> str:
+    return uuid.uuid5(uuid.NAMESPACE_URL, text).urn
+
+
+def _timed(moment: str) -> str:
+    """A time as RFC 3339 has it; a day alone is its start."""
+    return moment if "T" in moment else f"{moment}T00:00:00+00:00"

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Charts as SVG, in pages and as separate files: bars with their spread, figures over time, figures by size.
+
+A chart contains its own light and dark style (without ``styled``, the page's style sheet has ``chart_style``), loads
+nothing, and has a title and a description for screen readers; its labels and marks say what it shows, never colour
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from markupsafe import Markup
+
+from channel_tools.system.pages import SHARED_TEMPLATES, page_templates, size_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+WIDTH = 460
+_LABELS = 96
+_FIGURES = 90
+_BAR_HEIGHT = 15
+_GROUP_HEIGHT = 22
+_TOP = 40
+_LINE_HEIGHT = 150
+_LINE_TOP, _LINE_BOTTOM = 34, 118
+_SIZE_LEFT, _SIZE_RIGHT = 46, 330
+_SIZE_TOP, _SIZE_BOTTOM = 44, 216
+_LABEL_HEIGHT = 14
+_LOOKS = 4
+_MOST_TICKS = 6
+_TEMPLATES = page_templates(SHARED_TEMPLATES)
+
+
+class Spread(Protocol):
+    """The quartiles of a value."""
+
+    @property
+    def lower(self) -> float:
+        """The lower quartile."""
+        ...
+
+    @property
+    def upper(self) -> float:
+        """The upper quartile."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bar:
+    """One value with its quartiles, if it has any, and the text shown at the right edge, apart from the whisker."""
+
+    label: str
+    value: float
+    figure: str
+    look: Literal["own", "other", "less"]
+    spread: Spread | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarGroup:
+    """Bars under one heading."""
+
+    label: str
+    bars: tuple[Bar, ...]
+
+
+def bar_chart(
+    name: str, title: str, groups: Sequence[BarGroup], *, description: str, reference: float | None = None
+) -> Markup:
+    """A chart of horizontal bars from 0; ``name`` is unique on the page, a dashed line marks ``reference``."""
+    values = [bar.spread.upper if bar.spread else bar.value for group in groups for bar in group.bars]
+    largest = max([*values, reference or 0.0]) or 1.0
+    scale = (WIDTH - _LABELS - _FIGURES) / largest
+    headings, bars, y = [], [], _TOP
+    for group in groups:
+        headings.append((y + 14, group.label))
+        y += _GROUP_HEIGHT
+        for bar in group.bars:
+            bars.append((y, bar, round(bar.value * scale, 1), _whisker(bar, scale)))
+            y += _BAR_HEIGHT + 3
+    return _render(
+        "bars.svg.jinja",
+        styled=True,
+        name=name,
+        title=title,
+        description=description,
+        width=WIDTH,
+        height=y + 10,
+        left=_LABELS,
+        bar_height=_BAR_HEIGHT,
+        headings=headings,
+        bars=bars,
+        reference=None if reference is None else round(_LABELS + reference * scale, 1),
+    )
+
+
+def _whisker(bar: Bar, scale: float) -> tuple[float, float]:
+    """The ends of the line of the quartiles; both are the bar's end if it has none."""
+    if bar.spread is None:
+        return (_LABELS + bar.value * scale,) * 2
+    return round(_LABELS + bar.spread.lower * scale, 1), round(_LABELS + bar.spread.upper * scale, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """Figures from the oldest to the newest, which is marked; others to compare (dashed), and a dashed ``limit``.
+
+    ``first`` and ``last`` are the labels below the ends.
+    """
+
+    figures: Sequence[float]
+    others: Sequence[float] = ()
+    unit: str
+    limit: float | None = None
+    first: str = "earlier runs, oldest first"
+    last: str = "now"
+
+
+def line_chart(name: str, title: str, line: Line, *, description: str, styled: bool = True) -> Markup:
+    """A chart of figures over time; ``name`` is unique on the page."""
+    largest = max([*line.figures, *line.others, line.limit or 0.0]) or 1.0
+    step = (WIDTH - _LABELS - 30) / max(len(line.figures) - 1, 1)
+
+    def height(value: float) -> float:
+        return round(_LINE_BOTTOM - (_LINE_BOTTOM - _LINE_TOP) * value / largest, 1)
+
+    def points(figures: Sequence[float]) -> list[tuple[float, float]]:
+        return [(round(_LABELS + number * step, 1), height(figure)) for number, figure in enumerate(figures)]
+
+    return _render(
+        "line.svg.jinja",
+        styled=styled,
+        name=name,
+        title=title,
+        description=description,
+        width=WIDTH,
+        height=_LINE_HEIGHT,
+        left=_LABELS,
+        top=_LINE_TOP,
+        bottom=_LINE_BOTTOM,
+        largest=f"{largest:.0f} {line.unit}",
+        points=points(line.figures),
+        others=points(line.others),
+        limit=None if line.limit is None else height(line.limit),
+        first=line.first,
+        last=line.last,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizePoint:
+    """A value for a tensor size, with its quartiles if they are known."""
+
+    size_bytes: int
+    value: float
+    spread: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizeLine:
+    """The values of one thing by size, smallest first; ``beside`` if it is what others are compared with (dashed).
+
+    Lines of the same ``kind`` have the same colour and marks.
+    """
+
+    kind: str
+    label: str
+    points: tuple[SizePoint, ...]
+    beside: bool = False
+
+
+def size_chart(
+    name: str,
+    title: str,
+    lines: Sequence[SizeLine],
+    *,
+    description: str,
+    unit: str = "",
+    reference: float | None = None,
+) -> Markup:
+    """A chart of values by size, which grows by factors; bands are quartiles, ``reference`` is marked with its value.
+
+    With a reference, values grow by factors, too, so that half of it is as far from it as twice. ``name`` is unique on
+    the page. Each line ends with its label and last value. There has to be a line with a point.
+    """
+    sizes = sorted({point.size_bytes for line in lines for point in line.points})
+    values = [value for line in lines for point in line.points for value in (point.value, *(point.spread or ()))]
+    ticks, height = _by_factors(values, reference) if reference else _from_zero(values)
+    span = max(math.log2(sizes[-1] / sizes[0]), 1.0)
+
+    def across(size_bytes: int) -> float:
+        return round(_SIZE_LEFT + (_SIZE_RIGHT - _SIZE_LEFT) * math.log2(size_bytes / sizes[0]) / span, 1)
+
+    looks = {kind: number % _LOOKS for number, kind in enumerate(dict.fromkeys(line.kind for line in lines))}
+    ends = _apart([height(line.points[-1].value) for line in lines])
+    drawn = [
+        {
+            "look": looks[line.kind],
+            "beside": line.beside,
+            "points": [(across(point.size_bytes), height(point.value)) for point in line.points],
+            "band": _band(
+                [
+                    (across(one.size_bytes), height(one.spread[0]), height(one.spread[1]))
+                    for one in line.points
+                    if one.spread
+                ]
+            ),
+            "end": end,
+            "said": f"{line.label} {line.points[-1].value:.3g}",
+        }
+        for line, end in zip(lines, ends, strict=True)
+    ]
+    return _render(
+        "sizes.svg.jinja",
+        styled=False,
+        name=name,
+        title=title,
+        description=description,
+        width=WIDTH,
+        height=_SIZE_BOTTOM + 34,
+        left=_SIZE_LEFT,
+        right=_SIZE_RIGHT,
+        bottom=_SIZE_BOTTOM,
+        ticks=[(height(value), f"{value:g}", value == reference) for value in ticks],
+        sizes=[(across(size), size_in_words(size)) for size in sizes],
+        unit=unit,
+        lines=drawn,
+    )
+
+
+def _from_zero(values: Sequence[float]) -> tuple[tuple[float, ...], Callable[[float], float]]:
+    """The marked values of an axis from 0, and where a value is on it."""
+    top = _round_up(max(values) or 1.0)
+    return (0, top / 2, top), lambda value: round(_SIZE_BOTTOM - (_SIZE_BOTTOM - _SIZE_TOP) * value / top, 1)
+
+
+def _by_factors(values: Sequence[float], middle: float) -> tuple[tuple[float, ...], Callable[[float], float]]:
+    """The marked values of an axis of factors of 2 around ``middle``, at least half and twice; where a value is on it.
+
+    Values of 0 or less are at its bottom.
+    """
+    found = [math.log2(value / middle) for value in values if value > 0]
+    least, most = math.floor(min([-1.0, *found])), math.ceil(max([1.0, *found]))
+    step = math.ceil((most - least) / _MOST_TICKS)
+    low = -step * math.ceil(-least / step)
+    ticks = tuple(middle * 2.0**power for power in range(low, most + 1, step))
+    high = max(most, math.log2(ticks[-1] / middle))
+
+    def height(value: float) -> float:
+        place = math.log2(value / middle) if value > 0 else low
+        return round(_SIZE_BOTTOM - (_SIZE_BOTTOM - _SIZE_TOP) * (place - low) / (high - low), 1)
+
+    return ticks, height
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 4, 6, 8, 10 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return float(next(step for step in (1, 2, 4, 6, 8, 10) if step * power >= value) * power)
+
+
+def _band(edges: Sequence[tuple[float, float, float]]) -> list[tuple[float, float]]:
+    """The outline of the area between lower and upper values."""
+    return [(x, lower) for x, lower, _upper in edges] + [(x, upper) for x, _lower, upper in reversed(edges)]
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """Where labels for these heights stand so that none covers another, in the order of ``heights``."""
+    placed = dict.fromkeys(range(len(heights)), 0.0)
+    last = -math.inf
+    for number in sorted(placed, key=lambda number: heights[number]):
+        last = placed[number] = max(heights[number], last + _LABEL_HEIGHT)
+    beyond = max(0.0, last - _SIZE_BOTTOM)
+    return [round(placed[number] - beyond, 1) for number in range(len(heights))]
+
+
+def chart_style() -> str:
+    """The style sheet for charts without their own style."""
+    return (SHARED_TEMPLATES / "chart.css").read_text(encoding="utf-8")
+
+
+def _render(template: str, **values: object) -> Markup:
+    # the template has escaped every value
+    return Markup(_TEMPLATES.get_template(template).render(values))  # noqa: S704

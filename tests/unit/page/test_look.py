@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The look that an owner chooses can be read in both schemes, the feed is Atom, and the front page stays small."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from channel_tools.channel import channel_writer
+from channel_tools.channel.listing import with_foundation
+from channel_tools.channel.maintenance import relist
+from channel_tools.channel.model import Channel
+from channel_tools.channel.results import BuildRecord
+from channel_tools.foundation.model import DATA_FOLDER
+from channel_tools.foundation.summaries import summary_of
+from channel_tools.page.details import as_tree
+from channel_tools.page.look import CONTRAST, accent_style, checked_accent, checked_logo, contrast, is_contact
+from channel_tools.page.model import ShownBandwidth, ShownStack
+from channel_tools.page.stacks import speeds
+from channel_tools.system.charts import SizeLine, SizePoint, size_chart
+from channel_tools.system.errors import UsageError
+from channel_tools.system.pages import SHARED_TEMPLATES, day
+from channel_tools.system.yamlfile import load_plain_yaml
+from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.unit.page.sites import publish, run_of, toys, write_page
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+SURFACES = {"light": ("#ffffff", "#f5f7f9"), "dark": ("#14181d", "#1d2229")}
+MOST_BYTES = 60_000
+
+
+def rules_of(style: str) -> dict[str, dict[str, str]]:
+    """The colours of both schemes in a style sheet, by name."""
+    light, _media, dark = style.partition("@media (prefers-color-scheme: dark)")
+    found = {}
+    for scheme, text in (("light", light), ("dark", dark.partition("\n}\n")[0])):
+        found[scheme] = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", text))
+    return found
+
+
+@given(st.integers(min_value=0, max_value=0xFFFFFF))
+def test_any_accent_can_be_read_in_both_schemes(colour: int) -> None:
+    for scheme, rules in rules_of(accent_style(f"#{colour:06x}")).items():
+        for surface in (*SURFACES[scheme], rules["accent-back"]):
+            assert contrast(rules["accent"], surface) >= CONTRAST
+        assert contrast(rules["on-accent"], rules["accent"]) >= CONTRAST
+
+
+def test_the_colours_of_all_pages_can_be_read() -> None:
+    for scheme, rules in rules_of((SHARED_TEMPLATES / "page.css").read_text()).items():
+        assert (rules["paper"], rules["raised"]) == SURFACES[scheme]
+        for text in ("ink", "soft", "good", "bad", "warn", "accent", "focus"):
+            for surface in SURFACES[scheme]:
+                assert contrast(rules[text], surface) >= CONTRAST, (scheme, text, surface)
+        for kind in ("good", "bad", "warn", "accent"):
+            assert contrast(rules[kind], rules[f"{kind}-back"]) >= CONTRAST, (scheme, kind)
+
+
+def test_black_on_white_has_the_contrast_that_wcag_states() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("text", ["red", "#12", "#1234567", "#ggffee"])
+def test_an_accent_that_is_no_colour_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="not a colour"):
+        checked_accent(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"GIF89a", "neither a PNG nor an SVG"),
+        (PNG + bytes(100_001), "a logo has at most 100000"),
+        (b"<svg xmlns='x'><SCRIPT>alert(1)</SCRIPT></svg>", "has a script in it"),
+        (b"", "neither a PNG nor an SVG"),
+    ],
+    ids=["another kind", "large", "with a script", "empty"],
+)
+def test_a_logo_that_pages_cannot_show_is_refused(content: bytes, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        checked_logo(content, where="logo")
+
+
+def test_what_a_reader_can_write_to_is_a_contact() -> None:
+    assert [
+        is_contact(text) for text in ("a@b.example", "https://b.example/x", "a b@c", "javascript:alert(1)", "a")
+    ] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    channel = new_channel(tmp_path)
+    publish(channel, *toys(tmp_path / "made"))
+    return channel
+
+
+def test_a_channel_has_its_own_logo_accent_sentence_and_contact(channel: Channel) -> None:
+    chosen = {"logo": PNG, "accent": "#a02060", "sentence": "Toys & tools", "contact": "toys@our.site"}
+    write_page(channel, chosen=chosen)
+    front = (channel.path / "index.html").read_text()
+    assert '<img src="page/logo.png" alt=""' in front
+    assert (channel.path / "page/logo.png").read_bytes() == PNG
+    assert "Toys &amp; tools" in front
+    assert 'href="mailto:toys%40our.site"' in front
+    assert "--accent: #a02060" in (channel.path / "page/page.css").read_text()
+    assert write_page(channel).written == 0  # what is not said stays as it is
+    assert 'src="../../page/logo.png"' in (channel.path / "page/name/toy.html").read_text()
+
+
+def test_the_feed_is_atom_with_the_newest_first_and_the_same_ids_anywhere(channel: Channel) -> None:
+    builds = {
+        f"toy-1.0-{build}.conda": BuildRecord(file_name=f"toy-1.0-{build}.conda", finished=finished, seconds=1)
+        for build, finished in (("py11_pt5", "2026-11-20T09:30:00+00:00"), ("py12_pt6", "2026-11-21T09:30:00+00:00"))
+    }
+    write_page(channel, title="Our <toys>", builds=builds)
+    relative = ET.fromstring((channel.path / "page/feed.xml").read_bytes())  # noqa: S314 - our own file
+    assert [one.text for one in relative.findall(f"{ATOM}title")] == ["Our <toys>: what was published"]
+    entries = relative.findall(f"{ATOM}entry")
+    assert [one.findtext(f"{ATOM}title") for one in entries][:2] == [
+        "toy 1.0 (py12_pt6, linux-64)",
+        "toy 1.0 (py11_pt5, linux-64)",
+    ]
+    assert relative.findtext(f"{ATOM}updated") == "2026-11-21T09:30:00+00:00"
+    for entry in entries:
+        for name in ("id", "title", "updated"):
+            assert entry.findtext(f"{ATOM}{name}")
+        link = entry.find(f"{ATOM}link")
+        assert link is not None
+        assert (channel.path / "page" / link.attrib["href"]).is_file()
+    write_page(channel, address="https://conda.our.site/ours")
+    moved = ET.fromstring((channel.path / "page/feed.xml").read_bytes())  # noqa: S314 - as above
+    ids = [[one.findtext(f"{ATOM}id") for one in feed.findall(f"{ATOM}entry")] for feed in (relative, moved)]
+    assert ids[0] == ids[1]
+    links = [link.attrib["href"] for link in moved.iter(f"{ATOM}link")]
+    assert links[0] == "https://conda.our.site/ours/index.html"
+    assert all(link.startswith("https://conda.our.site/ours/") for link in links)
+
+
+def test_the_front_page_stays_small_and_shows_the_channels_own_first(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    summary: dict[str, object] = {"summary": "A library for what libraries of its kind are for"}
+    ours = [
+        make_conda(tmp_path / "made", f"our{number:03}", about=own(f"o{number}") | summary) for number in range(160)
+    ]
+    theirs = [make_conda(tmp_path / "made", f"a{number:03}", about=summary) for number in range(200)]
+    publish(channel, *ours, *theirs)
+    keys = [f"linux-64/{path.name}" for path in theirs]
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: with_foundation(loaded.listing, keys))
+    stacks = tuple(
+        ShownStack(
+            name=f"stack{number}", description="Toys over one fabric, for a stock PyTorch", install=("our001",),
+            validated=True, runs=(run_of(20, "our001-1.0-0"),),
+        )
+        for number in range(20)
+    )  # fmt: skip
+    write_page(channel, stacks=stacks)
+    front = (channel.path / "index.html").read_bytes()
+    assert len(front) <= MOST_BYTES
+    assert front.index(b"our000") < front.index(b"a000.html")
+    assert b"200 packages of the foundation" in front
+    assert b"linux-64 (160)" in front  # what they were made for counts the channel's own alone
+    listed = (channel.path / "page/packages-1.html").read_text()
+    assert listed.count('<li class="third">') == 200
+    assert 'id="show-own"' in listed
+
+
+def test_packages_of_the_foundation_without_a_summary_have_one() -> None:
+    names = load_plain_yaml((DATA_FOLDER / "native.yaml").read_bytes())["packages"]
+    assert [name for name in names if not summary_of(name)] == []
+    lines = load_plain_yaml((DATA_FOLDER / "summaries.json").read_bytes())
+    assert [name for name in lines if name not in names and name not in {"python", "python_abi", "libtorch"}] == []
+
+
+def test_a_stack_has_what_is_built_for_it_and_what_it_installs_depends_on(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    variant = {"python": "3.11.* *_cpython", "pytorch": "2.5"}
+    other = {"python": "3.11.* *_cpython", "pytorch": "2.6"}
+    made = tmp_path / "made"
+    publish(
+        channel,
+        make_conda(made, "face", about=own("1"), variant=variant, index={"depends": ["plugin", "elsewhere"]}),
+        make_conda(made, "plugin", build="five", about=own("2"), variant=variant, index={"depends": ["core"]}),
+        make_conda(made, "plugin", build="six", about=own("3"), variant=other),
+        make_conda(made, "core", about=own("4")),
+        make_conda(made, "unrelated", about=own("5")),
+    )
+    stack = ShownStack(name="toys", description="Toys", install=("face",), packages=("core", "plugin", "face"))
+    write_page(channel, stacks=(stack,))
+    page = (channel.path / "page/stack/toys.html").read_text()
+    listed = re.findall(r">([a-z0-9.-]+)</a></li>", page.partition("<h3>Builds</h3>")[2])
+    assert listed == ["face-1.0-0", "plugin-1.0-five", "core-1.0-0"]
+
+
+def test_a_stack_that_is_slower_says_so(channel: Channel) -> None:
+    rows = tuple(
+        ShownBandwidth(dtype=dtype, size_bytes=size, transport_mb_s=mb_s, baseline_mb_s=100.0)
+        for dtype, size, mb_s in (("float32", 1 << 16, 300.0), ("float32", 1 << 22, 60.0), ("int32", 1 << 22, 90.0))
+    )
+    run = run_of(20, "toy-1.0-py11_pt5", bandwidth=rows)
+    assert speeds(run) == (("64 KiB", "3", False), ("4 MiB", "0.6 to 0.9", True))
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(run,))
+    write_page(channel, stacks=(stack,))
+    page = " ".join((channel.path / "page/stack/toys.html").read_text().split())
+    assert "toys was slower than gloo for float32 of 4 MiB (0.60), int32 of 4 MiB (0.90) times its bandwidth" in page
+    assert "0.6 to 0.9 × gloo (slower)" in (channel.path / "index.html").read_text()  # noqa: RUF001
+
+
+def test_the_files_of_a_package_are_a_tree_with_the_size_of_each_folder() -> None:
+    (folder, alone) = as_tree([("lib/a/b/one", 3), ("lib/a/b/two", None), ("top", 1)])
+    assert (folder.name, folder.size_bytes, folder.file_count) == ("lib/a/b", 3, 2)
+    assert [(one.name, one.size_bytes) for one in folder.entries] == [("one", 3), ("two", None)]
+    assert (alone.name, alone.entries) == ("top", ())
+
+
+def test_a_chart_by_size_marks_its_reference_and_keeps_labels_apart() -> None:
+    def line(kind: str, *values: float) -> SizeLine:
+        points = tuple(SizePoint(size_bytes=1 << 16 + 4 * at, value=value) for at, value in enumerate(values))
+        return SizeLine(kind=kind, label=kind, points=points)
+
+    lines = [line("float32", 4.0, 0.9), line("int32", 5.0, 0.91), line("float16", 3.0, 0.92)]
+    drawn = str(size_chart("one", "A & B", lines, description="d", reference=1.0))
+    ends = sorted(float(y) for y in re.findall(r'<text x="340" y="([0-9.]+)">', drawn))
+    assert all(later - earlier >= 14 for earlier, later in itertools.pairwise(ends))
+    marked = re.search(
+        r'class="limit" d="M46 ([0-9.]+)H330"/>\s*<text x="40" y="([0-9.]+)" text-anchor="end">1<', drawn
+    )
+    assert marked
+    assert float(marked[2]) - float(marked[1]) == pytest.approx(4)
+    assert {"<circle", "<rect", "l4.4 8h-8.8z"} <= set(re.findall(r"<circle|<rect|l4.4 8h-8.8z", drawn))
+
+
+def test_a_day_is_said_as_people_do_with_the_exact_time_beside_it() -> None:
+    assert day("2026-11-26T23:33:22+02:00") == (
+        '<time datetime="2026-11-26T21:33:22Z" title="2026-11-26 21:33 UTC">26 November 2026</time>'
+    )
+    assert day("<b>\x1b soon") == "&lt;b&gt;\ufffd soon"
