@@ -41,7 +41,7 @@ from channel_tools.system.files import walk_entries, write_bytes_atomically
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from rattler import RepoDataRecord
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _RECORD = ".channel_tools-checked.json"
 _RECORD_BYTES = 4096
+_LOCK_SUFFIX = ".lock"
+_CACHE_LOCK = ".cache.lock"
 _CHUNK_BYTES = 1 << 20
 _AT_ONCE = 8
 """So many packages are downloaded and unpacked at once."""
@@ -115,7 +117,20 @@ def fetch_packages(
         ):
             fetched = _fetch_all(missing, store, staging, lambda folder: task.advance(detail=folder))
             found |= asyncio.run(fetched)
+    _remove_odd_locks(store.folder, folders)
     return {folder: unpacked for folder, unpacked in found.items() if unpacked is not None}
+
+
+def _remove_odd_locks(folder: Path, packages: Iterable[str]) -> None:
+    """Remove what is in the place of a lock that rattler makes in the cache, unless it is a regular file.
+
+    rattler follows links there and writes a number into what they lead to.
+    """
+    files = Beneath(root=folder)
+    places = {f"{package}{_LOCK_SUFFIX}" for package in packages} | {_CACHE_LOCK}
+    for name, status in files.stats():
+        if name in places and not stat.S_ISREG(status.st_mode):
+            files.remove_tree(name)
 
 
 def _folder_name(record: RepoDataRecord) -> str:
@@ -194,7 +209,7 @@ def _move(unpacked: Path, place: Path, record: RepoDataRecord, store: PackageSto
                 place.rename(unpacked.with_name(f"replaced {unpacked.name}"))
             continue
         # rattler's own note on which archive is there
-        place.with_name(f"{place.name}.lock").unlink(missing_ok=True)
+        place.with_name(f"{place.name}{_LOCK_SUFFIX}").unlink(missing_ok=True)
         return None
 
 
@@ -205,6 +220,8 @@ def _check(folder: Path, record: RepoDataRecord) -> None:
 def _usable(folder: Path, record: RepoDataRecord, store: PackageStore) -> Unpacked | None:
     """What is unpacked in the folder if it is the record's package, as it was when it was checked."""
     try:
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            return None  # a link to a folder elsewhere is replaced
         checked = _read_checked(folder)
         if checked is None or not _is_of(checked, record):
             return None

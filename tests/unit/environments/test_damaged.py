@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Each kind of damage to each file and folder of a package cache, made from the cache's own layout.
+
+An environment then has exactly what its packages say, or there is one error, at once, and nothing outside changes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from channel_tools.environments import create_environment, create_locked_environment
+from channel_tools.pins import solve_lock
+from channel_tools.pins.files import FORMATS, pin_files, read_lock
+from channel_tools.pins.virtual import to_generic
+from channel_tools.system.progress import SilentProgress
+from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, faults_of, peak_memory_bytes, places_of, state_of
+from tests.unit.environments.conftest import make_channel
+from tests.unit.environments.toychannel import SUBDIR
+
+VIRTUAL = ("__glibc=2.28=0", "__unix=0=0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A channel, a lock of it without sizes, and a package cache that was filled from them."""
+
+    root: Path
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "pkgs"
+
+    @property
+    def prefix(self) -> Path:
+        return self.root / "envs" / "env"
+
+    def solved(self) -> None:
+        create_environment(
+            self.prefix,
+            ["tool"],
+            [(self.root / "channel").as_uri()],
+            package_cache=self.cache,
+            subdir=SUBDIR,
+            progress=SilentProgress(),
+            virtual_packages=[],
+        )
+
+    def locked(self) -> None:
+        create_locked_environment(
+            self.prefix,
+            read_lock(self.root / "explicit.txt").platforms[0],
+            specs=(),
+            sources={},
+            virtual_packages=to_generic(VIRTUAL),
+            package_cache=self.cache,
+            progress=SilentProgress(),
+        )
+
+    def installed(self) -> dict[str, bytes]:
+        """The files of packages in the environment."""
+        files = [path for path in self.prefix.rglob("*") if path.is_file() and "conda-meta" not in path.parts]
+        return {str(path.relative_to(self.prefix)): path.read_bytes() for path in files if path.name != "CACHEDIR.TAG"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    made = Site(root=tmp_path_factory.mktemp("cache"))
+    channel = make_channel(made.root / "channel")
+    lock = solve_lock(
+        "toy",
+        ["tool"],
+        [channel.address],
+        [SUBDIR],
+        virtual_packages={SUBDIR: VIRTUAL},
+        package_cache=made.root / "solving",
+    )
+    (made.root / "explicit.txt").write_text(pin_files(lock, FORMATS)["explicit.txt"])
+    made.solved()
+    return made
+
+
+def make_victim(cache: Path, victim: Path) -> None:
+    """The same files with other bytes, which no link in a cache may bring in or lead to."""
+    shutil.copytree(cache, victim, symlinks=True)
+    for path in victim.rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes() + b"precious")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_what_is_installed_from_a_damaged_cache_is_right_or_not_installed(
+    site: Site, tmp_path: Path, kind: str
+) -> None:
+    expected, kept = site.installed(), tmp_path / "kept"
+    assert {"bin/tool", "lib/library"} <= expected.keys()
+    places = places_of(site.cache)
+    assert len(places) > 12
+    shutil.copytree(site.cache, kept, symlinks=True)
+    victim, peak, failures = tmp_path / "victim", peak_memory_bytes(), []
+    make_victim(kept, victim)
+    before = state_of(victim)
+    uses: Mapping[str, Callable[[], None]] = {"from a channel": site.solved, "from a lock": site.locked}
+    for place in places:
+        for name, use in uses.items():
+            shutil.rmtree(site.cache)
+            shutil.rmtree(site.prefix.parent)
+            shutil.copytree(kept, site.cache, symlinks=True)
+            damage(site.cache, place, kind, victim / place)
+            done: list[str] = []
+
+            def install(use: Callable[[], None] = use, done: list[str] = done) -> None:
+                use()
+                done.append("")
+
+            failures += faults_of(install, f"{name}, {place}")
+            if done and site.installed() != expected:
+                failures.append(f"{name}, {place}: other files were installed")
+            if state_of(victim) != before:
+                failures.append(f"{name}, {place}: what the link leads to was changed")
+                shutil.rmtree(victim)
+                make_victim(kept, victim)
+                before = state_of(victim)
+    assert failures == []
+    assert peak_memory_bytes() - peak < GROWTH_BYTES
+
+
+@pytest.mark.parametrize("content", [b"", b"precious\n", bytes(40)])
+def test_a_link_in_the_place_of_a_lock_has_nothing_written_where_it_leads(
+    site: Site, tmp_path: Path, content: bytes
+) -> None:
+    victim = tmp_path / "victim"
+    locks = sorted(site.cache.glob("*.lock"))
+    assert len(locks) == 3
+    for lock in locks:
+        victim.write_bytes(content)
+        shutil.rmtree(site.prefix.parent)
+        lock.unlink()
+        lock.symlink_to(victim)
+        site.solved()
+        assert victim.read_bytes() == content
+
+
+def test_a_package_that_is_a_link_to_a_folder_elsewhere_is_unpacked_again(site: Site, tmp_path: Path) -> None:
+    package, elsewhere = site.cache / "library-2.0-0", tmp_path / "elsewhere"
+    package.rename(elsewhere)
+    package.symlink_to(elsewhere)
+    shutil.rmtree(site.prefix.parent)  # which has links to the same files
+    before = state_of(elsewhere)
+    site.solved()
+    assert not package.is_symlink()
+    assert state_of(elsewhere) == before
