@@ -54,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput"):  # a worker has its PATH from the process that started it
         os.environ["PATH"] = restricted_path()
+        os.environ["CHANNEL_TOOLS_USER_SETTINGS"] = "no"  # those of whoever runs the tests
         os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # as commands do (cli/entry.py)
         start_server()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -15,6 +15,7 @@ from channel_tools.cli import (
     audit,
     build,
     channel,
+    config,
     debug,
     doctor,
     environment,
@@ -98,6 +99,7 @@ app.add_typer(upstream.app, name="upstream")
 app.add_typer(sources.app, name="sources")
 app.add_typer(channel.app, name="channel")
 app.add_typer(export.app, name="export")
+app.command("config")(config.config)
 app.command("serve")(serve.serve)
 app.add_typer(tokens.app, name="token")
 app.add_typer(mirror.app, name="mirror")

@@ -33,6 +33,7 @@ _Folders = Annotated[
     typer.Option(
         "--channel",
         "-c",
+        callback=options.given_channels,
         help="A channel's folder with the packages; may be repeated.",
         show_default="where the lock says",
     ),

@@ -78,6 +78,7 @@ class BundleOptions:
         typer.Option(
             "--channel",
             "-c",
+            callback=options.given_channels,
             help="Mirror from this address or folder, our own channel first; may be repeated.",
             show_default="the local channel and its foundation",
         ),

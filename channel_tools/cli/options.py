@@ -79,10 +79,30 @@ Foundation = Annotated[
         show_default="the channel's own; registry for a new one",
     ),
 ]
+
+
+def given_channels(channels: list[str] | None) -> list[str] | None:
+    """The addresses and folders of channels that an option names, by the user's settings. Raises as addresses_of."""
+    if not channels:
+        return None
+    from channel_tools.conda.user_settings import find_user_settings
+
+    return list(find_user_settings(os.environ).addresses_of(channels))
+
+
+def _given_channel(channel: str | None) -> str | None:
+    found = given_channels([channel] if channel else None)
+    if found and len(found) > 1:
+        message = f"{channel}: several channels by the settings: {', '.join(found)}"
+        raise UsageError(message, hint="give the address of one")
+    return found[0] if found else None
+
+
 FoundationAddress = Annotated[
     str | None,
     typer.Option(
         "--foundation-channel",
+        callback=_given_channel,
         help="With --foundation conda-forge: the address of a channel with conda-forge's package names.",
         show_default="conda-forge",
     ),
@@ -100,7 +120,8 @@ Channels = Annotated[
     typer.Option(
         "--channel",
         "-c",
-        help="Install from this address or folder; may be repeated.",
+        callback=given_channels,
+        help="Install from this address, folder or name (`config` shows whose); may be repeated.",
         show_default="the local channel",
     ),
 ]

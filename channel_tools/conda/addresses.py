@@ -21,7 +21,6 @@ _UNREADABLE = "(an address that cannot be read)"
 _TOKEN = re.compile(r"/t/([^/]+)(?=/|$)")
 _WEB_SCHEMES = {"http": 80, "https": 443}
 """With their default ports."""
-_CHANNEL_ALIAS = "https://conda.anaconda.org"
 _LOCAL_SCHEMES = frozenset({"", "file"})
 _CHANNEL_SCHEMES = frozenset({"file", "http", "https", "s3", "gcs", "oci"})
 """The schemes that rattler can read channels from."""
@@ -133,9 +132,9 @@ def without_user(address: str) -> str:
 def channel_address(channel: str) -> str:
     """The address of a channel, without a slash at its end; that of the web in its normal form.
 
-    The text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name on
-    anaconda.org, as for conda and rattler. Raises UsageError for anything else, and for an address with a query, which
-    clients would drop.
+    The text is an address (with ``://``) or a folder (with a slash, or one that exists). Raises UsageError for anything
+    else, such as a name, which only a user's settings give an address (``user_settings``), and for an address with a
+    query, which clients would drop.
     """
     if scheme := scheme_of(channel):
         parts = parse_address(channel)
@@ -152,9 +151,13 @@ def channel_address(channel: str) -> str:
     folder = user_path(channel)
     if "/" in channel or (channel and folder.is_dir()):
         return _folder_address(folder)
-    if not _CHANNEL_NAME.fullmatch(channel):
-        raise UsageError(f"{channel!r}: not a channel's name or an existing folder", hint=f"write {_FORMS}")
-    return f"{_CHANNEL_ALIAS}/{channel}"
+    what = "an address" if _CHANNEL_NAME.fullmatch(channel) else "a channel's name"
+    raise UsageError(f"{channel!r}: not {what} or an existing folder", hint=f"write {_FORMS}")
+
+
+def is_channel_name(channel: str) -> bool:
+    """Whether this can only be a channel's name: neither an address nor a folder."""
+    return _CHANNEL_NAME.fullmatch(channel) is not None and not user_path(channel).is_dir()
 
 
 def file_address(path: str) -> str:

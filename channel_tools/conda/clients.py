@@ -6,17 +6,23 @@ no error can contain it, and added again when a request is sent: a password as a
 since some servers support no other form. Credentials stored for a host (rattler's credentials file or
 ``RATTLER_AUTH_FILE``, the system's keyring, .netrc) are found by rattler itself.
 
+What users have configured for conda, rattler and pixi holds for both (``user_settings``): proxies, certificates and
+mirrors.
+
 Our own requests use the same: rattler's credentials file (``RATTLER_AUTH_FILE``, else ``~/.rattler/credentials.json``),
 then .netrc. Only rattler reads the system's keyring.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rattler import Config
 from rattler.exceptions import AuthenticationStorageError
 from rattler.networking import (
     AddHeadersMiddleware,
@@ -28,6 +34,7 @@ from rattler.networking import (
     RetryMiddleware,
     S3Middleware,
 )
+from rattler.networking.middleware import S3Config
 
 from channel_tools.conda.addresses import (
     host_of,
@@ -38,13 +45,15 @@ from channel_tools.conda.addresses import (
     without_credentials,
     without_user,
 )
+from channel_tools.conda.user_settings import find_user_settings
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError
-from channel_tools.system.http.client import HttpClient, basic_authorization, netrc_authorization
+from channel_tools.system.http.client import HttpClient, Tls, basic_authorization, netrc_authorization
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from channel_tools.conda.user_settings import UserSettings
     from channel_tools.system.http.pace import Retry, Timeouts
 
 
@@ -89,27 +98,53 @@ def split_credential(address: str) -> tuple[str, Credential | None]:
 def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
     """The addresses of ``channels`` without credentials, and a client that sends them where they belong.
 
-    Raises ConfigError if the credentials stored for rattler cannot be read.
+    Rattler reads proxies, certificates and the name of its credentials file from the process's environment, so what
+    the user's settings say of these is set there. Raises ConfigError if the settings or the credentials stored for
+    rattler cannot be read.
     """
+    settings = find_user_settings(os.environ)
+    os.environ.update(settings.variables())
     split = [split_credential(channel) for channel in channels]
     credentials = [credential for _address, credential in split if credential is not None]
     with_token = {_folder(plain): [_folder(one.address)] for plain, one in split if one and one.address}
+    mirrors = settings.rattler.mirrors | with_token
+    by_header = [one for one in credentials if one.address is None]
     try:
-        client = Client(
-            [
-                RetryMiddleware(),
-                MirrorMiddleware(with_token),
-                AuthenticationMiddleware(),
-                OciMiddleware(),
-                GCSMiddleware(),
-                S3Middleware(),
-                AddHeadersMiddleware(_header_finder([one for one in credentials if one.address is None])),
-            ]
+        client = (
+            _checking(settings, mirrors, by_header) if settings.verifies else _trusting(settings, mirrors, by_header)
         )
     except AuthenticationStorageError as err:
         hint = "correct the file, or name another with RATTLER_AUTH_FILE"
         raise ConfigError(f"rattler's credentials file cannot be used: {err}", hint=hint) from None
     return tuple(address for address, _credential in split), client
+
+
+def _checking(settings: UserSettings, mirrors: dict[str, list[str]], by_header: Sequence[Credential]) -> Client:
+    buckets = {
+        bucket: S3Config(options["endpoint-url"], options["region"], options.get("addressing-style", "virtual-host"))
+        for bucket, options in settings.rattler.s3_options.items()
+    }
+    return Client(
+        [
+            RetryMiddleware(),
+            MirrorMiddleware(mirrors),
+            AuthenticationMiddleware(),
+            OciMiddleware(),
+            GCSMiddleware(),
+            S3Middleware(buckets),
+            AddHeadersMiddleware(_header_finder(by_header)),
+        ]
+    )
+
+
+def _trusting(settings: UserSettings, mirrors: dict[str, list[str]], by_header: Sequence[Credential]) -> Client:
+    """A client that verifies no certificate, which rattler makes only from its own configuration."""
+    if by_header:
+        message = f"{by_header[0].host}: a password in the address, and settings by which no certificate is verified"
+        raise ConfigError(message, hint="rattler does not do both: give a token (/t/TOKEN), or the password in .netrc")
+    config = settings.rattler.merge(Config.from_toml("tls-no-verify = true"))
+    config.set("mirrors", json.dumps(mirrors))
+    return Client.from_config(config)
 
 
 def _folder(address: str) -> str:
@@ -137,8 +172,10 @@ RATTLER_FILE = ".rattler/credentials.json"
 class ChannelCredentials:
     """Finds what to send to an address; each host is looked up once."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], mirrors: Mapping[str, Sequence[str]] | None = None) -> None:
+        """With ``mirrors``, what is below an address of it is asked for below the first of its mirrors."""
         self._environ = environ
+        self._mirrors = sorted((mirrors or {}).items(), key=lambda item: -len(item[0]))
         self._by_host: dict[str, tuple[object, str | None]] = {}
 
     def request_of(self, url: str) -> tuple[str, dict[str, str]]:
@@ -146,7 +183,7 @@ class ChannelCredentials:
 
         Raises ConfigError for a credentials file that cannot be read.
         """
-        plain, credential = split_credential(url)
+        plain, credential = split_credential(self._mirrored(url))
         if credential is not None and credential.address is not None:
             return credential.address, {}
         if credential is not None:
@@ -159,6 +196,13 @@ class ChannelCredentials:
             case {"CondaToken": str(token)}:  # as conda and rattler send it
                 return with_token(plain, token), {}
         return plain, {} if authorization is None else {"Authorization": authorization}
+
+    def _mirrored(self, url: str) -> str:
+        for address, places in self._mirrors:
+            below = _folder(address)
+            if url.startswith(below) and places:
+                return _folder(places[0]) + url.removeprefix(below)
+        return url
 
     def redact(self, url: str) -> str:
         """The address without user information, token and query."""
@@ -173,8 +217,19 @@ class ChannelCredentials:
 def make_http_client(
     environ: Mapping[str, str], *, timeouts: Timeouts | None = None, retry: Retry | None = None
 ) -> HttpClient:
-    """A client with the proxies from the environment and the user's stored credentials."""
-    return HttpClient(environ=environ, credentials=ChannelCredentials(environ), timeouts=timeouts, retry=retry)
+    """A client with the user's stored credentials, and proxies and certificates from the environment or the settings.
+
+    Raises ConfigError for settings that cannot be read.
+    """
+    settings = find_user_settings(environ)
+    known = {**environ, **settings.variables()}
+    tls = Tls(
+        verifies=settings.verifies,
+        certificates=settings.certificates if {"SSL_CERT_FILE", "SSL_CERT_DIR"}.isdisjoint(environ) else None,
+        client=settings.client_certificate,
+    )
+    credentials = ChannelCredentials(known, settings.rattler.mirrors)
+    return HttpClient(environ=known, credentials=credentials, timeouts=timeouts, retry=retry, tls=tls)
 
 
 def stored_authorization(host: str, environ: Mapping[str, str]) -> str | None:

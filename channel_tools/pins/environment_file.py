@@ -12,14 +12,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.addresses import channel_address
+from channel_tools.conda.addresses import channel_address, is_channel_name
 from channel_tools.conda.solving import parse_spec
+from channel_tools.conda.user_settings import find_user_settings
 from channel_tools.pins.choice import check_credentials, pip_error
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.yamlfile import parse_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.system.progress import Note
@@ -31,8 +32,8 @@ _SELECTOR = re.compile(r"\s*-.*#\s*(\[[^\]]+\])\s*")
 _PLATFORM = re.compile(r"#\s*platform:\s*(\S+)\s*")
 _WITHOUT_DEFAULTS = "nodefaults"
 _DEFAULTS = "defaults"
-_DEFAULT_CHANNELS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
-"""What ``defaults`` means unless a user has configured something else (conda/base/constants.py)."""
+_ALIAS = "https://conda.anaconda.org"
+"""What py-rattler makes of a name before ``::``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,8 +52,11 @@ class EnvironmentFile:
     variables: tuple[str, ...] = ()
     platform: str | None = None
 
-    def required_channels(self) -> tuple[str, ...]:
-        """The channels to solve from. Raises ConfigError if the file has none, or one that needs a variable."""
+    def required_channels(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """The channels to solve from, names by the settings of the user to whom ``environ`` belongs.
+
+        Raises ConfigError if the file has none, one that needs a variable, or a name that no setting gives an address.
+        """
         if not self.channels:
             message = "it names no channels; conda would take those of the user's configuration"
             raise ConfigError(message, path=self.path, hint="add channels to it, or give them with --channel")
@@ -60,7 +64,10 @@ class EnvironmentFile:
             if "$" in channel:
                 message = f"the channel {channel} has a variable"
                 raise ConfigError(message, path=self.path, hint="give the channels with --channel")
-        return self.channels
+        try:
+            return find_user_settings(environ).addresses_of(self.channels)
+        except UsageError as err:
+            raise ConfigError(str(err), path=self.path, hint=err.hint) from None
 
 
 def parse_environment_file(text: str, path: Path, *, note: Note, pip_matters: bool = True) -> EnvironmentFile:
@@ -147,11 +154,10 @@ def _channels(document: YamlDocument, content: dict[str, YamlValue]) -> Iterator
         if not isinstance(channel, str):
             message = f"{channel!r} is not a channel"
             raise document.error(message, "channels", index, hint="write its name or address")
-        if channel == _DEFAULTS:
-            yield from _DEFAULT_CHANNELS
-        elif "$" in channel:
-            yield channel
-        elif channel != _WITHOUT_DEFAULTS:
+        if "$" in channel or is_channel_name(channel):
+            if channel != _WITHOUT_DEFAULTS:
+                yield channel
+        else:
             check_credentials(channel, document.path, line=document.line_of("channels", index))
             try:
                 channel_address(channel)
@@ -161,7 +167,7 @@ def _channels(document: YamlDocument, content: dict[str, YamlValue]) -> Iterator
 
 
 def _address(channel: str) -> str:
-    return channel if "$" in channel else channel_address(channel)
+    return channel if "$" in channel or is_channel_name(channel) else channel_address(channel)
 
 
 def _named_channels(specs: tuple[str, ...]) -> Iterator[str]:
@@ -169,4 +175,5 @@ def _named_channels(specs: tuple[str, ...]) -> Iterator[str]:
     for text in specs:
         channel = parse_spec(text).channel
         if channel is not None:
-            yield channel.base_url.rstrip("/")
+            address = channel.base_url.rstrip("/")
+            yield str(channel.name) if address == f"{_ALIAS}/{channel.name}" and address not in text else address

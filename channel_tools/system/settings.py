@@ -27,6 +27,7 @@ SIGNING_KEY_VARIABLE = "CHANNEL_TOOLS_SIGNING_KEY"
 COMPILER_CACHE_VARIABLE = "CHANNEL_TOOLS_COMPILER_CACHE"
 INSTALLED_STACKS = "share/channel_tools"
 """The folder in an environment where the package channel_tools-stacks has ``variants/stacks.yaml``."""
+USER_SETTINGS_VARIABLE = "CHANNEL_TOOLS_USER_SETTINGS"
 _NODES = "nodes"
 
 
@@ -188,6 +189,14 @@ def make_recipe_settings(path: Path, *, output: Path | None, environ: Mapping[st
     chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or cwd / "output"
     tree = Tree(root=recipe.parent, recipe=recipe)
     return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
+
+
+def wants_user_settings(environ: Mapping[str, str]) -> bool:
+    """Whether the files in which conda, rattler and pixi keep a user's settings are read. Raises UsageError."""
+    value = environ.get(USER_SETTINGS_VARIABLE, "")
+    if value not in {"", "no"}:
+        raise UsageError(f"{USER_SETTINGS_VARIABLE}={value}: expected no", hint="or unset it")
+    return not value
 
 
 def find_cache(environ: Mapping[str, str]) -> Path:

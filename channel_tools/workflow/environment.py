@@ -180,7 +180,7 @@ def install_lock(
             None,
             found.specs,
             prefix,
-            channels=tuple(channels) or found.required_channels(),
+            channels=tuple(channels) or found.required_channels(environ),
             package_cache=package_cache,
             environ=environ,
             progress=progress,

@@ -50,7 +50,7 @@ def read_or_solve(
     return solve_lock(
         found.name,
         found.specs,
-        tuple(channels) or found.required_channels(),
+        tuple(channels) or found.required_channels(environ),
         platforms,
         virtual_packages=assumed_virtual_packages(platforms, virtual_packages),
         package_cache=package_cache,

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
 
-_CONDA_FORGE = "conda-forge"
+_CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
 PYTHON_STACK = "python"
 """The stack that builds the Pythons that the registry foundation does not get from Debian."""
 

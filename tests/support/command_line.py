@@ -33,9 +33,13 @@ _ADDRESS = "CHANNEL_TOOLS_TEST_COMMANDS"
 def run_tool(
     *arguments: str | Path, cwd: Path, environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """``channel_tools ARGUMENTS``, without what the caller's environment says to it; the kernel ends it in the end."""
+    """``channel_tools ARGUMENTS``, without what the caller's environment says to it; the kernel ends it in the end.
+
+    Nor are the files of the caller's settings for conda and rattler read, unless ``environ`` says so.
+    """
     words = list(map(str, arguments))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHANNEL_TOOLS_")}
+    kept["CHANNEL_TOOLS_USER_SETTINGS"] = "no"
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder) / "stdout", Path(folder) / "stderr"]
         call = [words, str(cwd), {**kept, **(environ or {})}, list(map(str, streams))]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A folder served over HTTP on loopback, as static hosting does it."""
+"""A folder served over HTTP or HTTPS on loopback, as static hosting does it."""
 
 from __future__ import annotations
 
 import functools
 import http
 import http.server
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +26,18 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def serve_folder(folder: Path) -> Iterator[str]:
-    """The address of the folder while the block runs."""
+def serve_folder(folder: Path, *, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """The address of the folder while the block runs; with ``tls``, over HTTPS, as localhost."""
     handler = functools.partial(_Handler, directory=str(folder))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if tls is not None:
+        # the handshake waits for the client, so that belongs to the connection's own thread
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        place = f"http://127.0.0.1:{server.server_address[1]}"
+        yield place if tls is None else place.replace("http://127.0.0.1", "https://localhost")
     finally:
         server.shutdown()
         thread.join()

@@ -66,6 +66,37 @@ class _PoolOptions(TypedDict, total=False):
     ssl_context: ssl.SSLContext
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tls:
+    """How servers are verified, and what the client shows them.
+
+    ``certificates`` is a file or folder to trust instead of the platform's; ``client`` is the file of the client's own
+    certificate, and that of its key if it is another.
+    """
+
+    verifies: bool = True
+    certificates: Path | None = None
+    client: tuple[Path, Path | None] | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """The same for Python's ssl. Raises ConfigError for a file without certificates."""
+        try:
+            if self.certificates is None:
+                context = ssl.create_default_context()
+            elif self.certificates.is_dir():
+                context = ssl.create_default_context(capath=self.certificates)
+            else:
+                context = ssl.create_default_context(cafile=self.certificates)
+            if self.client is not None:
+                context.load_cert_chain(*self.client)
+        except (OSError, ValueError) as err:  # an SSLError is one of the first
+            shown = " and ".join(str(one) for one in (self.certificates, *(self.client or ())) if one is not None)
+            raise ConfigError(f"{shown}: cannot be used: {err}", hint="expected certificates and keys as PEM") from None
+        if not self.verifies:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+
+
 class Credentials(Protocol):
     """Tells the client which credentials and secrets addresses have."""
 
@@ -128,12 +159,14 @@ class HttpClient:
         credentials: Credentials,
         timeouts: Timeouts | None = None,
         retry: Retry | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """``environ`` has the proxies: HTTP_PROXY, HTTPS_PROXY and NO_PROXY, in upper or lower case."""
         self.timeouts = timeouts or Timeouts()
         self.retry = retry or Retry()
         self.credentials = credentials
         self._environ = environ
+        self._tls = tls or Tls()
         self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
         self._lock = threading.Lock()
 
@@ -221,7 +254,7 @@ class HttpClient:
         """The pool of connections through ``proxy``, or of direct ones."""
         with self._lock:
             if (scheme, proxy) not in self._managers:
-                self._managers[scheme, proxy] = _make_manager(scheme, proxy, self.timeouts)
+                self._managers[scheme, proxy] = _make_manager(scheme, proxy, self.timeouts, self._tls)
             return self._managers[scheme, proxy]
 
     def _checked_url(self, url: str) -> SplitResult:
@@ -264,13 +297,15 @@ def _errors_of_requests() -> tuple[type[Exception], ...]:
     return (HTTPError, OSError, ValueError)
 
 
-def _make_manager(scheme: str, proxy: str | None, timeouts: Timeouts) -> urllib3.PoolManager:
+def _make_manager(scheme: str, proxy: str | None, timeouts: Timeouts, tls: Tls) -> urllib3.PoolManager:
     import urllib3  # noqa: PLC0415 - slow to import, and most commands send no request
 
     timeout = urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.read_s)
     options: _PoolOptions = {"maxsize": _CONNECTIONS_PER_HOST, "timeout": timeout, "blocksize": _CHUNK_BYTES}
-    if scheme == "https":  # one context for all: with the platform's certificates, or those in SSL_CERT_FILE
-        options["ssl_context"] = ssl.create_default_context()
+    if scheme == "https":  # one context for all; by default the platform's certificates, or those in SSL_CERT_FILE
+        options["ssl_context"] = tls.context()
+        if not tls.verifies:  # which the user has chosen, so it is no news
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     if proxy is None:
         return urllib3.PoolManager(**options)
     parts = urlsplit(proxy)

@@ -98,11 +98,12 @@ def test_folders_become_addresses(tmp_path: Path) -> None:
     assert channel_address("https://host/chan/") == "https://host/chan"
 
 
-def test_bare_names_are_channels_of_anaconda_org_unless_a_folder_has_the_name(
+def test_a_bare_name_is_no_address_unless_a_folder_has_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert channel_address("conda-forge") == "https://conda.anaconda.org/conda-forge"
+    with pytest.raises(UsageError, match="'conda-forge': not an address or an existing folder"):
+        channel_address("conda-forge")
     (tmp_path / "conda-forge").mkdir()
     assert channel_address("conda-forge") == (tmp_path / "conda-forge").as_uri()
 

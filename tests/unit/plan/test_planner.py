@@ -424,11 +424,10 @@ def test_a_foundation_out_of_reach_is_named(toy: Toy) -> None:
     [
         pytest.param("{folder}", 2, id="path as text"),
         pytest.param("{uri}", 2, id="file address"),
-        pytest.param("conda-forge", 1, id="channel name"),
         pytest.param("https://channels.example/private", 1, id="address"),
     ],
 )
-def test_a_foundation_may_be_a_folder_an_address_or_a_name(tmp_path: Path, location: str, sources: int) -> None:
+def test_a_foundation_may_be_a_folder_or_an_address(tmp_path: Path, location: str, sources: int) -> None:
     folder = write_foundation(tmp_path / "with space")
     text = location.format(folder=folder, uri=folder.as_uri())
     assert len(open_foundation(text, kind="conda-forge", platform=PLATFORM).sources) == sources

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a user has configured for conda, rattler and pixi: where channels are, and how they are reached.
+
+From conda's .condarc (``condarc``) and the config.toml of rattler and pixi, which py-rattler finds, reads and merges.
+A variable of the environment (HTTP_PROXY, HTTPS_PROXY, SSL_CERT_FILE, RATTLER_AUTH_FILE) stands over all files, and the
+config.toml over .condarc. A channel's name that nothing here gives an address is an error: it is sent nowhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rattler import Config
+
+from channel_tools.conda.addresses import is_channel_name, parse_address, scheme_of, without_credentials
+from channel_tools.conda.condarc import Condarc, Setting, read_condarc
+from channel_tools.system.errors import ConfigError, UsageError
+from channel_tools.system.settings import USER_SETTINGS_VARIABLE, wants_user_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_TOOL = "pixi"
+"""Whose config.toml is read beside rattler's own."""
+_ANACONDA = "https://conda.anaconda.org"
+"""What rattler and pixi make of a name; only used where a mirror takes its place."""
+_PLATFORM_STORE = "truststore"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One setting as people read it: its key, its value without secrets, where it stands, and whether it is used."""
+
+    key: str
+    value: str
+    origin: str
+    used: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _TomlFile:
+    """A config.toml; ``unknown`` are the keys that py-rattler does not know, such as pixi's own."""
+
+    path: Path
+    config: Config
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserSettings:
+    """All of them; the default has none."""
+
+    conda: Condarc = field(default_factory=Condarc)
+    rattler: Config = field(default_factory=Config)
+    files: tuple[_TomlFile, ...] = ()
+    """The config.toml files that were read, those that stand over others later."""
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def addresses_of(self, channels: Sequence[str]) -> tuple[str, ...]:
+        """The addresses or folders of these channels; names are replaced by what the settings say.
+
+        Raises UsageError for a name that no setting gives an address.
+        """
+        return tuple(dict.fromkeys(one for channel in channels for one in self._addresses(channel)))
+
+    def _addresses(self, channel: str) -> Iterator[str]:
+        custom = self._custom(channel)
+        if custom is None and not is_channel_name(channel):
+            yield channel
+        elif (several := self.conda.multichannels.get(channel)) is not None:
+            for one in several.value:
+                yield one if scheme_of(one) else self._below_alias(one)
+        else:
+            yield custom or self._below_alias(channel)
+
+    def _custom(self, channel: str) -> str | None:
+        """The address by custom_channels, which also have ``NAME/label/...``; None if no name of these begins it."""
+        if scheme_of(channel) or channel.startswith((".", "/", "~")):
+            return None
+        parts = channel.split("/")
+        for count in range(len(parts), 0, -1):
+            found = self.conda.custom_channels.get("/".join(parts[:count]))
+            if found is not None and (count == len(parts) or not Path(channel).is_dir()):
+                place = found.value.rstrip("/")
+                return f"{place}/{channel}" if scheme_of(place) else self._below_alias(channel)
+        return None
+
+    def _below_alias(self, name: str) -> str:
+        alias = self.conda.texts.get("channel_alias")
+        if alias is not None:
+            parse_address(str(alias.value))
+            return f"{str(alias.value).rstrip('/')}/{name}"
+        address = f"{_ANACONDA}/{name}"
+        if any(f"{address}/".startswith(f"{mirrored.rstrip('/')}/") for mirrored in self.rattler.mirrors):
+            return address
+        message = f"{name}: a channel's name, and no setting says where it is"
+        hint = (
+            f"write its address ({_ANACONDA}/{name} is the public one) or ./{name} for a folder, "
+            "or set custom_channels or channel_alias in ~/.condarc"
+        )
+        raise UsageError(message, hint=hint)
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables that say the same to rattler's client and ours, without those that are set."""
+        wanted: dict[str, str] = {}
+        for scheme in ("http", "https"):
+            if (proxy := self._proxy(scheme)) is not None:
+                wanted[f"{scheme}_proxy"] = proxy
+        if hosts := self.rattler.proxy_non_proxy_hosts:
+            wanted["no_proxy"] = ",".join(hosts)
+        if (file := self.rattler.authentication_override_file) is not None:
+            wanted["RATTLER_AUTH_FILE"] = str(file)
+        if (bundle := self.certificates) is not None:
+            wanted["SSL_CERT_DIR" if bundle.is_dir() else "SSL_CERT_FILE"] = str(bundle)
+        if "SSL_CERT_FILE" in self.environ or "SSL_CERT_DIR" in self.environ:
+            wanted = {name: value for name, value in wanted.items() if not name.startswith("SSL_")}
+        return {name: value for name, value in wanted.items() if not _is_set(name, self.environ)}
+
+    def _proxy(self, scheme: str) -> str | None:
+        known = self.conda.proxy_servers
+        ours = {"http": self.rattler.proxy_http, "https": self.rattler.proxy_https}[scheme]
+        found = known.get(scheme, known.get("all"))
+        return ours or (found.value if found else None)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether certificates of servers are verified."""
+        if self.rattler.tls_no_verify is not None:
+            return not self.rattler.tls_no_verify
+        setting = self.conda.texts.get("ssl_verify")
+        return setting is None or setting.value is not False
+
+    @property
+    def certificates(self) -> Path | None:
+        """A file or folder of certificates to trust instead of the platform's. Raises ConfigError if it is missing."""
+        setting = self.conda.texts.get("ssl_verify")
+        if setting is None or isinstance(setting.value, bool) or setting.value == _PLATFORM_STORE:
+            return None
+        return _existing(setting, "ssl_verify")
+
+    @property
+    def client_certificate(self) -> tuple[Path, Path | None] | None:
+        """The file with the client's certificate, and that of its key. Raises ConfigError if one is missing."""
+        certificate, key = (self.conda.texts.get(name) for name in ("client_ssl_cert", "client_ssl_cert_key"))
+        if certificate is None:
+            return None
+        key_file = None if key is None else _existing(key, "client_ssl_cert_key")
+        return _existing(certificate, "client_ssl_cert"), key_file
+
+    def lines(self) -> Iterator[Line]:
+        """What holds, one line for each setting."""
+        for key, text in self.conda.texts.items():
+            shown = str(text.value).lower() if isinstance(text.value, bool) else without_credentials(text.value)
+            note = _OWN_ONLY if key.startswith("client_ssl") else ""
+            yield Line(key=key, value=shown, origin=text.origin, note=note)
+        for name, one in self.conda.custom_channels.items():
+            address = without_credentials(self.addresses_of([name])[0])
+            yield Line(key=f"custom_channels.{name}", value=address, origin=one.origin)
+        for name, several in self.conda.multichannels.items():
+            addresses = ", ".join(without_credentials(each) for each in self.addresses_of([name]))
+            key = "default_channels" if name == "defaults" else f"custom_multichannels.{name}"
+            yield Line(key=key, value=addresses, origin=several.origin)
+        for name, one in self.conda.proxy_servers.items():
+            used = name in {"http", "https", "all"}
+            note = "" if used else "a proxy for one host is not used"
+            value = without_credentials(one.value)
+            yield Line(key=f"proxy_servers.{name}", value=value, origin=one.origin, used=used, note=note)
+        for key, one in self.conda.not_used.items():
+            yield Line(key=key, value="", origin=one.origin, used=False, note=_NOT_USED)
+        yield from self._rattler_lines()
+
+    def _rattler_lines(self) -> Iterator[Line]:
+        in_files = [(file.path, _values(file.config)) for file in reversed(self.files)]
+        for key, value in _values(self.rattler).items():
+            path = next(path for path, values in in_files if key in values)
+            used = key != "default-channels"
+            yield Line(key=key, value=value, origin=str(path), used=used, note="" if used else _NOT_USED)
+        for file in self.files:
+            for key in file.unknown:
+                yield Line(key=key, value="", origin=str(file.path), used=False, note=_NOT_USED)
+
+
+def _values(config: Config) -> dict[str, str]:
+    """What a config.toml sets of how channels are reached, by key, as text without secrets."""
+    certificates = {True: "true", False: "false", None: ""}[config.tls_no_verify]
+    values = {
+        "default-channels": ", ".join(map(without_credentials, config.default_channels or [])),
+        "authentication-override-file": str(config.authentication_override_file or ""),
+        "tls-no-verify": certificates,
+        **{
+            f"mirrors.{without_credentials(of)}": ", ".join(map(without_credentials, to))
+            for of, to in config.mirrors.items()
+        },
+        **{f"s3-options.{bucket}": str(one["endpoint-url"]) for bucket, one in config.s3_options.items()},
+        "proxy-config.http": without_credentials(config.proxy_http or ""),
+        "proxy-config.https": without_credentials(config.proxy_https or ""),
+        "proxy-config.non-proxy-hosts": ", ".join(config.proxy_non_proxy_hosts),
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+_NOT_USED = "not used by channel_tools"
+_OWN_ONLY = "for what channel_tools fetches itself; rattler's client, which solves and installs, cannot send it"
+
+
+def _is_set(name: str, environ: Mapping[str, str]) -> bool:
+    return bool(environ.get(name) or environ.get(name.upper()))
+
+
+def _existing(setting: Setting[str | bool], key: str) -> Path:
+    path = Path(str(setting.value)).expanduser()
+    if not path.exists():
+        raise ConfigError(f"{setting.origin}: {key}: {path} does not exist", hint="name a file of certificates (PEM)")
+    return path
+
+
+def find_user_settings(environ: Mapping[str, str]) -> UserSettings:
+    """The user's settings; none where CHANNEL_TOOLS_USER_SETTINGS says ``no``.
+
+    Raises ConfigError for a file that its own program could not read either.
+    """
+    if not wants_user_settings(environ):
+        return UserSettings(environ=environ)
+    return _read_once(tuple(sorted(environ.items())))
+
+
+@functools.lru_cache(maxsize=1)
+def _read_once(environ_items: tuple[tuple[str, str], ...]) -> UserSettings:
+    environ = dict(environ_items)
+    files = tuple(
+        _read_toml(path, shared=shared) for path, shared in Config.config_search_paths(_TOOL) if path.is_file()
+    )
+    merged = functools.reduce(Config.merge, (file.config for file in files), Config())
+    return UserSettings(conda=read_condarc(environ), rattler=merged, files=files, environ=environ)
+
+
+def _read_toml(path: Path, *, shared: bool) -> _TomlFile:
+    """A config.toml; a ``shared`` one is for all tools of rattler's. Raises ConfigError."""
+    try:
+        config, unknown = Config.from_toml_with_unused_keys(path.read_text(encoding="utf-8"), shared)
+        config.validate()
+    except ValueError as err:
+        lines = str(err).splitlines()  # those between quote the file, which may have a proxy's password
+        reason = ": ".join(dict.fromkeys((lines[0], lines[-1].strip())))
+        hint = f"correct the file; {USER_SETTINGS_VARIABLE}=no leaves all such files out"
+        raise ConfigError(f"not a configuration of rattler: {reason}", path=path, hint=hint) from None
+    return _TomlFile(path=path, config=config, unknown=tuple(unknown))
