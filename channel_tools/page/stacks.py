@@ -12,7 +12,7 @@ from channel_tools.conda.package import split_stem
 from channel_tools.conda.specs import matches, name_or_none, read_spec, record_of, spec_name, specs_on, texts_of
 from channel_tools.page.content import as_numbers, variant_value
 from channel_tools.page.render import duration
-from channel_tools.system.charts import Line, SizeLine, SizePoint, line_chart, size_chart
+from channel_tools.system.charts import Line, SizeFigure, bandwidth_charts, line_chart
 from channel_tools.system.pages import size_in_words
 
 if TYPE_CHECKING:
@@ -306,50 +306,17 @@ def run_lines(stack: ShownStack) -> list[str]:
 
 def size_charts(stack: ShownStack, run: ShownRun) -> Iterator[Markup]:
     """The bandwidths of a run by size beside the baseline's, and their ratio, with a line for each type."""
-    dtypes = dict.fromkeys(row.dtype for row in run.bandwidth)
-    if not dtypes:
-        return
-    rows = {
-        dtype: sorted((row for row in run.bandwidth if row.dtype == dtype), key=lambda row: row.size_bytes)
-        for dtype in dtypes
-    }
-    listed = "; ".join(
-        f"{row.dtype} of {size_in_words(row.size_bytes)}: {row.transport_mb_s:.0f} beside {row.baseline_mb_s:.0f}, "
-        f"a ratio of {row.ratio:.2f}"
+    figures = [
+        SizeFigure(
+            dtype=row.dtype,
+            size_bytes=row.size_bytes,
+            own=row.transport_mb_s,
+            beside=row.baseline_mb_s,
+            spread=row.transport_quartiles_mb_s,
+        )
         for row in run.bandwidth
-    )
-    yield size_chart(
-        "by-size-ratio",
-        f"{stack.name} as a multiple of {run.baseline}",
-        [_line(dtype, [(row.size_bytes, row.ratio, None) for row in rows[dtype]]) for dtype in dtypes],
-        description=f"By tensor size; above the dashed line at 1.0, {stack.name} is faster. {listed}.",
-        unit=f"times {run.baseline}",
-        reference=1.0,
-    )
-    own = [
-        _line(dtype, [(row.size_bytes, row.transport_mb_s, row.transport_quartiles_mb_s) for row in rows[dtype]])
-        for dtype in dtypes
     ]
-    beside = [
-        _line(dtype, [(row.size_bytes, row.baseline_mb_s, None) for row in rows[dtype]], beside=run.baseline)
-        for dtype in dtypes
-    ]
-    yield size_chart(
-        "by-size-bandwidth",
-        f"Bandwidth of {stack.name}, and of {run.baseline} (dashed)",
-        [*own, *beside],
-        description=f"By tensor size, MB/s; bands are quartiles. {listed}.",
-        unit="MB/s",
-    )
-
-
-def _line(dtype: str, points: Sequence[tuple[int, float, tuple[float, float] | None]], *, beside: str = "") -> SizeLine:
-    return SizeLine(
-        kind=dtype,
-        label=f"{dtype}, {beside}" if beside else dtype,
-        points=tuple(SizePoint(size_bytes=size, value=value, spread=spread) for size, value, spread in points),
-        beside=bool(beside),
-    )
+    yield from bandwidth_charts(stack.name, run.baseline, figures)
 
 
 def slower_sizes(run: ShownRun) -> list[str]:

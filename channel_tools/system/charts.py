@@ -17,7 +17,7 @@ from markupsafe import Markup
 from channel_tools.system.pages import SHARED_TEMPLATES, page_templates, size_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 WIDTH = 460
 _LABELS = 96
@@ -32,6 +32,7 @@ _SIZE_TOP, _SIZE_BOTTOM = 44, 216
 _LABEL_HEIGHT = 14
 _LOOKS = 4
 _MOST_TICKS = 6
+_SHARE_LEFT = 8
 _TEMPLATES = page_templates(SHARED_TEMPLATES)
 
 
@@ -103,6 +104,34 @@ def _whisker(bar: Bar, scale: float) -> tuple[float, float]:
     if bar.spread is None:
         return (_LABELS + bar.value * scale,) * 2
     return round(_LABELS + bar.spread.lower * scale, 1), round(_LABELS + bar.spread.upper * scale, 1)
+
+
+def share_bar(
+    name: str, title: str, parts: Sequence[tuple[str, int]], *, description: str, styled: bool = True
+) -> Markup:
+    """One bar of (label, amount), each as wide as its share; labels and amounts stand below it, in the same order.
+
+    The first part is what the chart is about, the others are drawn as less. ``name`` is unique on the page.
+    """
+    total = sum(amount for _label, amount in parts) or 1
+    drawn, left = [], float(_SHARE_LEFT)
+    for label, amount in parts:
+        width = (WIDTH - 2 * _SHARE_LEFT) * amount / total
+        drawn.append(
+            (round(left, 1), round(max(width - 1, 0.0), 1), f"{label} {amount} ({100 * amount / total:.0f} %)")
+        )
+        left += width
+    return _render(
+        "share.svg.jinja",
+        styled=styled,
+        name=name,
+        title=title,
+        description=description,
+        width=WIDTH,
+        height=62 + 16 * len(parts),
+        left=_SHARE_LEFT,
+        parts=drawn,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,6 +210,7 @@ def size_chart(
     description: str,
     unit: str = "",
     reference: float | None = None,
+    styled: bool = False,
 ) -> Markup:
     """A chart of values by size, which grows by factors; bands are quartiles, ``reference`` is marked with its value.
 
@@ -216,7 +246,7 @@ def size_chart(
     ]
     return _render(
         "sizes.svg.jinja",
-        styled=False,
+        styled=styled,
         name=name,
         title=title,
         description=description,
@@ -229,6 +259,71 @@ def size_chart(
         sizes=[(across(size), size_in_words(size)) for size in sizes],
         unit=unit,
         lines=drawn,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizeFigure:
+    """The bandwidths of a tensor: the stack's with its quartiles, if known, and the baseline's, MB/s."""
+
+    dtype: str
+    size_bytes: int
+    own: float
+    beside: float
+    spread: tuple[float, float] | None = None
+
+    @property
+    def ratio(self) -> float:
+        """The stack's as a multiple of the baseline's."""
+        return self.own / self.beside if self.beside else 0.0
+
+
+def bandwidth_charts(
+    stack: str, baseline: str, figures: Sequence[SizeFigure], *, styled: bool = False
+) -> Iterator[Markup]:
+    """Two charts by tensor size with a line per type: the ratio to the baseline, and both bandwidths."""
+    if not figures:
+        return
+    rows: dict[str, list[SizeFigure]] = {}
+    for figure in sorted(figures, key=lambda one: one.size_bytes):
+        rows.setdefault(figure.dtype, []).append(figure)
+    listed = "; ".join(
+        f"{one.dtype} of {size_in_words(one.size_bytes)}: {one.own:.0f} beside {one.beside:.0f}, "
+        f"a ratio of {one.ratio:.2f}"
+        for one in figures
+    )
+    yield size_chart(
+        "by-size-ratio",
+        f"{stack} as a multiple of {baseline}",
+        [_size_line(kind, [(one.size_bytes, one.ratio, None) for one in found]) for kind, found in rows.items()],
+        description=f"By tensor size; above the dashed line at 1, {stack} is faster. {listed}.",
+        unit=f"times {baseline}",
+        reference=1.0,
+        styled=styled,
+    )
+    own = [_size_line(kind, [(one.size_bytes, one.own, one.spread) for one in found]) for kind, found in rows.items()]
+    beside = [
+        _size_line(kind, [(one.size_bytes, one.beside, None) for one in found], beside=baseline)
+        for kind, found in rows.items()
+    ]
+    yield size_chart(
+        "by-size-bandwidth",
+        f"Bandwidth of {stack}, and of {baseline} (dashed)",
+        [*own, *beside],
+        description=f"By tensor size, MB/s; bands are quartiles. {listed}.",
+        unit="MB/s",
+        styled=styled,
+    )
+
+
+def _size_line(
+    kind: str, points: Sequence[tuple[int, float, tuple[float, float] | None]], *, beside: str = ""
+) -> SizeLine:
+    return SizeLine(
+        kind=kind,
+        label=f"{kind}, {beside}" if beside else kind,
+        points=tuple(SizePoint(size_bytes=size, value=value, spread=spread) for size, value, spread in points),
+        beside=bool(beside),
     )
 
 

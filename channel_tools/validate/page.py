@@ -7,23 +7,37 @@ in the page forbids everything that is not in it.
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.system.charts import Bar, BarGroup, Line, bar_chart, line_chart
+from channel_tools.system.charts import Line, SizeFigure, bandwidth_charts, line_chart, share_bar
 from channel_tools.system.files import write_text_atomically
-from channel_tools.system.pages import page_templates, size_in_words
-from channel_tools.validate.report import ReportTable, drops_in_words, report_tables, spread_in_words
+from channel_tools.system.pages import day, page_templates, size_in_words
+from channel_tools.validate.report import ReportTable, doubts, drops_in_words, report_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from markupsafe import Markup
 
+    from channel_tools.doctor import Finding
     from channel_tools.validate.model import HistoryRow, ValidationReport
 
 _GIB = 1 << 30
 _TEMPLATES = page_templates(Path(__file__).parent / "templates")
+_TEMPLATES.filters |= {"day": day}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseGroup:
+    """The cases of one data type: what they came to, in words, and their rows of the table."""
+
+    title: str
+    said: str
+    failed: bool
+    table: ReportTable
 
 
 def write_page(report: ValidationReport, path: Path) -> None:
@@ -33,10 +47,19 @@ def write_page(report: ValidationReport, path: Path) -> None:
 
 def render_page(report: ValidationReport) -> str:
     """The page as HTML."""
+    findings, checks, cases, *figures = report_tables(report)
+    troubled = any(finding.level != "ok" for finding in report.findings)
+    folded = ((findings, troubled), *((table, bool(table.failed_rows)) for table in figures))
     return _TEMPLATES.get_template("report.html.jinja").render(
         report=report,
         summary=_summary(report),
-        tables=(*report_tables(report), _run_table(report)),
+        facts=_facts(report),
+        doubts=doubts(report),
+        carried=_carried(report),
+        reasons=_reasons(report),
+        checks=checks,
+        tables=folded,
+        groups=tuple(_groups(report, cases)),
         packages=_package_table(report),
         charts=tuple(_charts(report)),
     )
@@ -49,21 +72,29 @@ def _summary(report: ValidationReport) -> str:
     return f"{said}; {drops}" if drops else said
 
 
-def _run_table(report: ValidationReport) -> ReportTable:
+def _facts(report: ValidationReport) -> dict[str, str]:
     host = report.host
-    facts = {
-        "started (UTC)": report.started,
-        "seconds": f"{report.seconds:.1f}",
+    interfaces = [f"{one.subject.removeprefix(_INTERFACE)}: {one.found}" for one in _interfaces(report)]
+    return {
+        "Ranks": f"{report.ranks}" + (f" on {len(report.hosts)} hosts" if len(report.hosts) > 1 else ""),
+        "Method": report.method,
+        **{key: value for key, value in sorted(report.result.details.items()) if value},
         "channel_tools": report.tool_version,
-        "host": host.name,
-        "system": f"{host.system}, {host.machine}",
-        "processor": host.processor,
-        "cores": str(host.cores),
-        "memory": f"{host.memory_bytes / _GIB:.1f} GiB",
-        "load average before": f"{host.load_average:.2f}",
-        **dict(sorted(report.result.details.items())),
+        "Host": host.name,
+        "Processor": f"{host.cores} cores" + (f", {host.processor}" if host.processor else ""),
+        "Memory": f"{host.memory_bytes / _GIB:.1f} GiB",
+        "Load before": f"{host.load_average:.2f}",
+        **({"Interfaces": "; ".join(interfaces)} if interfaces else {}),
+        "System": f"{host.system}, {host.machine}",
+        "Took": f"{report.seconds:.1f} s",
     }
-    return ReportTable(title="The run", columns=("what", "found"), rows=tuple(facts.items()))
+
+
+_INTERFACE = "interface "
+
+
+def _interfaces(report: ValidationReport) -> list[Finding]:
+    return [finding for finding in report.findings if finding.subject.startswith(_INTERFACE)]
 
 
 def _package_table(report: ValidationReport) -> ReportTable:
@@ -74,43 +105,62 @@ def _package_table(report: ValidationReport) -> ReportTable:
     )
 
 
+def _carried(report: ValidationReport) -> Markup | None:
+    """The jobs by what carried them, None if nothing counted them."""
+    jobs = [(totals.name, totals.jobs) for totals in report.result.transports if totals.jobs is not None]
+    if not any(count for _name, count in jobs):
+        return None
+    listed = ", ".join(f"{name} {count}" for name, count in jobs)
+    return share_bar("carried", "What carried the jobs", jobs, description=f"Jobs: {listed}.")
+
+
+def _reasons(report: ValidationReport) -> list[str]:
+    """Why calls of the cases went over something else than the stack's transport: how many, by reason."""
+    reasons = Counter({case.reason: 0 for case in report.result.cases if case.reason})
+    for case in report.result.cases:
+        if case.reason:
+            reasons[case.reason] += case.calls
+    return [f"{reason} {calls}" for reason, calls in reasons.most_common()]
+
+
+def _groups(report: ValidationReport, cases: ReportTable) -> Iterator[CaseGroup]:
+    """The cases by data type; omitted ones are the last rows of the table."""
+    named = [case.dtype for case in report.result.cases]
+    named += ["omitted"] * len(report.result.omitted)
+    for kind in dict.fromkeys(named):
+        numbers = [number for number, name in enumerate(named) if name == kind]
+        failed = sum(number in cases.failed_rows for number in numbers)
+        yield CaseGroup(
+            title=kind,
+            said=f"{len(numbers)} cases, {failed or 'none'} failed" if kind != "omitted" else f"{len(numbers)} cases",
+            failed=bool(failed),
+            table=ReportTable(
+                title=f"Cases: {kind}",
+                columns=cases.columns,
+                rows=tuple(cases.rows[number] for number in numbers),
+                failed_rows=tuple(at for at, number in enumerate(numbers) if number in cases.failed_rows),
+            ),
+        )
+
+
 def _charts(report: ValidationReport) -> Iterator[Markup]:
-    if report.result.bandwidth:
-        yield _bandwidth_chart(report)
+    yield from bandwidth_charts(report.stack, report.result.baseline, _figures(report), styled=True)
     for number, row in enumerate(report.history.rows if report.history else ()):
         if row.earlier:
             yield _history_chart(row, f"history-{number}")
 
 
-def _bandwidth_chart(report: ValidationReport) -> Markup:
-    groups = tuple(
-        BarGroup(
-            label=f"{row.dtype}, {size_in_words(row.size_bytes)}",
-            bars=(
-                Bar(
-                    label=report.stack,
-                    value=row.transport.median,
-                    figure=f"{row.transport.median:.0f}",
-                    look="own",
-                    spread=row.transport,
-                ),
-                Bar(
-                    label=report.result.baseline,
-                    value=row.baseline.median,
-                    figure=f"{row.baseline.median:.0f}",
-                    look="other",
-                    spread=row.baseline,
-                ),
-            ),
+def _figures(report: ValidationReport) -> list[SizeFigure]:
+    return [
+        SizeFigure(
+            dtype=row.dtype,
+            size_bytes=row.size_bytes,
+            own=row.transport.median,
+            beside=row.baseline.median,
+            spread=(row.transport.lower, row.transport.upper),
         )
         for row in report.result.bandwidth
-    )
-    lines = [
-        f"{row.dtype} of {size_in_words(row.size_bytes)}: {report.stack} {spread_in_words(row.transport)}, "
-        f"{report.result.baseline} {spread_in_words(row.baseline)}"
-        for row in report.result.bandwidth
     ]
-    return bar_chart("bandwidth", "Bandwidth, MB/s: median and quartiles", groups, description="; ".join(lines) + ".")
 
 
 def _history_chart(row: HistoryRow, name: str) -> Markup:

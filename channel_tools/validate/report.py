@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from channel_tools.validate.model import BandwidthRow, CaseResult, HistoryComparison, Spread, ValidationReport
 
+_BUSY = 0.5
+"""The load per core before a run above which its figures are in doubt."""
+_WIDE = 0.5
+"""The distance of the quartiles, as a share of the median, above which a figure is in doubt."""
 _SHOWN_SIZE_BYTES = 4 << 20
 """The one line shows the measured size closest to this one; stacks with a small ``max_numel`` do not measure it."""
 
@@ -133,6 +137,23 @@ def drops_in_words(report: ValidationReport) -> str:
     rows = report.history.rows if report.history else ()
     drops = sum(row.verdict is Verdict.DROP for row in rows)
     return f"{drops} of {len(rows)} bandwidths dropped below the noise of earlier runs" if drops else ""
+
+
+def doubts(report: ValidationReport) -> list[str]:
+    """Why the bandwidths may be those of a busy machine rather than of the stack, each in a sentence."""
+    found = []
+    load, cores = report.host.load_average, report.host.cores
+    if load > _BUSY * cores:
+        found.append(f"The machine was busy before the run: a load of {load:.2f} on {cores} cores.")
+    wide = [
+        f"{row.dtype} of {size_in_words(row.size_bytes)}"
+        for row in report.result.bandwidth
+        if any(spread.upper - spread.lower > _WIDE * spread.median for spread in (row.transport, row.baseline))
+    ]
+    if wide:
+        said = ", ".join(wide)
+        found.append(f"The quartiles are more than {_WIDE:.0%} of the median apart for {said}: take these as rough.")
+    return found
 
 
 def raise_for_failures(report: ValidationReport, *, report_file: Path) -> None:

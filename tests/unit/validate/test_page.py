@@ -16,11 +16,12 @@ from pydantic import TypeAdapter
 from channel_tools.system.charts import Bar, BarGroup, bar_chart
 from channel_tools.validate import report_document, report_tables, write_page
 from channel_tools.validate.history import KeptRun, compare_with_history
-from channel_tools.validate.model import Check, ValidationReport
+from channel_tools.validate.model import Check, Spread, ValidationReport
 from channel_tools.validate.page import render_page
+from channel_tools.validate.report import doubts
 
 VOID = {"meta"}
-SELF_CLOSING = {"rect", "path", "line", "circle", "polyline"}
+SELF_CLOSING = {"rect", "path", "line", "circle", "polygon", "polyline"}
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;"
 
 
@@ -89,11 +90,11 @@ def test_a_page_loads_nothing_and_runs_nothing(told: ValidationReport) -> None:
 
 def test_tables_and_plots_are_named_for_those_who_hear_them(told: ValidationReport) -> None:
     page = read(render_page(told))
-    assert page.tags["table"] == page.tags["caption"] == len(report_tables(told)) + 2
+    groups = len({case.dtype for case in told.result.cases}) + bool(told.result.omitted)
+    assert page.tags["table"] == page.tags["caption"] == len(report_tables(told)) - 1 + groups + 1  # the packages
     headers = [name for tag, name, _value in page.attributes if tag == "th"]
-    assert set(headers) == {"scope"}
-    assert len(headers) == page.tags["th"]
-    assert (page.tags["svg"], page.tags["desc"], page.tags["title"]) == (2, 2, 3)
+    assert headers.count("scope") == headers.count("role") == page.tags["th"]
+    assert (page.tags["svg"], page.tags["desc"], page.tags["title"]) == (4, 4, 5)
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     assert {name for value in page.values("aria-labelledby") for name in value.split()} <= set(ids)
@@ -142,7 +143,44 @@ def test_a_failure_is_seen_at_once(told: ValidationReport) -> None:
 def test_a_page_without_figures_has_no_plots(report: ValidationReport, tmp_path: Path) -> None:
     path = tmp_path / "report" / "udp.html"
     write_page(replace(report, result=replace(report.result, bandwidth=())), path)
-    assert read(path.read_text(encoding="utf-8")).tags["svg"] == 0
+    assert read(path.read_text(encoding="utf-8")).tags["svg"] == 1  # what carried the data
+
+
+def test_a_page_says_what_the_data_went_over_and_why(report: ValidationReport) -> None:
+    texts = " ".join(" ".join(read(render_page(report)).texts).split())
+    jobs = {totals.name: totals.jobs for totals in report.result.transports if totals.jobs is not None}
+    assert all(f"{name} {count} (" in texts for name, count in jobs.items())
+    reasons = Counter(case.reason for case in report.result.cases for _call in range(case.calls) if case.reason)
+    assert reasons
+    for reason, calls in reasons.items():
+        assert f"{reason} {calls}" in texts
+
+
+@pytest.mark.parametrize(("load", "said"), [(0.25, False), (1.5, True)])
+def test_figures_of_a_busy_machine_are_marked_as_doubtful(report: ValidationReport, load: float, said: bool) -> None:  # noqa: FBT001
+    page = read(render_page(replace(report, host=replace(report.host, load_average=load))))
+    assert any("busy before the run" in text for text in page.texts) == said
+
+
+def test_figures_with_a_wide_spread_are_marked_as_doubtful(report: ValidationReport) -> None:
+    (row,) = report.result.bandwidth
+    narrow = replace(
+        row, transport=Spread(lower=90, median=100, upper=110), baseline=Spread(lower=9, median=10, upper=11)
+    )
+    wide = replace(narrow, baseline=Spread(lower=5, median=10, upper=11))
+    found = [doubts(replace(report, result=replace(report.result, bandwidth=(one,)))) for one in (narrow, wide)]
+    assert found[0] == []
+    assert found[1] == ["The quartiles are more than 50% of the median apart for int32 of 4 MiB: take these as rough."]
+
+
+def test_cases_are_folded_by_type_and_those_that_failed_are_open(report: ValidationReport) -> None:
+    first, *others = report.result.cases
+    failed = replace(first, problems=("wrong",))
+    page = read(render_page(replace(report, result=replace(report.result, cases=(failed, *others)))))
+    opened = [tag for tag, name, _value in page.attributes if (tag, name) == ("details", "open")]
+    assert len(opened) == 2  # the failed case's, and a finding with a warning
+    alike = sum(case.dtype == first.dtype for case in report.result.cases)
+    assert f"{first.dtype}: {alike} cases, 1 failed" in page.texts
 
 
 def test_a_chart_stands_alone() -> None:
