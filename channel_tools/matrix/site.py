@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from channel_tools.conda.addresses import has_credentials, scheme_of, without_credentials
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, nearest_names_hint
+from channel_tools.system.files import located
 from channel_tools.system.settings import Tree
 from channel_tools.system.yamlfile import read_yaml
 
@@ -49,13 +51,18 @@ class _UpstreamModel(BaseModel):
 
 
 class _SiteModel(BaseModel):
-    """A site's tree (site.yaml): the trees that it builds on."""
+    """A site's tree (site.yaml): the trees that it builds on, and where it gets sources."""
 
     model_config = ConfigDict(title="Site", extra="forbid", strict=True, frozen=True, defer_build=True)
 
     upstreams: list[_UpstreamModel] = Field(
         default=[],
         description="Trees whose recipes, variants, patches and stacks can be used by name; earlier ones first.",
+    )
+    source_mirrors: dict[str, str] = Field(
+        default={},
+        description="Where sources are looked for first: a mirror's address or folder in place of the beginning of "
+        "their addresses; both end with a slash.",
     )
 
 
@@ -93,14 +100,9 @@ class _Record:
 
 def read_site(tree: Tree) -> tuple[Upstream, ...]:
     """The upstreams in the tree's ``site.yaml``, none without that file. Raises ConfigError (file, line)."""
-    path = tree.site_file
-    if not path.is_file():
+    if (read := _read_model(tree)) is None:
         return ()
-    document = read_yaml(path)
-    try:
-        model = _SiteModel.model_validate(document.value if document.value is not None else {})
-    except ValidationError as err:
-        raise document.shape_error(err.errors()[0], hint="docs/how-to/start-a-tree.md describes this file") from None
+    document, model = read
     found: dict[str, Upstream] = {}
     for index, item in enumerate(model.upstreams):
         where = ("upstreams", index)
@@ -108,6 +110,42 @@ def read_site(tree: Tree) -> tuple[Upstream, ...]:
             raise document.error(f"two upstreams are named {item.name!r}", *where, hint="give each its own name")
         found[item.name] = _upstream(document, item, where)
     return tuple(found.values())
+
+
+def read_source_mirrors(tree: Tree) -> tuple[tuple[str, str], ...]:
+    """The ``source_mirrors`` of the tree's ``site.yaml``, in its order, as addresses: of what, and the mirror's.
+
+    Raises ConfigError (file, line) for one that is no address, does not end with a slash or contains a password.
+    """
+    if (read := _read_model(tree)) is None:
+        return ()
+    document, model = read
+    found = []
+    for of, mirror in model.source_mirrors.items():
+        where = ("source_mirrors", of)
+        for text in (of, mirror):
+            if not text.endswith("/"):
+                message = f"{without_credentials(text)!r} is the beginning of addresses, but does not end with a slash"
+                raise document.error(message, *where, hint="write it as https://HOST/FOLDER/")
+            if has_credentials(text):
+                message = f"{without_credentials(text)} is given with credentials, which everyone reads in this file"
+                raise document.error(message, *where, hint="store them in ~/.netrc of the machines that build")
+        if not scheme_of(of):
+            message = f"{of!r} is not the beginning of an address"
+            raise document.error(message, *where, hint="name what stands in recipes: https://github.com/")
+        found.append((of, mirror if scheme_of(mirror) else f"{located(tree.root, mirror).as_uri()}/"))
+    return tuple(found)
+
+
+def _read_model(tree: Tree) -> tuple[YamlDocument, _SiteModel] | None:
+    path = tree.site_file
+    if not path.is_file():
+        return None
+    document = read_yaml(path)
+    try:
+        return document, _SiteModel.model_validate(document.value if document.value is not None else {})
+    except ValidationError as err:
+        raise document.shape_error(err.errors()[0], hint="docs/how-to/start-a-tree.md describes this file") from None
 
 
 def _upstream(document: YamlDocument, item: _UpstreamModel, where: tuple[str, int]) -> Upstream:

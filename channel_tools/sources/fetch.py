@@ -24,6 +24,7 @@ from debian.deb822 import Deb822
 from channel_tools.conda.addresses import local_path, scheme_of
 from channel_tools.foundation.apt import Apt, complaints, host_sources
 from channel_tools.sources.git import GitFetcher
+from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.sources.model import SUPPLY_HINT
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
@@ -120,6 +121,7 @@ SOURCE_RETRY = Retry(attempts=3)
 """Fewer attempts than elsewhere, since a source has other addresses."""
 _FTP_TIMEOUT_S = 30.0
 _CHUNK_BYTES = 1 << 18
+NO_MIRRORS = SourceMirrors()
 
 
 class ByHash(Protocol):
@@ -152,8 +154,11 @@ def fetch_sources(
     jobs: int,
     progress: Progress,
     debian: Sequence[ByHash] = (),
+    mirrors: SourceMirrors = NO_MIRRORS,
 ) -> None:
-    """Fetch what the store lacks of ``needs``, at most ``jobs`` at once; ``debian`` are its releases, tried in order.
+    """Fetch what the store lacks of ``needs``, at most ``jobs`` at once.
+
+    A source's ``mirrors`` are tried first, then its own addresses, then ``debian``: releases of it, in order.
 
     At the end, raises one error for all that could not be fetched: IntegrityError if any place has other bytes, else
     NetworkError. DiskFullError and an interrupt end it at once; partial files are kept.
@@ -162,7 +167,7 @@ def fetch_sources(
     if not missing:
         return
     with progress.task(f"{len(missing)} sources", total=None, unit="bytes") as task:
-        run = _Run(store=store, client=client, progress=progress, task=task)
+        run = _Run(store=store, client=client, progress=progress, task=task, mirrors=mirrors)
         failures = run.fetch_all(missing, jobs)
         for release in debian:
             failures = run.ask_debian(failures, release)
@@ -183,6 +188,7 @@ class _Run:
     client: HttpClient
     progress: Progress
     task: Task
+    mirrors: SourceMirrors
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def fetch_all(self, needs: Sequence[NeededSource], jobs: int) -> list[_Failure]:
@@ -236,7 +242,7 @@ class _Run:
 
     def _fetch_file(self, need: NeededSource) -> _Failure | None:
         reasons: list[ChannelToolsError] = []
-        for url in need.urls:
+        for url in self.mirrors.addresses(need.urls):
             try:
                 self._fetch_from(url, need)
             except (NetworkError, IntegrityError) as err:
@@ -272,7 +278,9 @@ class _Run:
     def _fetch_commit(self, need: NeededSource) -> _Failure | None:
         folder = self.store.incoming / f"{self.store.entry(need).name}.git"
         shutil.rmtree(folder, ignore_errors=True)
-        fetcher = GitFetcher(folder=folder, urls=need.urls, excludes=need.excludes, poll=self._end_if_stopped)
+        fetcher = GitFetcher(
+            folder=folder, urls=need.urls, excludes=need.excludes, poll=self._end_if_stopped, mirrors=self.mirrors
+        )
         try:
             self.store.put_commit(need, fetcher.find, origin=need.urls[0])
         except (NetworkError, IntegrityError, CommandError) as err:

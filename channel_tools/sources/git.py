@@ -18,11 +18,12 @@ import os
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urljoin
 
+from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.processes import CommandResult, end_process_group, run_command, start_command, watch_command
 
@@ -223,6 +224,7 @@ class GitFetcher:
     excludes: tuple[str, ...]
     poll: Callable[[], None]
     """Called a few times a second while git fetches; an exception from it ends the fetch."""
+    mirrors: SourceMirrors = field(default_factory=SourceMirrors)
 
     def find(self, path: str, commit: str, url: str) -> GitRepository:
         """The repository with ``commit``, fetched if it is missing; used by write_archive.
@@ -244,12 +246,12 @@ class GitFetcher:
         raise NetworkError(f"{what} cannot be fetched:\n" + "\n".join(problems))
 
     def _addresses(self, url: str) -> list[str]:
-        """The source's own addresses, or a submodule's, which may be relative to any of those."""
+        """The source's own addresses, or a submodule's, which may be relative to any of those; on mirrors first."""
         if not url:
-            return list(self.urls)
+            return list(self.mirrors.addresses(self.urls))
         if not url.startswith(("./", "../")):
-            return [url]
-        return [_joined(base, url) for base in self.urls]
+            return list(self.mirrors.addresses([url]))
+        return list(self.mirrors.addresses(_joined(base, url) for base in self.urls))
 
     def _fetch(self, repository: GitRepository, address: str, commit: str, path: str) -> str | None:
         remote = "source"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.model import FoundationKind, Stack
+from channel_tools.matrix.site import read_source_mirrors
 from channel_tools.plan import current_platform
 from channel_tools.sources.archives import is_archive
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
@@ -147,12 +148,16 @@ def fetch_needed(
 
 
 def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: int, progress: Progress) -> None:
-    """Download sources into the user's store, with the user's proxies and credentials. Raises as fetch_sources does."""
+    """Download sources into the user's store, with the user's proxies and credentials, from the tree's mirrors first.
+
+    Raises as fetch_sources does, and ConfigError for faults in site.yaml.
+    """
     if not missing:
         return
     # slow to import, and most builds have all their sources
     from channel_tools.conda.clients import make_http_client  # noqa: PLC0415
     from channel_tools.sources.fetch import SOURCE_RETRY, fetch_sources  # noqa: PLC0415
+    from channel_tools.sources.mirrors import SourceMirrors  # noqa: PLC0415
 
     fetch_sources(
         missing,
@@ -161,6 +166,7 @@ def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: 
         jobs=jobs,
         progress=progress,
         debian=debian_sources(settings),
+        mirrors=SourceMirrors(places=read_source_mirrors(settings.tree)),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
-from channel_tools.matrix.site import files_to_export, read_site, upstream_trees
+from channel_tools.matrix.site import files_to_export, read_site, read_source_mirrors, upstream_trees
 from channel_tools.plan.inputs import TreeFiles
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Tree
@@ -172,6 +172,41 @@ def test_each_mistake_in_site_yaml_is_one_error_with_its_line(
     with pytest.raises(ConfigError, match=message) as caught:
         read_site(tree)
     assert f"site.yaml:{line}" in str(caught.value)
+
+
+def test_source_mirrors_are_addresses_or_folders_of_the_tree(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path)
+    assert read_source_mirrors(tree) == ()
+    tree.site_file.write_text(
+        "source_mirrors:\n  https://github.com/: https://mirror.example/github/\n  https://ftp.gnu.org/: ../tars/\n"
+    )
+    folder = (tree.root.parent / "tars").as_uri()
+    assert read_source_mirrors(tree) == (
+        ("https://github.com/", "https://mirror.example/github/"),
+        ("https://ftp.gnu.org/", f"{folder}/"),
+    )
+    assert read_site(tree) == ()
+
+
+@pytest.mark.parametrize(
+    ("of", "mirror", "message"),
+    [
+        ("https://github.com", "https://m.example/", "'https://github.com' .* does not end with a slash"),
+        ("https://github.com/", "https://m.example", "'https://m.example' .* does not end with a slash"),
+        ("github.com/", "https://m.example/", "'github.com/' is not the beginning of an address"),
+        ("https://github.com/", "https://me:secret@m.example/", "https://m.example/ is given with credentials"),
+        ("https://github.com/", "3", "does not end with a slash"),
+    ],
+)
+def test_a_source_mirror_that_cannot_be_meant_is_an_error_with_its_line(
+    tmp_path: Path, of: str, mirror: str, message: str
+) -> None:
+    tree = write_tree(tmp_path)
+    tree.site_file.write_text(f"upstreams: []\nsource_mirrors:\n  {of}: '{mirror}'\n")
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_source_mirrors(tree)
+    assert "site.yaml:3" in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from channel_tools.conda.clients import make_http_client
 from channel_tools.sources.fetch import SOURCE_RETRY, ByHash, DebianFile, fetch_sources
+from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.beneath import Beneath
@@ -49,6 +50,39 @@ def test_mirrors_are_tried_in_turn(store: SourceStore) -> None:
     assert stored.path.name == "toy-1.tar.gz"
     assert store.origin(need) == urls[-1]
     assert list(store.incoming.iterdir()) == []
+
+
+def test_a_sites_mirrors_are_tried_before_the_recipes_addresses(store: SourceStore, tmp_path: Path) -> None:
+    folder = tmp_path / "mirror" / "releases"
+    folder.mkdir(parents=True)
+    (folder / "toy-1.tar.gz").write_bytes(CONTENT)
+    with serving({"/good": Served(content=CONTENT), "/bad/toy-1.tar.gz": Served(content=b"another")}) as host:
+        upstream = f"{host.address}/upstream/"
+        mirrors = SourceMirrors(
+            places=(
+                ("https://elsewhere.example/", NOWHERE),
+                (upstream, f"{host.address}/bad/"),
+                (upstream, folder.as_uri() + "/"),
+            )
+        )
+        need = file_need(CONTENT, f"{upstream}toy-1.tar.gz", f"{host.address}/good")
+        fetch_sources([need], store, client=CLIENT, jobs=1, progress=SilentProgress(), mirrors=mirrors)
+        assert [path for path, _range in host.requests] == ["/bad/toy-1.tar.gz"]
+    assert store.known(need).path.read_bytes() == CONTENT
+    assert store.origin(need) == (folder / "toy-1.tar.gz").as_uri()
+
+
+def test_what_no_mirror_has_comes_from_upstream_and_an_error_names_them_all(store: SourceStore) -> None:
+    with serving({"/upstream/toy-1.tar.gz": Served(content=CONTENT)}) as host:
+        mirrors = SourceMirrors(places=((f"{host.address}/upstream/", f"{host.address}/mirror/"),))
+        need = file_need(CONTENT, f"{host.address}/upstream/toy-1.tar.gz")
+        fetch_sources([need], store, client=CLIENT, jobs=1, progress=SilentProgress(), mirrors=mirrors)
+        assert [path for path, _range in host.requests] == ["/mirror/toy-1.tar.gz", "/upstream/toy-1.tar.gz"]
+        absent = file_need(b"absent", f"{host.address}/upstream/absent.tar.gz")
+        with pytest.raises(NetworkError) as caught:
+            fetch_sources([absent], store, client=CLIENT, jobs=1, progress=SilentProgress(), mirrors=mirrors)
+    for place in ("mirror", "upstream"):
+        assert f"{host.address}/{place}/absent.tar.gz" in caught.value.message
 
 
 def test_a_download_that_was_cut_off_goes_on_where_it_ended(store: SourceStore) -> None:

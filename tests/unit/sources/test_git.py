@@ -16,6 +16,7 @@ import zstandard
 
 from channel_tools.sources.git import GitFetcher, GitRepository, exclusion, open_repository
 from channel_tools.sources.gitarchive import GitManifest, verify_archive
+from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.sources.store import MANIFEST, SourceStore, check_entry
 from channel_tools.system.archives import open_tar
 from channel_tools.system.errors import IntegrityError, NetworkError
@@ -248,6 +249,23 @@ def test_fetching_takes_one_commit_and_its_submodules(
     stored = store.add_commit(need, fetcher.find, origin="fetched")
     assert "third/inner/inner" in members(stored.path)
     assert members(stored.path).keys() > FILES.keys()
+
+
+def test_commits_and_submodules_come_from_a_sites_mirrors(
+    tmp_path: Path, store: SourceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    make_repository(tmp_path / "inner", {"inner": b"1"})
+    commit = make_repository(tmp_path / "toy", FILES, submodules={"third/inner": tmp_path / "inner"})
+    inner, toy = _served_repository(tmp_path, "inner"), _served_repository(tmp_path, "toy")
+    need = git_need(commit, "https://upstream.invalid/group/toy")
+    mirrors = SourceMirrors(places=(("https://upstream.invalid/group/", f"{tmp_path.as_uri()}/"),))
+    fetcher = GitFetcher(
+        folder=tmp_path / "fetched.git", urls=need.urls, excludes=(), poll=lambda: None, mirrors=mirrors
+    )
+    assert "third/inner/inner" in members(store.add_commit(need, fetcher.find, origin=need.urls[0]).path)
+    assert fetcher.mirrors.addresses(["https://upstream.invalid/group/inner"])[0] == inner
+    assert fetcher.mirrors.addresses(need.urls) == (toy, need.urls[0])
 
 
 def test_fetching_never_downloads_what_is_excluded(
