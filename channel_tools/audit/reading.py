@@ -35,9 +35,12 @@ _PROBE_BYTES = 1 << 13
 _TEXT_BYTES = 4 << 20
 _COUNT_BYTES = 1 << 20
 _SHOWN_BYTES = 160
-_BUILD_FOLDERS = (b"/bld/rattler-build_", b"/conda-bld/", b"/_build_env/", b"/feedstock_root/")
+# in parts, so that the package of this program, which has this file, does not have them
+_BUILD_FOLDERS = tuple(
+    b"/" + name for name in (b"bld/rattler-build_", b"conda-bld/", b"_build_env/", b"feedstock_root/")
+)
 """The names that build engines give to their folders."""
-_PREFIX_MARK = b"_placehold_placehold"
+_PREFIX_MARK = 2 * b"_placehold"
 _DELIMITERS = frozenset(b"\"'<>;,|()[]{}` =")
 _NT_GNU_PROPERTY = "NT_GNU_PROPERTY_TYPE_0"
 _ISA_NEEDED = 0xC0008002

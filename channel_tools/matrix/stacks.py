@@ -105,6 +105,9 @@ class _StacksModel(_Model):
 
     default_stack: _Name = Field(description="The stack that commands use without ``--variant``.")
     stacks: dict[_Name, _StackModel] = Field(min_length=1, description="Stacks by name.")
+    with_every_stack: list[_Name] = Field(
+        default=[], description="Recipes that every stack of the tree builds besides its own packages."
+    )
     pinning: str | None = Field(
         default=None,
         description="A version of conda-forge-pinning, which channel_tools foundation lock takes into the tree, or the "
@@ -148,6 +151,7 @@ def read_stacks(path: Path, *, upstream: str | None = None, has_recipes: bool = 
         stacks=stacks,
         default_stack=model.default_stack,
         resources=resources,
+        with_every_stack=tuple(model.with_every_stack),
         pinning=model.pinning,
         migrations=tuple(model.migrations),
     )
@@ -228,7 +232,9 @@ def read_every_stack(tree: Tree, upstreams: Mapping[str, Tree]) -> tuple[dict[st
         layers = list(files.values())[place:]
         for name in layers[0].stacks:
             if name not in found:
-                found[name] = _extended(layers, name, ())
+                stack = _extended(layers, name, ())
+                packages = dict.fromkeys((*stack.packages, *layers[0].with_every_stack))
+                found[name] = replace(stack, packages=tuple(packages))
     return files, found
 
 

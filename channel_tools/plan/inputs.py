@@ -200,7 +200,7 @@ class TreeFiles:
         if folder not in self._listed:
             found: list[str] = []
             for parent, folders, names in os.walk(folder):
-                folders[:] = [name for name in folders if not _SKIPPED_FOLDERS.fullmatch(name)]
+                folders[:] = [name for name in folders if not _is_skipped(parent, name)]
                 found += [f"{parent}{os.sep}{name}" for name in names if not _SKIPPED_FILES.fullmatch(name)]
             files = sorted(filter(os.path.isfile, found), key=lambda path: path.split(os.sep))  # noqa: PTH206 - paths are slow
             self._listed[folder] = [Path(path) for path in files]
@@ -227,6 +227,11 @@ def target_of(path: Path, folder: Path, root: Path) -> str:
     if path.is_relative_to(folder):
         return path.relative_to(folder).as_posix()
     return str(PurePosixPath(OUTSIDE_FOLDER, path.relative_to(root).as_posix()))
+
+
+def _is_skipped(parent: str, name: str) -> bool:
+    """Whether a folder holds what builds, editors and caches write; a Python package of such a name is source."""
+    return _SKIPPED_FOLDERS.fullmatch(name) is not None and not os.path.isfile(f"{parent}/{name}/__init__.py")  # noqa: PTH113 - paths are slow
 
 
 def _is_left_out(path: Path, folder: Path) -> bool:

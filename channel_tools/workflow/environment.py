@@ -375,7 +375,8 @@ def validate_installed(
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
         written.unlink(missing_ok=True)
-    remembers = not request.install.channels
+    # a channel that is named, or that installed stacks come from, belongs to somebody else
+    remembers = not request.install.channels and (settings.tree.has_recipes or settings.channel.exists())
 
     def broke_off(environment: EnvironmentResult, started: str, seconds: float) -> None:
         if remembers:

@@ -27,6 +27,7 @@ from channel_tools.mirror.exporting.plan import (
     plan_packages,
     platforms_of,
     read_since,
+    stacks_package,
 )
 from channel_tools.mirror.format import BOOTSTRAP
 from channel_tools.mirror.keys import KeyFolder, open_signing
@@ -242,6 +243,7 @@ def _plan(
     platforms = platforms_of(locks)
     addresses = [channel.address for channel in channels]
     needed = locked_packages(locks) | pip_for_conda(locks, addresses, package_cache=place.package_cache)
+    needed |= stacks_package(locks, addresses, package_cache=place.package_cache)
     if request.with_sources:
         settings = place.with_tree("--with-sources")
         stacks = [lock.stack for lock in locks]

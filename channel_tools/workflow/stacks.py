@@ -20,6 +20,7 @@ from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import (
     INSTALLED_STACKS,
+    STACKS_PACKAGE,
     find_cache,
     has_stacks,
     make_stacks_settings,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from channel_tools.provenance.trust import Trust
     from channel_tools.system.settings import Settings, Tree
-
-STACKS_PACKAGE = "channel_tools-stacks"
 
 
 def installed_settings(

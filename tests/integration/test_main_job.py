@@ -22,7 +22,7 @@ from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
 
-STACK = ["libswitchml", "switchml-switch", "torch-switchml", "pytorch-switchml"]
+STACK = ["channel_tools-stacks", "libswitchml", "switchml-switch", "torch-switchml", "pytorch-switchml"]
 LIMIT_S = 600
 
 

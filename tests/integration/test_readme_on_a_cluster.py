@@ -67,5 +67,5 @@ def test_the_commands_of_the_readme_install_build_and_validate() -> None:
     assert (report["passed"], report["hosts"], report["ranks"]) == (True, ["n1", "n2"], 4)
     built = [line.split()[0].removeprefix("rule_build_wildcards_") for line in jobs if line.startswith("rule_build")]
     assert sorted(name.rsplit("-", 2)[0] for name in built) == [
-        "libswitchml", "pytorch-switchml", "switchml-switch", "torch-switchml",
+        "channel_tools-stacks", "libswitchml", "pytorch-switchml", "switchml-switch", "torch-switchml",
     ]  # fmt: skip

@@ -40,6 +40,7 @@ from channel_tools.mirror.records import SubdirRecords, channeldata, derived_ind
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, IntegrityError, SolveError, UsageError
+from channel_tools.system.settings import STACKS_PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -169,6 +170,22 @@ def pip_for_conda(locks: Iterable[Lock], channels: Sequence[str], *, package_cac
                 only = replace(lock, platforms=(platform,))
                 found |= locked_packages([_with_pip(only, channels, package_cache)]) - locked_packages([only])
     return found
+
+
+def stacks_package(locks: Sequence[Lock], channels: Sequence[str], *, package_cache: Path) -> set[ChannelPackage]:
+    """The package that says what the channels' stacks are, with which the importing site installs them by name.
+
+    Empty if no channel has it. Raises what solve_lock does, except SolveError.
+    """
+    platforms = platforms_of(locks)
+    virtual = assumed_virtual_packages(platforms)
+    try:
+        lock = solve_lock(
+            STACKS_PACKAGE, [STACKS_PACKAGE], channels, platforms, virtual_packages=virtual, package_cache=package_cache
+        )
+    except SolveError:
+        return set()
+    return locked_packages([lock])
 
 
 def _with_pip(lock: Lock, channels: Sequence[str], package_cache: Path) -> Lock:

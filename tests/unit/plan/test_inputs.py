@@ -66,6 +66,11 @@ def test_what_builds_and_editors_leave_is_no_part(tmp_path: Path, name: str) -> 
     assert _files(tmp_path, {f"recipes/libtoy/{name}": "left behind\n"}) == before
 
 
+def test_a_python_package_named_as_what_builds_leave_is_part(tmp_path: Path) -> None:
+    files = _files(tmp_path, {f"recipes/libtoy/src/build/{name}.py": "x = 1\n" for name in ("__init__", "run")})
+    assert {"src/build/__init__.py", "src/build/run.py"} <= files.keys()
+
+
 def test_readme_files_of_the_sources_are_part(tmp_path: Path) -> None:
     assert "src/README.md" in _files(tmp_path, {"recipes/libtoy/src/README.md": "x\n"})
 

@@ -165,7 +165,7 @@ def test_a_stock_pytorch_has_the_torchvision_of_its_minor_version() -> None:
 
 
 def test_conda_forge_has_torchvision_itself() -> None:
-    assert _packages("torchvision", "conda-forge", "linux-64") == ()
+    assert {one.name for one in _packages("torchvision", "conda-forge", "linux-64")} == {"channel_tools-stacks"}
 
 
 def test_no_other_stack_needs_the_torchvision_of_a_stock_pytorch() -> None:
