@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from channel_tools.build.forecast import duration_in_words, time_left
 from channel_tools.build.model import BuildResult
+from channel_tools.build.phases import phase_of
 from channel_tools.build.worker import forget, notes_of, package_of, usage_of
 from channel_tools.system.errors import BuildError, ChannelToolsError
 from channel_tools.system.processes import Deadline, end_process_group, wait_for_any
@@ -102,13 +104,34 @@ class BuildRun:
         self._launch_ready(max_jobs)
         if self._running:
             meanwhile()
-        while self._running or self._ended:
-            if self._running:
-                self._collect_ended()
-            self._launch_ready(max_jobs)
-            if not self._expects_more():
-                yield self._enter_ended()
+        with self._total() as count:
+            while self._running or self._ended:
+                if self._running:
+                    self._collect_ended()
                 self._launch_ready(max_jobs)
+                if not self._expects_more():
+                    results = self._enter_ended()
+                    count(len(results))
+                    yield results
+                    self._launch_ready(max_jobs)
+
+    @contextlib.contextmanager
+    def _total(self) -> Iterator[Callable[[int], object]]:
+        """A line for all builds together, where there are several; yields what counts finished ones."""
+        jobs = len(self._waiting) + len(self._running)
+        if jobs <= 1:
+            yield lambda _number: None
+            return
+        with self._progress.task("all builds", total=jobs) as task:
+            task.follow(self._left_in_words)
+            yield task.advance
+
+    def _left_in_words(self) -> str:
+        running = [build.child for build in [*self._running.values()]]
+        unfinished = [*(child.job for child in running), *self._waiting]
+        left_s = time_left(unfinished, {child.job.stem: child.seconds() for child in running})
+        left = "" if left_s is None else f"; at least {duration_in_words(left_s)} left"
+        return f"{len(running)} running, {len(self._waiting)} waiting{left}"
 
     def _launch_ready(self, max_jobs: int) -> None:
         while len(self._running) < max_jobs and (ready := self._ready()):
@@ -124,7 +147,8 @@ class BuildRun:
         child = self._start(job, at_once)
         shown = contextlib.ExitStack()
         self._running[child.process.end_descriptor()] = _Build(child=child, shown=shown)
-        shown.enter_context(self._progress.task(f"building {job.stem}", total=None))
+        task = shown.enter_context(self._progress.task(f"building {job.stem}", total=None))
+        task.follow(lambda: state_of(child))
 
     def _collect_ended(self) -> None:
         """Wait for the end of a child; if some have ended already, no longer than these wait to be entered."""
@@ -189,6 +213,12 @@ def held_back(failed: BuildJob, waiting: Iterable[BuildJob]) -> list[BuildJob]:
         left.remove(hit)
         lost.append(hit)
     return lost[1:]
+
+
+def state_of(child: Child) -> str:
+    """What a build is doing, and how long it took before, as far as either is known."""
+    expected = "" if child.job.expected_s is None else f"took {duration_in_words(child.job.expected_s)} before"
+    return ", ".join(part for part in (phase_of(child.log), expected) if part)
 
 
 def _close(shown: contextlib.ExitStack, error: ChannelToolsError) -> None:

@@ -40,6 +40,13 @@ from channel_tools.cli import plan as lists
 from channel_tools.cli import render as export
 from channel_tools.cli.console import configure_logging, print_line
 
+_MAKE = "Make a tree and look at it"
+_BUILD = "Build"
+_RUN = "Run and validate"
+_PUBLISH = "Publish and serve"
+_TRUST = "Trust"
+"""The headings of --help, in the order of a channel's life; a heading lists commands before groups of them."""
+
 app = typer.Typer(
     name="channel_tools",
     no_args_is_help=True,
@@ -72,37 +79,37 @@ def main(
     configure_logging(verbose)
 
 
-app.command("init")(init.init)
-app.command("list")(lists.list_stacks)
-app.command("render")(render.render)
-app.command("plan")(plan.plan)
-app.command("build")(build.build)
-app.command("debug", context_settings={"allow_interspersed_args": False})(debug.debug)
-app.command("validate")(validate.validate)
-app.command("doctor")(doctor.doctor)
-app.command("launch", context_settings={"allow_interspersed_args": False})(launch.launch)
-app.command("audit")(audit.audit)
-app.add_typer(attest.app, name="attest")
-app.command("verify")(attest.verify)
-app.command("rebuild")(rebuild.rebuild)
-app.command("sbom")(inventory.sbom)
-app.command("licenses")(inventory.licenses)
-app.command("pins")(pins.pins)
-app.command("publish")(publish.publish)
-app.command("promote")(publish.promote)
-app.command("yank")(maintenance.yank)
-app.command("hotfix")(maintenance.hotfix)
-app.command("retain")(maintenance.retain)
-app.add_typer(environment.app, name="env")
-app.add_typer(foundation.app, name="foundation")
-app.add_typer(upstream.app, name="upstream")
-app.add_typer(sources.app, name="sources")
-app.add_typer(channel.app, name="channel")
-app.add_typer(export.app, name="export")
-app.command("config")(config.config)
-app.command("serve")(serve.serve)
-app.add_typer(tokens.app, name="token")
-app.add_typer(mirror.app, name="mirror")
+app.command("init", rich_help_panel=_MAKE)(init.init)
+app.command("list", rich_help_panel=_MAKE)(lists.list_stacks)
+app.command("plan", rich_help_panel=_MAKE)(plan.plan)
+app.command("render", rich_help_panel=_MAKE)(render.render)
+app.command("config", rich_help_panel=_MAKE)(config.config)
+app.add_typer(export.app, name="export", rich_help_panel=_MAKE)
+app.add_typer(upstream.app, name="upstream", rich_help_panel=_MAKE)
+app.command("build", rich_help_panel=_BUILD)(build.build)
+app.command("debug", rich_help_panel=_BUILD, context_settings={"allow_interspersed_args": False})(debug.debug)
+app.command("rebuild", rich_help_panel=_BUILD)(rebuild.rebuild)
+app.command("audit", rich_help_panel=_BUILD)(audit.audit)
+app.add_typer(foundation.app, name="foundation", rich_help_panel=_BUILD)
+app.add_typer(sources.app, name="sources", rich_help_panel=_BUILD)
+app.command("validate", rich_help_panel=_RUN)(validate.validate)
+app.command("doctor", rich_help_panel=_RUN)(doctor.doctor)
+app.command("launch", rich_help_panel=_RUN, context_settings={"allow_interspersed_args": False})(launch.launch)
+app.add_typer(environment.app, name="env", rich_help_panel=_RUN)
+app.command("pins", rich_help_panel=_RUN)(pins.pins)
+app.command("publish", rich_help_panel=_PUBLISH)(publish.publish)
+app.command("promote", rich_help_panel=_PUBLISH)(publish.promote)
+app.command("yank", rich_help_panel=_PUBLISH)(maintenance.yank)
+app.command("hotfix", rich_help_panel=_PUBLISH)(maintenance.hotfix)
+app.command("retain", rich_help_panel=_PUBLISH)(maintenance.retain)
+app.add_typer(channel.app, name="channel", rich_help_panel=_PUBLISH)
+app.command("serve", rich_help_panel=_PUBLISH)(serve.serve)
+app.add_typer(tokens.app, name="token", rich_help_panel=_PUBLISH)
+app.add_typer(mirror.app, name="mirror", rich_help_panel=_PUBLISH)
+app.add_typer(attest.app, name="attest", rich_help_panel=_TRUST)
+app.command("verify", rich_help_panel=_TRUST)(attest.verify)
+app.command("sbom", rich_help_panel=_TRUST)(inventory.sbom)
+app.command("licenses", rich_help_panel=_TRUST)(inventory.licenses)
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:

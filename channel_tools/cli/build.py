@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
+from channel_tools.cli.console import (
+    handled,
+    print_json,
+    print_line,
+    print_note,
+    print_state,
+    print_table,
+    shown_progress,
+)
 from channel_tools.cli.options import grouped
 from channel_tools.cli.plan import reasons_in_short, show_plan, unsatisfiable_in_short
 from channel_tools.system.errors import UsageError
@@ -201,7 +209,7 @@ def _announce(plan: Plan) -> None:
 
 def _report(result: BuildResult) -> None:
     where = f" (log: {result.log})" if result.log is not None else ""
-    print_note(f"{result.job.stem}: {result.status.replace('_', ' ')} after {result.seconds:.1f} s{where}")
+    print_state(result.status.replace("_", " "), f"{result.job.stem} after {result.seconds:.1f} s{where}")
 
 
 def _print_outcome(outcome: BuildOutcome, channel: Path, *, as_json: bool) -> None:

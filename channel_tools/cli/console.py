@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 P = ParamSpec("P")
 _PLAIN_INTERVAL_S = 10.0
+_FOLLOWED_INTERVAL_S = 1.0
 _SHOWN = 200
 _MAY_BE_SPECIAL = frozenset({"access_log", "passphrase_file"})
 """Parameters whose paths are only appended to, or read by ``files.read_first_line``: /dev/stderr, a shell's <(...)."""
@@ -88,6 +89,21 @@ def print_finding(mark: str, text: str, fix: str) -> None:
 def _print_text(text: str) -> None:
     with _output_named():
         sys.stdout.write(text + "\n")
+
+
+def print_state(word: str, text: str) -> None:
+    """Print a line on stderr that begins with a state (built, failed ...), in its colour on a terminal."""
+    if not sys.stderr.isatty():
+        print_note(f"{word} {text}")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    from channel_tools.cli.looks import style_of
+
+    console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    with _messages_lost():
+        console.print(Text.assemble((harmless_line(word), style_of(word)), " ", harmless_message(text)))
 
 
 def write_result(text: str, to: Path | None) -> None:
@@ -150,18 +166,21 @@ def print_error(error: ChannelToolsError) -> None:
     with _messages_lost():
         console.print(Text.assemble(("error: ", "bold red"), harmless_message(str(error))))
         if error.hint:
-            console.print(Text.assemble(("hint: ", "bold"), harmless_message(error.hint)))
+            console.print(Text.assemble(("hint: ", "bold cyan"), harmless_message(error.hint)))
 
 
 def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from channel_tools.cli.looks import style_of
+
     named = None if title is None else Text(title)
-    table = Table(*columns, title=named, title_justify="left", title_style="bold")
+    table = Table(*columns, title=named, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(cell, style=style_of(cell)) for cell in row))
     Console(file=sys.stdout, highlight=False).print(table)
 
 
@@ -324,6 +343,24 @@ class _BarTask:
     def show(self, state: str) -> None:
         self._bars.update(self._task_id, detail=harmless_line(state))
 
+    def follow(self, state: Callable[[], str]) -> None:
+        self._bars.update(self._task_id, detail=_Followed(state))
+
+
+class _Followed:
+    """What a step's function says, asked at most every second; it stands in a line that rich draws more often."""
+
+    def __init__(self, state: Callable[[], str]) -> None:
+        self._state = state
+        self._said = ""
+        self._until = 0.0
+
+    def __str__(self) -> str:
+        now = time.monotonic()
+        if now >= self._until:
+            self._said, self._until = harmless_line(self._state()), now + _FOLLOWED_INTERVAL_S
+        return self._said
+
 
 class _BarProgress:
     def __init__(self, bars: Bars) -> None:
@@ -364,6 +401,9 @@ class _LineTask:
 
     def show(self, state: str) -> None:
         print_note(f"{self._description}: {state}")
+
+    def follow(self, state: Callable[[], str]) -> None:
+        """Nothing: lines are for what has changed."""
 
 
 class _LineProgress:

@@ -44,6 +44,9 @@ class Task(Protocol):
     def show(self, state: str) -> None:
         """Report the state of the step in words, if it has changed: beside the bar, or as a line."""
 
+    def follow(self, state: Callable[[], str]) -> None:
+        """Where the display is drawn again and again, show what ``state`` returns then, in any thread."""
+
 
 class Progress(Protocol):
     """Receives the reports of steps."""
@@ -62,6 +65,9 @@ class _SilentTask:
         """Do nothing."""
 
     def show(self, state: str) -> None:
+        """Do nothing."""
+
+    def follow(self, state: Callable[[], str]) -> None:
         """Do nothing."""
 
 

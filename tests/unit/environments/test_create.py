@@ -399,5 +399,8 @@ class RecordingProgress:
     def show(self, state: str) -> None:
         """Nothing is noted of it."""
 
+    def follow(self, state: Callable[[], str]) -> None:
+        del state
+
     def note(self, message: str) -> None:
         self.notes.append(message)

@@ -159,3 +159,6 @@ class _NotedTask:
 
     def show(self, state: str) -> None:
         """Nothing is noted of it."""
+
+    def follow(self, state: Callable[[], str]) -> None:
+        del state
