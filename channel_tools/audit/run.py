@@ -22,6 +22,7 @@ from channel_tools.audit.reading import Reader
 from channel_tools.conda.archive import PackageInfo, read_package, visit_package
 from channel_tools.conda.metadata import check_place
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
+from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError, IntegrityError, UsageError, VerificationError
 from channel_tools.system.workers import run_in_processes
@@ -233,6 +234,6 @@ def _place(finding: Finding) -> str:
 
 
 def _findings_error(package: Path, findings: Sequence[Finding]) -> VerificationError:
-    message = f"{package.name}: the audit has {len(findings)} findings; it was not added to the channel\n"
+    message = f"{package.name}: the audit has {counted(len(findings), 'finding')}; it was not added to the channel\n"
     hint = f"correct the recipe as described and build again; to see all of them: channel_tools audit {package}"
     return VerificationError(message + describe_findings(findings), hint=hint)

@@ -21,6 +21,7 @@ from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
 from channel_tools.build.resume import take_over
 from channel_tools.build.special_files import special_file
 from channel_tools.conda.engine_messages import explained, in_our_words
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import BuildError, ChannelToolsError
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def run_engine(spec: WorkerSpec, *, end: Callable[[WorkerResult], NoReturn]) -> 
     except rattler_build.RattlerBuildError as err:
         return _failed(err, kind="recipe")
     if len(variants) != 1:
-        message = f"{spec.recipe_folder / RECIPE_FILE}: renders to {len(variants)} packages; expected one per folder"
+        packages = counted(len(variants), "package")
+        message = f"{spec.recipe_folder / RECIPE_FILE}: renders to {packages}; expected one per folder"
         return WorkerResult(failure="recipe", message=message)
     return _build(variants[0], spec, end)
 

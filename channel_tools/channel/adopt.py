@@ -42,6 +42,7 @@ from channel_tools.conda.repodata import (
 )
 from channel_tools.conda.specs import InvalidSpecError, read_spec, texts_of
 from channel_tools.system.beneath import Beneath
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.files import disk_full_reported
 
@@ -59,7 +60,7 @@ _INDEX_PATTERNS = ("repodata*", "current_repodata*", "run_exports.json*", "patch
 _ROOT_PATTERNS = ("channeldata.json*", "rss.xml", "index.html")
 _MADE_ANEW = frozenset({"indexed_timestamp", "revoked", "md5", "sha256", "size", "run_exports", "attestations_sha256"})
 _SPECS = ("depends", "constrains")
-_UNREAD = "{count} entries under {key} of the former index, which is not read here, are not taken over"
+_UNREAD = "{entries} under {key} of the former index, which is not read here: not taken over"
 _NS_PER_MS = 1_000_000
 
 
@@ -184,7 +185,12 @@ def _read_subdir(files: Beneath) -> _Subdir:
     gone = {*(former.removed if former else ()), *(unpatched.records if unpatched else ())} - records.keys()
     found = _compare(files, records, gone, indexed=former is not None)
     unread = former.unread.items() if former else ()
-    lost = [Remark(path=folder.name, kind="field", message=_UNREAD.format(count=one, key=key)) for key, one in unread]
+    lost = [
+        Remark(
+            path=folder.name, kind="field", message=_UNREAD.format(entries=counted(one, "entry", "entries"), key=key)
+        )
+        for key, one in unread
+    ]
     return replace(found, remarks=[*found.remarks, *lost])
 
 
@@ -289,7 +295,8 @@ def _remarks_on_fields(folder: Path, pairs: Mapping[str, tuple[JsonObject, JsonO
             else:
                 lost[key] += 1
     for key, count in sorted(lost.items()):
-        message = f"{count} records have the field {key}, which indexes here do not have; it is not taken over"
+        having = counted(count, "record has", "records have")
+        message = f"{having} the field {key}, which indexes here do not have; it is not taken over"
         yield Remark(path=folder.name, kind="field", message=message)
 
 

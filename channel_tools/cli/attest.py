@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def sign(
         return
     for name in signed:
         print_line(name)
-    print_line(f"{target}: {len(signed)} packages attested")
+    print_line(f"{target}: {counted(len(signed), 'package')} attested")
 
 
 @handled
@@ -148,7 +149,9 @@ def verify(
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
-        message = f"{shown}: {len(wrong)} of {len(verdicts)} packages are not verified, the first: {wrong[0]}"
+        message = (
+            f"{shown}: {len(wrong)} of {counted(len(verdicts), 'package')} are not verified, the first: {wrong[0]}"
+        )
         raise type(wrong[0])(message, hint=wrong[0].hint)
 
 

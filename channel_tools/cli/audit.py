@@ -11,6 +11,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
+from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.audit.model import AuditReport, Finding
@@ -54,7 +55,7 @@ def audit(
     else:
         _print_report(report)
     if findings := report.findings:
-        message = f"{report.target}: {len(findings)} findings, the first: {findings[0]}"
+        message = f"{report.target}: {counted(len(findings), 'finding')}, the first: {findings[0]}"
         unreadable = any(finding.rule == Rule.PACKAGE for finding in findings)
         raise (IntegrityError if unreadable else VerificationError)(message, hint=findings[0].fix)
 
@@ -90,7 +91,9 @@ def _print_report(report: AuditReport) -> None:
         for one in report.packages
     ]
     print_table(("package", "files", "ELF", "findings", "declared"), rows)
-    print_line(f"{report.target}: {len(report.packages)} packages, {len(report.findings)} findings")
+    print_line(
+        f"{report.target}: {counted(len(report.packages), 'package')}, {counted(len(report.findings), 'finding')}"
+    )
 
 
 def _place(finding: Finding) -> str:

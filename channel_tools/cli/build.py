@@ -22,6 +22,7 @@ from channel_tools.cli.console import (
 )
 from channel_tools.cli.options import grouped
 from channel_tools.cli.plan import reasons_in_short, show_plan, unsatisfiable_in_short
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import make_recipe_settings
 
@@ -199,7 +200,7 @@ def _announce(plan: Plan) -> None:
     skipped = len(plan.packages) - len(plan.to_build)
     print_note(
         f"{len(plan.to_build)} to build, {skipped} in the channel already, "
-        f"{len(plan.unsatisfiable)} variants that cannot be built"
+        f"{counted(len(plan.unsatisfiable), 'variant')} that cannot be built"
     )
     for package in plan.to_build:
         print_note(f"  {package.folder_name}: {reasons_in_short(package)}")
@@ -240,7 +241,9 @@ def _print_workflow(folder: Path, outcome: BuildOutcome, *, as_json: bool) -> No
         stems = [package.folder_name for package in outcome.plan.to_build]
         print_json({"schema": 1, "snakefile": str(snakefile), "packages": stems})
         return
-    print_note(f"{len(outcome.plan.to_build)} packages; run: snakemake --snakefile {snakefile} --keep-going ...")
+    print_note(
+        f"{counted(len(outcome.plan.to_build), 'package')}; run: snakemake --snakefile {snakefile} --keep-going ..."
+    )
     print_line(str(snakefile))
 
 

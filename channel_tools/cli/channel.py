@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.channel.adopt import Adoption
@@ -63,10 +64,15 @@ def index(
     if as_json:
         print_json({"schema": 1, "listed": report.listed, "written": list(report.written)})
     else:
-        print_line(f"{channel.path}: {report.listed} packages, {len(report.written)} index files written")
+        print_line(
+            f"{channel.path}: {counted(report.listed, 'package')}, {counted(len(report.written), 'index file')} written"
+        )
     if report.refused:
         first = report.refused[0]
-        raise ChannelError(f"{len(report.refused)} files are not indexed, the first: {first.message}", hint=first.hint)
+        raise ChannelError(
+            f"{counted(len(report.refused), 'file is', 'files are')} not indexed, the first: {first.message}",
+            hint=first.hint,
+        )
 
 
 def _adopt(
@@ -83,7 +89,7 @@ def _adopt(
             _show_adoption(one, dry_run=dry_run)
     if refused := [f"{one.path}/{remark.path}: {remark.message}" for one in adoptions for remark in one.refused]:
         would = "would not be" if dry_run else "are not"
-        message = f"{len(refused)} packages {would} listed, and stay where they are; the first: {refused[0]}"
+        message = f"{counted(len(refused), 'package')} {would} listed, and stay where they are; the first: {refused[0]}"
         raise ChannelError(message, hint="replace each by an intact copy, then run channel_tools channel index")
 
 
@@ -100,9 +106,9 @@ def _show_adoption(one: Adoption, *, dry_run: bool) -> None:
     if one.is_ours:
         print_line(f"{one.path}: is a channel of channel_tools already, on the foundation {one.foundation}")
         return
-    listed = len(one.rows) - one.removed
+    listed = counted(len(one.rows) - one.removed, "package")
     print_line(
-        f"{one.path}: {'would be ' if dry_run else ''}adopted on the foundation {one.foundation}: {listed} packages "
+        f"{one.path}: {'would be ' if dry_run else ''}adopted on the foundation {one.foundation}: {listed} "
         f"listed, {one.patched} with hotfixes, {one.removed} removed, {len(one.refused)} not listed"
     )
 
@@ -124,9 +130,9 @@ def verify(
     else:
         for finding in findings:
             print_line(f"{finding.path}: {finding.kind}: {finding.message}")
-        print_line(f"{channel.path}: {len(findings)} findings")
+        print_line(f"{channel.path}: {counted(len(findings), 'finding')}")
     if findings:
-        message = f"{channel.path}: {len(findings)} findings, the first: {findings[0].message}"
+        message = f"{channel.path}: {counted(len(findings), 'finding')}, the first: {findings[0].message}"
         raise VerificationError(message, hint=findings[0].hint)
 
 
@@ -193,4 +199,4 @@ def page(
     if as_json:
         print_json({"schema": 1, "index": index, **asdict(report)})
     else:
-        print_line(f"{index}: {report.files} files, {report.written} written, {report.removed} removed")
+        print_line(f"{index}: {counted(report.files, 'file')}, {report.written} written, {report.removed} removed")

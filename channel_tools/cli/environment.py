@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="Environments installed from the channel.")
 
@@ -109,8 +110,8 @@ def create(
         packages = [asdict(record) for record in result.records]
         print_json({"schema": 1, "prefix": str(result.prefix), "changed": result.changed, "packages": packages})
         return
-    done = f"{result.changed} packages changed" if result.changed else "nothing to do"
+    done = f"{counted(result.changed, 'package')} changed" if result.changed else "nothing to do"
     print_line(
-        f"{result.prefix}: {len(result.records)} packages, {result.size_bytes / 1e6:.0f} MB; "
+        f"{result.prefix}: {counted(len(result.records), 'package')}, {result.size_bytes / 1e6:.0f} MB; "
         f"{done} ({result.seconds:.1f} s)"
     )

@@ -11,6 +11,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
 from channel_tools.cli.plan import unsatisfiable_in_short
+from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.audit.model import Finding
@@ -124,9 +125,9 @@ def verify(
     else:
         for finding in findings:
             print_line(str(finding))
-        print_line(f"{settings.foundation}: {packages} packages, {len(findings)} findings")
+        print_line(f"{settings.foundation}: {counted(packages, 'package')}, {counted(len(findings), 'finding')}")
     if findings:
-        message = f"{settings.foundation}: {len(findings)} findings, the first: {findings[0]}"
+        message = f"{settings.foundation}: {counted(len(findings), 'finding')}, the first: {findings[0]}"
         raise VerificationError(
             message, hint="correct the table's row or its repair step, then run: channel_tools foundation build"
         )
@@ -190,12 +191,14 @@ def _show_change(change: LockChange, *, dry_run: bool, as_json: bool) -> None:
         for reason in package.reasons:
             print_line(f"  {reason}")
     if change.unserved:
-        print_line(f"{len(change.unserved)} variants that conda-forge cannot serve after this:")
+        print_line(f"{counted(len(change.unserved), 'variant')} that conda-forge cannot serve after this:")
         for line in unsatisfiable_in_short(change.unserved):
             print_line(f"  {line}")
     would = "would have" if dry_run else "has"
-    counts = f"{len(change.after.records)} packages in {len(change.after.environments)} environments"
-    moves = f"{len(change.moved)} names moved, {len(change.rebuilt)} packages to build again"
+    counts = (
+        f"{counted(len(change.after.records), 'package')} in {counted(len(change.after.environments), 'environment')}"
+    )
+    moves = f"{counted(len(change.moved), 'name')} moved, {counted(len(change.rebuilt), 'package')} to build again"
     print_line(f"{change.path}: {would} {counts}; {moves}")
 
 

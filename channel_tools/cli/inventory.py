@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, write_result
+from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.pins.choice import LockChoice
@@ -73,7 +74,7 @@ def sbom(
     )
     write_result(make_document(inventory, kind, made=datetime.now(UTC)), file)
     if file is not None:
-        print_note(f"{file}: {inventory.title}, {len(inventory.components)} packages")
+        print_note(f"{file}: {inventory.title}, {counted(len(inventory.components), 'package')}")
 
 
 @handled

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options  # noqa: TC001 - typer reads the annotations
-from channel_tools.cli.console import handled, print_json, print_line, print_table
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def yank(
         )
     place = _open(target)
     changed = maintenance.yank(place, spec, label=label, reason=None if undo else reason, dry_run=dry_run)
+    if not changed:
+        print_note(f"all packages that match {spec!r} are {'listed' if undo else 'yanked'} already; nothing is changed")
     _show_changed(changed, "restored" if undo else "yanked", place.address, dry_run=dry_run, as_json=as_json)
 
 

@@ -15,6 +15,7 @@ import typer
 from channel_tools.cli import mirror_keys, options
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
 from channel_tools.cli.options import grouped
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.settings import user_folder
@@ -225,7 +226,9 @@ def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
     elif report is None:
         print_line(f"{to}: would contain {in_words(plan)}")
     else:
-        print_line(f"{report.path}: bundle {report.version}, {report.files} files, {report.size_bytes / 1e6:.1f} MB")
+        print_line(
+            f"{report.path}: bundle {report.version}, {counted(report.files, 'file')}, {report.size_bytes / 1e6:.1f} MB"
+        )
         print_line(f"root fingerprint {report.root_sha256}; import it by {report.expires}")
         if report.bootstrap_sha256 is not None:
             print_line(f"sha256 of {BOOTSTRAP} {report.bootstrap_sha256}")
@@ -270,7 +273,7 @@ def verify(
     absent = len(report.manifest.omitted)
     known = f", {absent} more are assumed to be at the importing site" if absent else ""
     print_line(
-        f"{bundle}: bundle {report.bundle.version} is valid: {report.files} files, "
+        f"{bundle}: bundle {report.bundle.version} is valid: {counted(report.files, 'file')}, "
         f"{report.size_bytes / 1e6:.1f} MB{known}; import it by {report.bundle.expires}"
     )
 
@@ -311,9 +314,14 @@ def import_(
         print_json({"schema": 1, "dry_run": dry_run, **asdict(report), "received": str(report.received)})
         return
     would = "would add" if dry_run else "added"
-    print_line(f"{to}: bundle {report.version} {would} {report.files} files, {report.size_bytes / 1e6:.1f} MB")
+    print_line(
+        f"{to}: bundle {report.version} {would} {counted(report.files, 'file')}, {report.size_bytes / 1e6:.1f} MB"
+    )
     if report.held:
         unread = report.held - report.held_verified
-        print_line(f"{report.held} files were here already: {report.held_verified} verified, {unread} not read")
+        print_line(
+            f"{counted(report.held, 'file was', 'files were')} here already: "
+            f"{report.held_verified} verified, {unread} not read"
+        )
     for name, address in report.addresses.items():
         print_line(f"{name}: {address}")

@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
+from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.pins.lock import PinChange
@@ -149,7 +150,7 @@ def _print(result: PinResult, *, dry_run: bool) -> None:
     for platform in result.lock.platforms:
         size = sum(package.size_bytes for package in platform.packages)
         print_line(
-            f"{platform.platform}: {len(platform.packages)} packages, {size / 1e6:.1f} MB, "
+            f"{platform.platform}: {counted(len(platform.packages), 'package')}, {size / 1e6:.1f} MB, "
             f"assuming {' '.join(platform.virtual_packages) or 'no virtual packages'}"
         )
     did = "would write" if dry_run else "the lock is still valid; files up to date" if result.kept else "wrote"

@@ -12,6 +12,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
 from channel_tools.cli.options import grouped
+from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.matrix import RenderedPackage
@@ -58,9 +59,8 @@ def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
         if given.stack is not None and not given.every_stack:
             _print_unsatisfiable(made)
         else:
-            print_line(
-                f"{len(made.unsatisfiable)} variants that this foundation cannot serve; --variant NAME shows each:"
-            )
+            variants = counted(len(made.unsatisfiable), "variant")
+            print_line(f"{variants} that this foundation cannot serve; --variant NAME shows each:")
             for line in unsatisfiable_in_short(made.unsatisfiable):
                 print_line(f"  {line}")
 
@@ -103,7 +103,7 @@ def _print_lock(made: Plan) -> None:
     if made.lock is None or made.lock_file is None:
         return
     new, total = len(made.locks), len(made.lock.environments) + len(made.lock.unserved)
-    print_line(f"foundation lock {made.lock_file}: {total - new} of {total} environments are in it")
+    print_line(f"foundation lock {made.lock_file}: {total - new} of {counted(total, 'environment')} in it")
     if new:
         print_line(f"  {new} are new: solved with the foundation as it is now; build and foundation lock add them")
 
@@ -145,7 +145,8 @@ def list_stacks(
         ]
         print_table(("stack", "packages", "default", "variants", "for"), rows)
         print_line(
-            f"{len(listed)} stacks, {len(_names(packages))} packages, {len(packages)} variants; build builds "
+            f"{counted(len(listed), 'stack')}, {counted(len(_names(packages)), 'package')}, "
+            f"{counted(len(packages), 'variant')}; build builds "
             "the default ones, or all with --all-variants; channel_tools list --variant NAME shows those of a stack"
         )
     else:

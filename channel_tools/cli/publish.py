@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _show_keys(keys: tuple[str, ...], address: str, source: str, label: str, *, 
         return
     for key in keys:
         print_line(key)
-    print_line(f"{address}: {len(keys)} packages of {source} would be listed under {label}")
+    print_line(f"{address}: {counted(len(keys), 'package')} of {source} would be listed under {label}")
 
 
 def _show_plan(plan: PublishPlan, address: str, *, as_json: bool) -> None:

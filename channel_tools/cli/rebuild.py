@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
+from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.workflow.rebuild import RebuildComparison, Rebuilt
@@ -100,7 +101,7 @@ def _report(rebuilt: Rebuilt, comparison: RebuildComparison, diffoscope: Path | 
     if in_depth is not None:
         print_note(f"details: {in_depth}")
     if verdict != "same":
-        message = f"{rebuilt.published.name}: built again, {_IN_WORDS[verdict]} ({len(differences)} files)"
+        message = f"{rebuilt.published.name}: built again, {_IN_WORDS[verdict]} ({counted(len(differences), 'file')})"
         raise VerificationError(message, hint=f"the new package is {rebuilt.rebuilt}")
     if not as_json:
         print_line(f"{rebuilt.published.name}: built again, {_IN_WORDS[verdict]} (sha256 {rebuilt.rebuilt_sha256})")

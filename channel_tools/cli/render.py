@@ -10,6 +10,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
+from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="Recipes for other people's build services.")
 
@@ -31,7 +32,8 @@ def render(
         return
     if plan.unsatisfiable:
         print_note(
-            f"{len(plan.unsatisfiable)} variants that the foundation cannot serve are left out: see channel_tools plan"
+            f"{counted(len(plan.unsatisfiable), 'variant')} left out, which the foundation cannot serve: "
+            "see channel_tools plan"
         )
     for folder in folders:
         print_line(str(folder))

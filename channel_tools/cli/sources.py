@@ -10,6 +10,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
+from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="The source store: upstream sources by sha256 and by commit.")
 
@@ -80,7 +81,7 @@ def fetch(
         fetched = fetch_needed(settings, request, dry_run=dry_run, jobs=jobs, progress=progress)
     for need in fetched:
         print_line(f"{need.word} {need.identity}: {'would be fetched from' if dry_run else 'fetched:'} {need.urls[0]}")
-    print_line(f"{settings.sources}: {len(fetched)} sources {'to fetch' if dry_run else 'fetched'}")
+    print_line(f"{settings.sources}: {counted(len(fetched), 'source')} {'to fetch' if dry_run else 'fetched'}")
 
 
 @app.command("verify")
@@ -102,9 +103,10 @@ def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_jso
     else:
         for item in damaged:
             print_line(f"{item.problem}; " + ("it is kept" if item.moved_to is None else f"moved to {item.moved_to}"))
-        print_line(f"{settings.sources}: {entries} sources, {len(damaged)} damaged")
+        print_line(f"{settings.sources}: {counted(entries, 'source')}, {len(damaged)} damaged")
     if damaged:
-        message = f"{settings.sources}: {len(damaged)} of {entries} sources are damaged: {damaged[0].problem}"
+        are = counted(len(damaged), "source is", "sources are")
+        message = f"{settings.sources}: {are} damaged, of {entries}: {damaged[0].problem}"
         raise IntegrityError(message, hint="add them again with channel_tools sources fetch, or sources add FILE")
 
 
@@ -125,7 +127,7 @@ def export(
     with shown_progress() as progress:
         target, entries = export_sources(given.settings, destination, request, dry_run=dry_run, progress=progress)
     size = "" if dry_run else f", {target.stat().st_size / 1e6:.1f} MB"
-    print_line(f"{target}: {len(entries)} sources{' would be written' if dry_run else size}")
+    print_line(f"{target}: {counted(len(entries), 'source')}{' would be written' if dry_run else size}")
 
 
 @app.command("import")

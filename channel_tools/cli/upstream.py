@@ -10,6 +10,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="The trees that a site's tree builds on (site.yaml).")
 
@@ -40,6 +41,8 @@ def update(
         print_json({"schema": 1, "upstreams": [asdict(change) for change in changes]})
         return
     for change in changes:
-        counts = f"{len(change.added)} files added, {len(change.changed)} changed, {len(change.removed)} removed"
+        counts = (
+            f"{counted(len(change.added), 'file')} added, {len(change.changed)} changed, {len(change.removed)} removed"
+        )
         at = f" at {change.commit}" if change.commit else ""
         print_line(f"{settings.tree.upstreams / change.name}{at}: {counts}")

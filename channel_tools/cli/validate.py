@@ -22,6 +22,7 @@ from channel_tools.cli.console import (
     write_result,
 )
 from channel_tools.cli.options import grouped
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ def _print_results(results: Sequence[VariantResult], *, all_variants: bool, deta
             (one.install.python or "", one.install.pytorch or "", one.verdict.words, str(one.path or ""))
             for one in results
         ]
-        print_table(("python", "pytorch", "result", "report"), rows, title=f"{len(results)} variants")
+        print_table(("python", "pytorch", "result", "report"), rows, title=counted(len(results), "variant"))
 
 
 def _print_report(report: ValidationReport, path: Path, *, details: bool) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.doctor.model import Finding
+from channel_tools.system.counting import counted
 from channel_tools.system.processes import run_on_hosts, ssh_command
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _clocks(answers: Sequence[HostAnswer]) -> Finding:
     off = {answer.name: answer.clock_is_off_by() for answer in answers}
     worst = max(off, key=lambda name: off[name])
     if off[worst] <= _CLOCK_S:
-        return Finding(subject="clocks", level="ok", found=f"of {len(answers)} hosts, within {_CLOCK_S:g} s")
+        return Finding(subject="clocks", level="ok", found=f"of {counted(len(answers), 'host')}, within {_CLOCK_S:g} s")
     found = f"{worst} is off by {off[worst]:.1f} s or more"
     return Finding(subject="clocks", level="warning", found=found, fix=f"ssh {worst} sudo chronyc makestep")
 
@@ -97,6 +98,6 @@ def _alike(answers: Sequence[HostAnswer], key: str, subject: str, *, level: Leve
     for answer in answers:
         by_value.setdefault(answer.values[key], []).append(answer.name)
     if len(by_value) == 1 and _ABSENT not in by_value:
-        return Finding(subject=subject, level="ok", found=f"the same on {len(answers)} hosts")
+        return Finding(subject=subject, level="ok", found=f"the same on {counted(len(answers), 'host')}")
     found = "; ".join(f"{', '.join(names)}: {value}" for value, names in by_value.items())
     return Finding(subject=subject, level=level, found=found, fix=fix)

@@ -23,6 +23,7 @@ from channel_tools.foundation.apt import DEB_ARCHITECTURES, OTHER_FOUNDATION, Ap
 from channel_tools.foundation.model import reachable
 from channel_tools.foundation.plan import project_of
 from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import (
     disk_full_reported,
@@ -188,7 +189,7 @@ def resolve(
         found |= {key: file for key, file in recorded.items() if key[0] == "wheel"}
     elif requirements:
         earlier = requirements
-        sources.reach(f"the versions of {len(requirements)} wheels ({_some(requirements)})")
+        sources.reach(f"the versions of {counted(len(requirements), 'wheel')} ({_some(requirements)})")
         found |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(requirements)}
     more = (*(text for text in requirements if text not in earlier), *optional_requirements(table))
     return found | _find_more_wheels(more, recorded, found, sources)
@@ -205,7 +206,7 @@ def _find_more_wheels(
     found = {key: recorded[key] for key in again - taken.keys()}
     missing = [text for text in asked if ("wheel", project_of(text)) not in taken | found]
     if missing:
-        sources.reach(f"the versions of {len(missing)} wheels ({_some(missing)})")
+        sources.reach(f"the versions of {counted(len(missing), 'wheel')} ({_some(missing)})")
         added = {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(missing)}
         _check_fits(added, taken | found)
         found = added | found
@@ -259,7 +260,7 @@ def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress)
     missing = sources.store.missing(files)
     if not missing:
         return
-    sources.reach(f"{len(missing)} files ({_some(taken.file_name for taken in missing)})")
+    sources.reach(f"{counted(len(missing), 'file')} ({_some(taken.file_name for taken in missing)})")
     sources.store.incoming.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(sources.store.lock_file, what="the download store", timeout_s=_LOCK_WAIT_S):
         remove_leftovers(sources.store.incoming)
@@ -309,7 +310,7 @@ def _announce(missing: Sequence[LockedArtifact], progress: Progress) -> None:
     for taken in missing:
         _note_large(progress, taken.file_name, taken.size_bytes)
     if total >= LARGE_BYTES:
-        progress.note(f"to download: {total:,} bytes in {len(missing)} files")
+        progress.note(f"to download: {total:,} bytes in {counted(len(missing), 'file')}")
 
 
 def _fetch_debs(debs: Sequence[LockedArtifact], sources: Sources, progress: Progress) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
 from channel_tools.system.processes import run_command, run_on_hosts, ssh_command
 
@@ -88,7 +89,7 @@ def spread_ranks(wanted: Mapping[str, int], ranks: int, *, own_names: frozenset[
             counts[name] = min(left, room or 1)
             left -= counts[name]
         if left:
-            message = f"the hosts have room for {ranks - left} ranks, but {ranks} are requested"
+            message = f"the hosts have room for {counted(ranks - left, 'rank')}, but {ranks} are requested"
             raise UsageError(message, hint="give the hosts more ranks (NAME:RANKS), or a smaller --ranks")
     return tuple(
         Host(name=name, ranks=count, is_local=name in _LOCAL | own_names) for name, count in counts.items() if count

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import CommandError, JobError, UsageError, signals_raised_afterwards
 from channel_tools.system.processes import Deadline, run_command
 from channel_tools.system.schedulers import remedy_for
@@ -247,7 +248,7 @@ def _beginning(job: JobOptions, more: Sequence[str]) -> Iterator[str]:
     seconds_of(job.time)
     each, left = divmod(job.ranks, job.nodes)
     if left or not each:
-        message = f"{job.ranks} ranks on {job.nodes} nodes: each node must have the same number"
+        message = f"{counted(job.ranks, 'rank')} on {counted(job.nodes, 'node')}: each node must have the same number"
         raise UsageError(message, hint="give a --ranks that is a multiple of --nodes")
     yield "#!/bin/bash"
     yield from _slurm(job, each) if job.scheduler == "slurm" else _pbs(job, each)

@@ -15,6 +15,7 @@ from rattler import Version
 from rattler.exceptions import InvalidVersionError
 
 from channel_tools.matrix.variants import OLD_FORMAT_KEYS, read_conda_build_config, scalar_of
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import nearest_names_hint
 
 if TYPE_CHECKING:
@@ -296,7 +297,8 @@ def _add_key(pinning: VariantFile, migration: Migration, primary: str) -> Varian
             key, values, migration, primary, f"the pinning has no values of {key!r}, which is to move with {primary!r}"
         )
         if len(values[key]) != 1:
-            message = f"{key!r} is to move with {primary!r}, but the pinning has {len(values[key])} values of it"
+            having = counted(len(values[key]), "value")
+            message = f"{key!r} is to move with {primary!r}, but the pinning has {having} of it"
             raise migration.error(message, MIGRATOR, "additional_zip_keys", hint="leave this migration out")
         values[key] *= len(values[primary])
     for key in group:
@@ -327,7 +329,7 @@ def _group_with(groups: _Groups, primary: str, more: Sequence[str]) -> tuple[tup
 def _value_at(migration: Migration, key: str, place: int) -> VariantScalar:
     found = migration.file.values[key]
     if place >= len(found):
-        message = f"{key!r} has {len(found)} values, fewer than the key that it moves with"
+        message = f"{key!r} has {counted(len(found), 'value')}, fewer than the key that it moves with"
         raise migration.error(message, key, hint="leave this migration out")
     return found[place]
 

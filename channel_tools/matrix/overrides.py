@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import yaml
 
 from channel_tools.matrix.variants import ENGINE_KEYS
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import nearest_names_hint
 from channel_tools.system.yamlfile import parse_yaml, read_yaml_text
 
@@ -63,7 +64,8 @@ def with_version(recipe: RecipeFile, override: Override | None) -> RecipeFile:
         raise _error(override, message, "version", hint=hint)
     hashes = [node for key, node in _pairs(_child(root, "source")) if key == "sha256"]
     if len(hashes) != 1:
-        message = f"the override of {recipe.name} has a version, but the recipe has {len(hashes)} sources with a sha256"
+        having = counted(len(hashes), "source")
+        message = f"the override of {recipe.name} has a version, but the recipe has {having} with a sha256"
         raise _error(override, message, "version", hint=_COPY_HINT)
     new = {version: override.version, hashes[0]: str(override.sha256)}
     for node in sorted(new, key=lambda node: -node.start_mark.index):

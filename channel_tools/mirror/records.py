@@ -45,6 +45,7 @@ from channel_tools.conda.repodata import (
     unpack_index,
 )
 from channel_tools.system.beneath import Beneath
+from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.http.client import MissingError
@@ -127,7 +128,7 @@ def parse_index(content: bytes, names: Collection[str] | None = None) -> SubdirR
 
 def _name_unread(unread: Mapping[str, int], where: str) -> None:
     for key, count in unread.items():
-        entries = "1 entry" if count == 1 else f"{count} entries"
+        entries = counted(count, "entry", "entries")
         _log.warning("%s: left out %s under %r in its index, which this program does not read", where, entries, key)
 
 

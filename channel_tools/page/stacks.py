@@ -13,6 +13,7 @@ from channel_tools.conda.specs import matches, name_or_none, read_spec, record_o
 from channel_tools.page.content import as_numbers, variant_value
 from channel_tools.page.render import duration
 from channel_tools.system.charts import Line, SizeFigure, bandwidth_charts, line_chart
+from channel_tools.system.counting import counted
 from channel_tools.system.pages import size_in_words
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def _mark(variant: StackVariant, *, faulty: bool, passed: bool | None, earlier: 
 def _run_in_words(run: ShownRun, *, earlier: bool) -> str:
     hosts = f" on {run.hosts} hosts" if run.hosts > 1 else ""
     took = f" in {duration(run.seconds)}" if run.seconds else ""
-    return f"{run.ranks} ranks{hosts}{took}{', with earlier builds' if earlier else ''}"
+    return f"{counted(run.ranks, 'rank')}{hosts}{took}{', with earlier builds' if earlier else ''}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,7 +250,7 @@ def stack_card(site: Site, stack: ShownStack) -> StackCard:
     earlier = run is not None and not any(one.run is run and is_of_present_builds(site, one) for one in variants)
     if run is not None:
         state = ("validated", "good") if run.passed else ("validation failed", "bad")
-        last = f"{'Passed' if run.passed else 'Failed'} validation with {run.ranks} ranks on"
+        last = f"{'Passed' if run.passed else 'Failed'} validation with {counted(run.ranks, 'rank')} on"
     elif stack.validated:
         state, last = ("not validated", "warn"), "Not validated here"
     else:

@@ -32,6 +32,7 @@ from channel_tools.pins.choice import (
 )
 from channel_tools.pins.lock import Lock, PlatformLock
 from channel_tools.pins.md5 import MD5
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def check_count(text: str, found: int, path: Path) -> None:
         (one[2].strip() for one in map(_COMMENT.fullmatch, text.splitlines()) if one and one[1] == "packages"), None
     )
     if written is not None and written != str(found):
-        message = f"{found} packages, but the list was written with {written}: it was truncated or edited"
+        message = f"{counted(found, 'package')}, but the list was written with {written}: it was truncated or edited"
         raise ConfigError(message, path=path, hint="write it again: channel_tools pins")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.conda.contents import JsonObject
 from channel_tools.pins.choice import SHA256, named_packages
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def complete_hashes(lock: Lock, path: Path, text: str, *, look_up: LookUp | None
     found = {
         key: _sha256_of(package, records.get(str(package.ref.key), []), path, text) for key, package in lacking.items()
     }
-    count = "1 package has" if len(lacking) == 1 else f"{len(lacking)} packages have"
+    count = counted(len(lacking), "package has", "packages have")
     note(f"note: {path}: {count} only an md5; the sha256 is the one that the channel's index lists with this md5")
     platforms = (
         replace(

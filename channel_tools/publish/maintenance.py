@@ -47,18 +47,20 @@ class Changed:
 def yank(target: MaintainedTarget, spec: str, *, label: str | None, reason: str | None, dry_run: bool) -> list[Changed]:
     """Hide the packages that ``spec`` names (MatchSpec or file name) from new solves; with ``reason`` None undo that.
 
-    Returns the packages that this changes. Raises UsageError if nothing matches.
+    Returns the packages that this changes: none if all that match are so already, for example when it is repeated.
+    Raises UsageError if nothing matches.
     """
     found: dict[str, list[LabelPackage]] = {}
     seen: list[LabelPackage] = []
+    matching: list[LabelPackage] = []
     for name in _labels(target, label):
         packages = target.packages(name)
         seen += packages
-        found[name] = [
-            package for package in select_packages(packages, spec) if (package.yanked is None) == (reason is not None)
-        ]
+        selected = select_packages(packages, spec)
+        matching += selected
+        found[name] = [package for package in selected if (package.yanked is None) == (reason is not None)]
     where = f"{target.address}, {'every label' if label is None else f'label {label}'}"
-    _require_some([package for packages in found.values() for package in packages], spec, seen, where=where)
+    _require_some(matching, spec, seen, where=where)
     for name, chosen in found.items():
         keys = tuple(str(package.key) for package in chosen)
         if keys and not dry_run:

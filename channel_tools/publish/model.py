@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from channel_tools.conda.archive import read_index_json
 from channel_tools.conda.metadata import subdir_of
 from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageRef, stem_of
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import sha256_of_file
 
@@ -189,7 +190,7 @@ def file_set(paths: Sequence[Path], foundation: Foundation) -> PackageSet:
         if known.sha256 != file.sha256:
             message = f"{path}: {known.path} has the same name and other bytes"
             raise UsageError(message, hint="publish only one of them")
-    name = paths[0].name if len(paths) == 1 else f"{len(files)} files"
+    name = paths[0].name if len(paths) == 1 else counted(len(files), "file")
     return PackageSet(name=name, files=tuple(sorted(files.values())), foundation=foundation)
 
 

@@ -27,6 +27,7 @@ from channel_tools.sources.git import GitFetcher
 from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.sources.model import SUPPLY_HINT
 from channel_tools.system.beneath import Beneath
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import disk_full_reported, exclusive_lock
 from channel_tools.system.http.download import Cancelled, Download, download
@@ -166,7 +167,7 @@ def fetch_sources(
     missing = [need for need in needs if store.find(need) is None]
     if not missing:
         return
-    with progress.task(f"{len(missing)} sources", total=None, unit="bytes") as task:
+    with progress.task(counted(len(missing), "source"), total=None, unit="bytes") as task:
         run = _Run(store=store, client=client, progress=progress, task=task, mirrors=mirrors)
         failures = run.fetch_all(missing, jobs)
         for release in debian:

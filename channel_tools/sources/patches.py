@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from channel_tools.sources.archives import is_zip
 from channel_tools.sources.git import git_environment
 from channel_tools.system.archives import check_member_path, open_tar
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import temporary_folder
@@ -222,9 +223,8 @@ class _Attempt:
                 name = _stripped(file.old or "", self.strip)
                 count = len(self._lines_of(name)) if hunk.start and not hunk.count else hunk.start
                 if count < hunk.start:
-                    what = (
-                        f"hunk {number} of {name}: the file has {count} lines, but the hunk starts at line {hunk.start}"
-                    )
+                    lines = counted(count, "line")
+                    what = f"hunk {number} of {name}: the file has {lines}, but the hunk starts at line {hunk.start}"
                     raise self._refused(what, line=hunk.patch_line)
 
     def error(self, said: str) -> ConfigError:
@@ -277,7 +277,7 @@ def _difference(content: Sequence[str], expected: Sequence[str], start: int) -> 
         if found != wanted:
             shown = "the end of the file" if found is None else repr(found)
             return f"line {best + offset + 1} is {shown}; expected {wanted!r}"
-    return f"the file has {len(content)} lines, but the hunk starts at line {start}"
+    return f"the file has {counted(len(content), 'line')}, but the hunk starts at line {start}"
 
 
 def _header(lines: Sequence[bytes], number: int) -> PatchedFile | None:

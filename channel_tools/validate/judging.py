@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from channel_tools.system.counting import counted
 from channel_tools.validate.model import BandwidthRow, CaseResult, Check, Spread
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ def exact_check(name: str, cases: Sequence[CaseResult]) -> Check:
     """The check that no case has a wrong value."""
     wrong = sum(case.mismatches for case in cases)
     return Check(
-        name=name, passed=wrong == 0, found=f"{wrong} wrong values in {len(cases)} cases", expected="0 wrong values"
+        name=name,
+        passed=wrong == 0,
+        found=f"{counted(wrong, 'wrong value')} in {counted(len(cases), 'case')}",
+        expected="0 wrong values",
     )
 
 
@@ -60,7 +64,7 @@ def float_check(name: str, cases: Sequence[CaseResult], allowed: float) -> Check
     return Check(
         name=name,
         passed=wrong == 0 and worst <= allowed,
-        found=f"{worst:.2g}, {wrong} wrong values in {len(cases)} cases",
+        found=f"{worst:.2g}, {counted(wrong, 'wrong value')} in {counted(len(cases), 'case')}",
         expected=f"at most {allowed:g}, 0 wrong values",
     )
 
@@ -92,7 +96,7 @@ def hosts_checks(results: Sequence[RankFacts], hosts: Sequence[str]) -> tuple[Ch
             name="every host ran its share of the ranks",
             passed=sorted(counts.values()) == [each] * len(hosts),
             found=", ".join(f"{host}: {count}" for host, count in sorted(counts.items())),
-            expected=f"{each} ranks on each of {len(hosts)} hosts",
+            expected=f"{counted(each, 'rank')} on each of {counted(len(hosts), 'host')}",
         ),
     )
 

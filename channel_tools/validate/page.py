@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.system.charts import Line, SizeFigure, bandwidth_charts, line_chart, share_bar
+from channel_tools.system.counting import counted
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.pages import day, page_templates, size_in_words
 from channel_tools.validate.report import ReportTable, doubts, drops_in_words, report_tables
@@ -67,7 +68,7 @@ def render_page(report: ValidationReport) -> str:
 
 def _summary(report: ValidationReport) -> str:
     checks, failed = len(report.result.checks), len(report.failed_checks)
-    said = f"all {checks} checks passed" if not failed else f"{failed} of {checks} checks failed"
+    said = f"all {counted(checks, 'check')} passed" if not failed else f"{failed} of {counted(checks, 'check')} failed"
     drops = drops_in_words(report)
     return f"{said}; {drops}" if drops else said
 
@@ -76,7 +77,7 @@ def _facts(report: ValidationReport) -> dict[str, str]:
     host = report.host
     interfaces = [f"{one.subject.removeprefix(_INTERFACE)}: {one.found}" for one in _interfaces(report)]
     return {
-        "Ranks": f"{report.ranks}" + (f" on {len(report.hosts)} hosts" if len(report.hosts) > 1 else ""),
+        "Ranks": f"{report.ranks}" + (f" on {counted(len(report.hosts), 'host')}" if len(report.hosts) > 1 else ""),
         "Method": report.method,
         **{key: value for key, value in sorted(report.result.details.items()) if value},
         "channel_tools": report.tool_version,
@@ -132,7 +133,7 @@ def _groups(report: ValidationReport, cases: ReportTable) -> Iterator[CaseGroup]
         failed = sum(number in cases.failed_rows for number in numbers)
         yield CaseGroup(
             title=kind,
-            said=f"{len(numbers)} cases, {failed or 'none'} failed" if kind != "omitted" else f"{len(numbers)} cases",
+            said=counted(len(numbers), "case") + (f", {failed or 'none'} failed" if kind != "omitted" else ""),
             failed=bool(failed),
             table=ReportTable(
                 title=f"Cases: {kind}",

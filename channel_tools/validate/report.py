@@ -12,6 +12,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.pages import size_in_words
@@ -136,7 +137,7 @@ def drops_in_words(report: ValidationReport) -> str:
     """How many bandwidths are lower than earlier runs' noise explains; "" if none is, or if nothing was compared."""
     rows = report.history.rows if report.history else ()
     drops = sum(row.verdict is Verdict.DROP for row in rows)
-    return f"{drops} of {len(rows)} bandwidths dropped below the noise of earlier runs" if drops else ""
+    return f"{drops} of {counted(len(rows), 'bandwidth')} dropped below the noise of earlier runs" if drops else ""
 
 
 def doubts(report: ValidationReport) -> list[str]:
@@ -162,7 +163,10 @@ def raise_for_failures(report: ValidationReport, *, report_file: Path) -> None:
     if not failed:
         return
     lines = [f"{check.name}: found {check.found}; expected {check.expected}" for check in failed]
-    message = f"stack {report.stack}: {len(failed)} of {len(report.result.checks)} checks failed\n" + "\n".join(lines)
+    message = (
+        f"stack {report.stack}: {len(failed)} of {counted(len(report.result.checks), 'check')} failed\n"
+        + "\n".join(lines)
+    )
     raise ValidationError(message, hint=f"the whole report is {report_file}")
 
 
@@ -176,8 +180,8 @@ def _finding_table(report: ValidationReport) -> ReportTable:
 
 def _check_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
-        title=f"Checks of {report.stack} with {report.ranks} ranks"
-        + (f" on {len(report.hosts)} hosts" if report.hosts else ""),
+        title=f"Checks of {report.stack} with {counted(report.ranks, 'rank')}"
+        + (f" on {counted(len(report.hosts), 'host')}" if report.hosts else ""),
         columns=("check", "result", "found", "expected"),
         failed_rows=_numbers(not check.passed for check in report.result.checks),
         rows=tuple(

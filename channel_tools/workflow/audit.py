@@ -23,6 +23,7 @@ from channel_tools.audit.run import (
 )
 from channel_tools.channel.records import CachedPackage, cached_package
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def package_gate(
     def admit(package: Path) -> PackageInfo | None:
         audit = gate.admit(package)
         if audit.excused:
-            progress.note(f"{package.name}: audited; its recipe declares {len(audit.excused)} findings")
+            progress.note(f"{package.name}: audited; its recipe declares {counted(len(audit.excused), 'finding')}")
         for finding in audit.findings:
             progress.note(f"{finding}; {finding.fix}")
         return audit.info
@@ -74,7 +75,9 @@ def admit_foundation(
     audits = audit_packages(new, beside, reader, jobs=jobs, progress=progress, to_enter=True)
     findings = [finding for audit in audits for finding in audit.barring]
     if findings:
-        message = f"the audit of the foundation has {len(findings)} findings; it was not added to the channel\n"
+        message = (
+            f"the audit of the foundation has {counted(len(findings), 'finding')}; it was not added to the channel\n"
+        )
         hint = "correct the table's row or its repair step; declare intended findings in audit/data/foundation.yaml"
         raise VerificationError(message + describe_findings(findings), hint=hint)
     infos = {PackageKey(audit.subdir, audit.package): audit.info for audit in audits}

@@ -25,6 +25,7 @@ from channel_tools.plan.lock import write_lock
 from channel_tools.plan.view import find_locked, write_view
 from channel_tools.sources.model import needed_sources
 from channel_tools.sources.store import SourceStore
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, FoundationError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import Attester
@@ -261,7 +262,8 @@ def _fill_lock(settings: Settings, expansion: Expansion, plan: Plan, *, progress
     if plan.lock is not None and plan.locks:
         kind = expansion.foundation.kind
         path = write_lock(settings.tree.root, kind, current_platform(), plan.lock)
-        progress.note(f"{path}: recorded what {len(plan.locks)} new environments have of the foundation; commit it")
+        new = counted(len(plan.locks), "new environment has", "new environments have")
+        progress.note(f"{path}: recorded what {new} of the foundation; commit it")
 
 
 def _views(settings: Settings, expansion: Expansion, plan: Plan, rendered: Path) -> dict[PackageKey, Path]:

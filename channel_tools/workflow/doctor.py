@@ -12,6 +12,7 @@ from channel_tools.doctor.hosts import compare_hosts
 from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.launch.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.matrix import find_stack, load_tree
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.workflow.launch import ACTIVE_PREFIX_VARIABLE
 
@@ -93,7 +94,7 @@ def _environment(subject: Subject) -> Iterator[Finding]:
         fix = f"channel_tools doctor --stack {subject.stack} PREFIX"
         yield Finding(subject="environment", level="warning", found=found, fix=fix)
     else:
-        found = f"{subject.prefix}: {len(subject.installed)} packages, examined as the stack {subject.stack}"
+        found = f"{subject.prefix}: {counted(len(subject.installed), 'package')}, examined as the stack {subject.stack}"
         yield Finding(subject="environment", level="ok", found=found)
 
 

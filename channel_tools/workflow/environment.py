@@ -21,6 +21,7 @@ from channel_tools.pins.environment_file import EnvironmentFile
 from channel_tools.pins.files import read_pins
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.plan import current_platform
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.validate import (
     ValidationRequest,
@@ -218,7 +219,8 @@ def _sources(lock: Lock, channels: Sequence[str]) -> dict[str, str]:
         return plain
     if len(given) == 1:
         return dict.fromkeys(locked, given[0])
-    message = f"{len(given)} channels are given, but not all of them are channels of the lock ({', '.join(locked)})"
+    channels = counted(len(given), "channel is", "channels are")
+    message = f"{channels} given, but not all of them are channels of the lock ({', '.join(locked)})"
     hint = "give one channel that has all packages, or the lock's own channels with credentials"
     raise UsageError(message, hint=hint)
 

@@ -36,6 +36,7 @@ from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.plan import current_platform
 from channel_tools.sources.store import SourceStore
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.http.pace import RateLimit
 from channel_tools.system.keys import read_passphrase
@@ -335,7 +336,9 @@ def in_words(plan: BundlePlan) -> str:
     present = len(plan.packages) - len(plan.wanted)
     already = f"; the importing site has {present} packages already" if present else ""
     files = len(plan.wanted) + len(plan.brought) + len(plan.small)
-    return f"{len(plan.wanted)} packages, {files} files, {plan.size_bytes / _MEGA:.1f} MB{already}"
+    return (
+        f"{counted(len(plan.wanted), 'package')}, {counted(files, 'file')}, {plan.size_bytes / _MEGA:.1f} MB{already}"
+    )
 
 
 def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:

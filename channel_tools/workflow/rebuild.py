@@ -29,6 +29,7 @@ from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
 from channel_tools.foundation.unpack import TreeWriter
 from channel_tools.plan import current_platform
 from channel_tools.sources.store import SourceStore
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import CommandError, UsageError, nearest_names_hint
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.processes import run_command
@@ -184,7 +185,9 @@ def find_package(settings: Settings, text: str) -> Path:
         raise UsageError(f"{channel.path}: has no package {text!r} that was built from a recipe", hint=hint)
     if len(found) > 1:
         names = ", ".join(sorted(file.ref.file_name for file in found))
-        raise UsageError(f"{text}: the channel has {len(found)} builds of it", hint=f"name one of them: {names}")
+        raise UsageError(
+            f"{text}: the channel has {counted(len(found), 'build')} of it", hint=f"name one of them: {names}"
+        )
     return found[0].path
 
 

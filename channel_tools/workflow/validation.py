@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError
 from channel_tools.validate import raise_for_drops, raise_for_failures
 from channel_tools.workflow.environment import validate_installed
@@ -99,5 +100,7 @@ def raise_worst(results: Sequence[VariantResult]) -> None:
     worst = errors[0][1]
     if len(results) > 1:
         said = "\n".join(f"{name}: {error}" for name, error in errors)
-        worst = type(worst)(f"{len(errors)} of {len(results)} variants did not pass\n{said}", hint=worst.hint)
+        worst = type(worst)(
+            f"{len(errors)} of {counted(len(results), 'variant')} did not pass\n{said}", hint=worst.hint
+        )
     raise worst

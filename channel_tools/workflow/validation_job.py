@@ -27,6 +27,7 @@ from channel_tools.launch.jobs import (
     seconds_of,
 )
 from channel_tools.launch.launchers import pick_launcher
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.schedulers import scheduler_of
@@ -146,7 +147,7 @@ def _time_for_the_run(settings: Settings, job: ValidationJob) -> str:
     timeout_s = DEFAULT_TIMEOUT_S if job.timeout_s is None else job.timeout_s
     variants = len(built_requests(settings, job.stack)) if job.all_variants else 1
     if variants * (timeout_s + _INSTALL_MINUTES * 60) > seconds_of(LONGEST_TIME):
-        each = f" for all {variants} variants" if job.all_variants else ""
+        each = f" for all {counted(variants, 'variant')}" if job.all_variants else ""
         raise UsageError(
             f"--timeout {timeout_s:g}: a job may take at most {LONGEST_TIME}{each}", hint="give a shorter one"
         )
@@ -189,8 +190,10 @@ def hosts_of_this_job(
         raise UsageError(message, hint="submit one: --on slurm or --on pbs")
     if len(hosts) != nodes:
         names = ", ".join(host.name for host in hosts)
-        message = f"the job has {len(hosts)} nodes ({names}), expected {nodes}"
-        raise UsageError(message, hint=f"give --nodes {len(hosts)}, or request {nodes} nodes from the scheduler")
+        message = f"the job has {counted(len(hosts), 'node')} ({names}), expected {nodes}"
+        raise UsageError(
+            message, hint=f"give --nodes {len(hosts)}, or request {counted(nodes, 'node')} from the scheduler"
+        )
     if nodes == 1:
         return None
     own = str(method_options(found).get("launcher", "torchrun"))

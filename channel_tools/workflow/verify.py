@@ -28,6 +28,7 @@ from channel_tools.mirror.records import read_index
 from channel_tools.plan import current_platform
 from channel_tools.provenance.statements import Subject
 from channel_tools.system.beneath import Beneath, opened_in
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, UsageError, VerificationError
 from channel_tools.system.http.client import MissingError
 
@@ -170,7 +171,7 @@ def attestation_check(
             except VerificationError as err:
                 wrong.append(err)
         if len(wrong) > 1:
-            message = f"{len(wrong)} of {len(records)} packages are not verified, the first: {wrong[0]}"
+            message = f"{len(wrong)} of {counted(len(records), 'package')} are not verified, the first: {wrong[0]}"
             raise VerificationError(message, hint=wrong[0].hint)
         if wrong:
             raise wrong[0]

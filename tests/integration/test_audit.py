@@ -59,7 +59,7 @@ def test_a_built_package_with_findings_does_not_enter(folder: Path, script: str,
     with pytest.raises(VerificationError) as caught:
         build(folder, [bad, toy(folder, "after", "toy"), toy(folder, "beside")])
     assert found in caught.value.message
-    assert "toy-1.0-h_0.conda: the audit has 1 findings; it was not added to the channel" in caught.value.message
+    assert "toy-1.0-h_0.conda: the audit has 1 finding; it was not added to the channel" in caught.value.message
     assert "not built because of that: after-1.0-h_0" in caught.value.message
     assert published(folder) == ["beside"]
     # the file that the hint names can be audited again, alone

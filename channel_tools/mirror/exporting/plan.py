@@ -38,6 +38,7 @@ from channel_tools.mirror.format import (
 )
 from channel_tools.mirror.records import SubdirRecords, channeldata, derived_index, plain_index, read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
+from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, IntegrityError, SolveError, UsageError
 from channel_tools.system.settings import STACKS_PACKAGE
@@ -372,7 +373,7 @@ def read_since(path: Path) -> Received:
     reader = open_bundle(path)
     names = [name for name in reader.sizes if re.fullmatch(rf"{METADATA_FOLDER}/\d+\.targets\.json", name)]
     if len(names) != 1:
-        raise bundle_damaged(path, f"has {len(names)} lists of targets; expected one")
+        raise bundle_damaged(path, f"has {counted(len(names), 'list')} of targets; expected one")
     with reader.open(names[0]) as stream:
         content = reader.read(stream, reader.sizes[names[0]])
     try:

@@ -32,6 +32,7 @@ from channel_tools.publish.server.protocol import (
     YankRequest,
 )
 from channel_tools.serve.access.addresses import FILE_NAME, SUBDIR_NAME
+from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
@@ -85,7 +86,9 @@ def check_request(request: JobRequest, limits: Limits) -> None:
         case YankRequest(keys=keys, reason=reason):
             _check_keys(keys, "packages were named", limits)
             if reason is not None and len(reason) > _REASON_LIMIT:
-                raise UsageError(f"the reason has {len(reason)} characters; at most {_REASON_LIMIT} are allowed")
+                raise UsageError(
+                    f"the reason has {counted(len(reason), 'character')}; expected at most {_REASON_LIMIT}"
+                )
         case HotfixRequest(patches=patches):
             _check_keys([f"{subdir}/x{PACKAGE_SUFFIX}" for subdir in patches], "subdirs were named", limits)
         case RetainRequest(keep=keep, older_than_s=older_than_s, grace_s=grace_s):
@@ -95,9 +98,11 @@ def check_request(request: JobRequest, limits: Limits) -> None:
 
 def _check_set(request: SetRequest, limits: Limits) -> None:
     if len(request.name) > _NAME_LIMIT:
-        raise UsageError(f"the set's name has {len(request.name)} characters; at most {_NAME_LIMIT} are allowed")
+        raise UsageError(
+            f"the set's name has {counted(len(request.name), 'character')}; expected at most {_NAME_LIMIT}"
+        )
     if not request.files or len(request.files) > limits.files:
-        raise UsageError(f"the set has {len(request.files)} files; expected 1 to {limits.files}")
+        raise UsageError(f"the set has {counted(len(request.files), 'file')}; expected 1 to {limits.files}")
     keys = set()
     for file in request.files:
         _check_file(file, limits)

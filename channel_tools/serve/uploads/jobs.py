@@ -40,6 +40,7 @@ from channel_tools.publish.server.protocol import (
 )
 from channel_tools.serve.uploads.checks import audit_uploaded, check_digests
 from channel_tools.serve.uploads.store import JobStore, State, drop_files, jobs_folder
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelError, ChannelToolsError, error_from_os
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.workers import signals_held, signals_released
@@ -319,7 +320,9 @@ def _retain(target: FolderTarget, request: RetainRequest) -> ReportResponse:
 def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportResponse:
     plan = target.plan(package_set(job, request), label=request.label)
     if missing := [file.key for file in plan.upload if not job.is_complete(file)]:
-        message = f"{len(missing)} files of the set are missing, the first is {missing[0]}"
+        message = (
+            f"{counted(len(missing), 'file of the set is', 'files of the set are')} missing, the first is {missing[0]}"
+        )
         raise ChannelError(message, hint="send them, then commit the set again")
     for file in plan.packages.files:
         if (attestations := request.attestations.get(str(file.key))) is not None:

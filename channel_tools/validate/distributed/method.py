@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError, ValidationError
 from channel_tools.system.kernel import usable_cores
 from channel_tools.system.processes import run_command
@@ -89,7 +90,7 @@ class DistributedMethod(ValidationMethod):
             message = f"stack {stack}: its {known.services[0].name} serves ranks of one host, not of {hosts}"
             raise UsageError(message, hint="give --nodes 1, or leave out --on")
         if ranks > known.max_ranks:
-            message = f"{ranks} ranks: stack {stack} is validated with at most {known.max_ranks}"
+            message = f"{counted(ranks, 'rank')}: stack {stack} is validated with at most {known.max_ranks}"
             raise UsageError(message, hint=f"give --ranks 2 to {known.max_ranks}")
         check_devices(stack, known.needs)
 
@@ -111,7 +112,7 @@ class DistributedMethod(ValidationMethod):
                 document=distributed_document(plan, ranks=context.ranks, is_on_hosts=context.hosts is not None),
                 folder=context.folder,
             )
-            with context.progress.task(f"allreduces of {context.ranks} ranks", total=None):
+            with context.progress.task(f"allreduces of {counted(context.ranks, 'rank')}", total=None):
                 run_job(job, deadline=context.deadline, companions=services)
             results = read_results(job, DistributedResult, hint="run the command again with --keep and see ranks.log")
             counts = [count for service in services if (count := service.stop()) is not None]

@@ -201,9 +201,9 @@ def distributed_document(plan: DistributedPlan, *, ranks: int, is_on_hosts: bool
 def _omitted_because(case: Case, options: DistributedOptions) -> str:
     """Why this row of the table does not apply to the stack; "" if it does."""
     if case.dtype not in options.dtypes:
-        return f"the stack does not carry {case.dtype}"
+        return f"{case.dtype} is not among the stack's dtypes"
     if case.op not in options.ops:
-        return f"the stack has no {case.op}"
+        return f"{case.op} is not among the stack's ops"
     if case.data == "ddp":
         return "" if options.ddp else "the stack does not support DistributedDataParallel"
     if case.numel > options.max_numel:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.validate.distributed.services import choose_port
 from channel_tools.validate.model import ValidationMethod
@@ -153,7 +154,7 @@ class SwitchmlMethod(ValidationMethod):
                 ),
                 folder=context.folder,
             )
-            with context.progress.task(f"allreduces of {context.ranks} ranks", total=None):
+            with context.progress.task(f"allreduces of {counted(context.ranks, 'rank')}", total=None):
                 run_job(job, deadline=context.deadline, companions=[switch])
             results = read_results(job, RankResult, hint="install a torch-switchml of this channel's version")
             stats = switch.stop()

@@ -43,7 +43,7 @@ def test_one_spoiled_package_keeps_all_of_it_out(tmp_path: Path, settings: Setti
     made = tmp_path / "foundation"
     with pytest.raises(VerificationError, match=r"spoiled-1\.0-.*has the rpath /opt/site/lib") as caught:
         admit(settings, new_channel(tmp_path), LOWER.write(made), SPOILED.write(made))
-    assert "the audit of the foundation has 1 findings" in caught.value.message
+    assert "the audit of the foundation has 1 finding" in caught.value.message
     assert "lower" not in caught.value.message
 
 

@@ -228,7 +228,7 @@ def test_what_it_does_not_take_over_is_named(tmp_path: Path) -> None:
         ("linux-64/toy-1.0-0.conda", "field"),
         ("noarch/misplaced-1.0-0.conda", "not listed"),
     }
-    assert "1 records have the field app_type" in found["linux-64", "field"]
+    assert "1 record has the field app_type" in found["linux-64", "field"]
     assert "published files never change" in found["linux-64/changed-1.0-0.conda", "not listed"]
     assert "is for the subdir 'linux-64'" in found["noarch/misplaced-1.0-0.conda", "not listed"]
     assert [remark.message for remark in plan.remarks if remark.path.endswith("toy-1.0-0.conda")] == [

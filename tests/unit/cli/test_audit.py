@@ -19,7 +19,7 @@ def test_a_sound_package_passes(tmp_path: Path) -> None:
     package = Toy(files={"share/toy": b"x"}).write(tmp_path)
     result = run_tool("audit", str(package), cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[-1] == f"{package}: 1 packages, 0 findings"
+    assert result.stdout.splitlines()[-1] == f"{package}: 1 package, 0 findings"
 
 
 def test_findings_are_printed_with_their_fixes_and_end_with_9(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_findings_are_printed_with_their_fixes_and_end_with_9(tmp_path: Path) ->
     assert lines[0] == f"{package.name}: lib/libtoy.so.1: rpath: has the rpath /opt/site/lib"
     assert lines[1].startswith("    expected: rpaths that begin with $ORIGIN")
     assert lines[2].startswith("    to fix: link with -Wl,-rpath")
-    assert "1 findings, the first:" in result.stderr
+    assert "1 finding, the first:" in result.stderr
 
 
 def test_json_has_a_schema_and_every_part_of_a_finding(tmp_path: Path) -> None:

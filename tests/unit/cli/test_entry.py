@@ -21,7 +21,7 @@ from tests.support.processes import TEST_TIMEOUT_S
 
 ROOT = Path(__file__).parents[3]
 # the command line's own libraries, and what they take themselves
-HELP_MODULES = {"", "errors", "extras", "harmless", "settings", "work_folder"}  # of channel_tools.system
+HELP_MODULES = {"", "counting", "errors", "extras", "harmless", "settings", "work_folder"}  # of channel_tools.system
 HELP_LIBRARIES = {
     *("annotated_doc", "attr", "channel_tools", "markdown_it", "mdurl", "platformdirs", "pygments", "rich"),
     *("shellingham", "typer"),
@@ -111,7 +111,7 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
     short = run_tool("list", cwd=tree)
     assert short.returncode == 0
     assert short.stdout.splitlines()[1].split() == ["toy", "1", "1", "1", "one", "small", "package"]
-    assert short.stdout.splitlines()[-1].startswith("1 stacks, 1 packages, 1 variants;")
+    assert short.stdout.splitlines()[-1].startswith("1 stack, 1 package, 1 variant;")
     plain = run_tool("list", "--variant", "toy", cwd=tree)
     assert plain.returncode == 0
     assert plain.stdout.splitlines()[1].split() == [

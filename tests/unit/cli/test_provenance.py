@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("keys", "others"):
         assert run_tool("attest", "create-key", folder, cwd=root).returncode == 0
     signed = run_tool("attest", "sign", "channel", "--signing-key", "keys", cwd=root)
-    assert (signed.returncode, signed.stdout.splitlines()[-1]) == (0, "channel: 1 packages attested")
+    assert (signed.returncode, signed.stdout.splitlines()[-1]) == (0, "channel: 1 package attested")
     return root
 
 
@@ -68,7 +68,7 @@ def test_an_environment_takes_what_an_identity_signed_by_sigstore(site: Path, tm
         config = ("--sigstore-config", "config.json")
         who = ("--sigstore", "--identity-token-file", "token", "--signing-key", str(site / "keys"))
         signed = run_tool("attest", "sign", "channel", *who, *config, cwd=tmp_path)
-    assert (signed.returncode, signed.stdout.splitlines()[-1]) == (0, "channel: 1 packages attested"), signed.stderr
+    assert (signed.returncode, signed.stdout.splitlines()[-1]) == (0, "channel: 1 package attested"), signed.stderr
     trust = ("--certificate-identity", "https://ci.example/us", *config)
     where = ("--root", str(site / "tree"), "-c", "channel", "--require-attestation")
     cache = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}

@@ -41,7 +41,9 @@ def test_packages_are_published_installed_and_maintained(folder: Path) -> None:
     result = json.loads(run(folder, "env", "create", "env", "toy >=1", "-c", "channel", "--json"))
     assert sorted(row["name"] for row in result["packages"]) == ["old", "toy"]
     run(folder, "channel", "page", "--at", "channel")
-    run(folder, "yank", "old", "--at", "channel", "--reason", "wrong")
+    yank = ("yank", "old", "--at", "channel")
+    assert run(folder, *yank, "--reason", "wrong").splitlines()[-1].endswith("channel: 1 yanked")
+    assert run(folder, *yank, "--reason", "wrong").splitlines()[-1].endswith("channel: 0 yanked")
     run(folder, "retain", "--at", "channel", "--keep", "1", "--dry-run")
     run(folder, "promote", "main", "testing", "--at", "channel")
     run(folder, "sbom", "toy-1.0-0.conda", "--format", "spdx")

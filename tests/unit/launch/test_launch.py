@@ -124,7 +124,7 @@ def test_mpiexec_gets_the_hosts_by_name(site: Site) -> None:
         (("nosuch.py", "train.py"), 2, "nosuch.py: no such file in "),
         (("--hosts", "{far}", "train.py"), 5, "cannot start ranks on far: ssh: connect to host far port 22"),
         (("--hosts", "{odd}", "train.py"), 3, "hosts:1: found 'two words here', expected NAME, NAME:RANKS"),
-        (("--hosts", "{one}", "--ranks", "3", "train.py"), 2, "the hosts have room for 1 ranks, but 3 are requested"),
+        (("--hosts", "{one}", "--ranks", "3", "train.py"), 2, "the hosts have room for 1 rank, but 3 are requested"),
         (("--stack", "silent", "train.py"), 2, "the stack silent has no validate block"),
         (("--stack", "tyo", "train.py"), 2, "'tyo' is not a stack"),
         (("--launcher", "srun", "train.py"), 2, "expected"),

@@ -193,7 +193,7 @@ def test_explicit_lists_of_other_tools(tmp_path: Path, prefix: str) -> None:
         pytest.param(EXPLICIT.replace(SHA256, "0" * 63, 1), r"lock:6: no sha256 after", id="explicit-short-hash"),
         pytest.param(EXPLICIT.replace("#" + SHA256, "", 1), r"lock:6: no sha256 after", id="explicit-no-hash"),
         pytest.param(EXPLICIT[: EXPLICIT.rindex("#")], "no sha256 after", id="explicit-cut-in-a-line"),
-        pytest.param(EXPLICIT[: EXPLICIT.rindex("http")], "1 packages, but .* with 2", id="explicit-cut-at-a-line"),
+        pytest.param(EXPLICIT[: EXPLICIT.rindex("http")], "1 package, but .* with 2", id="explicit-cut-at-a-line"),
         pytest.param(
             EXPLICIT.replace("# packages", "#") + EXPLICIT[EXPLICIT.rindex("http") :].replace("app-1.0", "app-1.1"),
             r"lock:8: app: more than one package of this name for linux-64, the first in line 7",

@@ -95,7 +95,9 @@ def test_a_yanked_package_is_hidden_under_every_label_and_its_file_stays(target:
     assert sound(target)
 
 
-def test_yanking_again_or_nothing_is_refused_with_the_nearest_name(target: FolderTarget, made: Path) -> None:
+def test_yanking_nothing_is_refused_with_the_nearest_name_and_again_changes_nothing(
+    target: FolderTarget, made: Path
+) -> None:
     publish(target, make_conda(made, "libtoy"))
     with pytest.raises(UsageError, match="no package matches 'libtyo'") as caught:
         yank(target, "libtyo", label=None, reason="x", dry_run=False)
@@ -103,8 +105,8 @@ def test_yanking_again_or_nothing_is_refused_with_the_nearest_name(target: Folde
     assert yank(target, "libtoy", label="main", reason="x", dry_run=True) != []
     assert listed(target.root) == ["libtoy-1.0-0"]
     yank(target, "libtoy", label="main", reason="x", dry_run=False)
-    with pytest.raises(UsageError, match="no package matches"):
-        yank(target, "libtoy", label="main", reason="y", dry_run=False)
+    assert yank(target, "libtoy", label="main", reason="y", dry_run=False) == []
+    assert [package.yanked for package in target.packages("main")] == ["x"]
     with pytest.raises(UsageError, match="no package matches"):
         yank(target, "zzz", label="main", reason=None, dry_run=False)
     with pytest.raises(UsageError, match="has no label 'prod'"):

@@ -115,7 +115,7 @@ def test_what_the_audit_refuses_is_left_to_its_own_step(waiting: Waiting) -> Non
     assert not waiting.admit("third")
     failure = read_outcome(waiting.results("third").failed).failure
     assert failure is not None
-    assert failure.message.startswith(f"third-1.0-{BUILD}.conda: the audit has 1 findings")
+    assert failure.message.startswith(f"third-1.0-{BUILD}.conda: the audit has 1 finding")
     assert not (waiting.folder("third") / FINISHED).exists()
     assert waiting.published() == ["first", "second"]
 
