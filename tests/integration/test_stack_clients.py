@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -112,6 +114,23 @@ def test_conda_installs_the_stack_from_an_imported_bundle_without_a_network(
     install("conda", Place(address=address, inside=without_network), tmp_path)
 
 
+@pytest.mark.parametrize("solver", ["rattler", "classic"])
+def test_the_first_command_of_the_readme_works_in_conda_as_it_stands(
+    stack_channel: Path, tmp_path: Path, solver: str
+) -> None:
+    """In a new environment that is active, and with shards, which are conda's default; only the channel is here."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"^    conda (install -c) file:///srv/ourchannel (pytorch-switchml)$", readme, re.MULTILINE)
+    assert command is not None
+    prefix = tmp_path / "env"
+    environ = {"CONDA_PKGS_DIRS": str(tmp_path / "pkgs"), "CONDA_ALWAYS_YES": "true", "CONDA_SOLVER": solver}
+    run_command([program("conda"), "create", "--prefix", prefix], env=os.environ | environ, timeout_s=TEST_TIMEOUT_S)
+    active = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": str(prefix), "CONDA_SHLVL": "1"}
+    words = [program("conda"), *shlex.split(command[1]), stack_channel.as_uri(), command[2]]
+    run_command(words, env=os.environ | environ | active, timeout_s=TEST_TIMEOUT_S)
+    assert_imports(prefix)
+
+
 def test_ranks_reduce_beside_mpi4py_in_an_environment_of_conda(own_settings: Settings, tmp_path: Path) -> None:
     """Whichever of the two starts MPI; the other takes it as it is."""
     program("conda")
@@ -161,6 +180,11 @@ def install(client: str, place: Place, work: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert any(name.startswith("torch-switchml-") for name in json.loads(done.stdout))
         assert place.token is None or naming(place.token, prefix / "conda-meta") == []
+    assert_imports(prefix)
+
+
+def assert_imports(prefix: Path) -> None:
+    """Python there imports torch and torch_switchml."""
     found = subprocess.run(
         [prefix / "bin" / "python", "-c", "import torch, torch_switchml; print(torch_switchml.stats()['active'])"],
         capture_output=True,
