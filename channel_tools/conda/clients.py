@@ -107,7 +107,7 @@ def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
     split = [split_credential(channel) for channel in channels]
     credentials = [credential for _address, credential in split if credential is not None]
     with_token = {_folder(plain): [_folder(one.address)] for plain, one in split if one and one.address}
-    mirrors = settings.rattler.mirrors | with_token
+    mirrors = {_folder(address): places for address, places in settings.rattler.mirrors.items()} | with_token
     by_header = [one for one in credentials if one.address is None]
     try:
         client = (
@@ -215,9 +215,15 @@ class ChannelCredentials:
 
 
 def make_http_client(
-    environ: Mapping[str, str], *, timeouts: Timeouts | None = None, retry: Retry | None = None
+    environ: Mapping[str, str],
+    *,
+    timeouts: Timeouts | None = None,
+    retry: Retry | None = None,
+    writes: bool = False,
 ) -> HttpClient:
     """A client with the user's stored credentials, and proxies and certificates from the environment or the settings.
+
+    Mirrors of the settings are only read from, so a client that ``writes`` has none.
 
     Raises ConfigError for settings that cannot be read.
     """
@@ -228,7 +234,7 @@ def make_http_client(
         certificates=settings.certificates if {"SSL_CERT_FILE", "SSL_CERT_DIR"}.isdisjoint(environ) else None,
         client=settings.client_certificate,
     )
-    credentials = ChannelCredentials(known, settings.rattler.mirrors)
+    credentials = ChannelCredentials(known, {} if writes else settings.rattler.mirrors)
     return HttpClient(environ=known, credentials=credentials, timeouts=timeouts, retry=retry, tls=tls)
 
 

@@ -53,7 +53,7 @@ _WAIT_S = 20
 
 def open_server(address: str, environ: Mapping[str, str]) -> ServerTarget:
     """The channel of a server that ``https://HOST/CHANNEL`` names. Raises UsageError, ConfigError."""
-    client = make_http_client(environ, timeouts=SERVER_TIMEOUTS)
+    client = make_http_client(environ, timeouts=SERVER_TIMEOUTS, writes=True)
     return ServerTarget(connection=ServerConnection(server_address(address, environ), client))
 
 

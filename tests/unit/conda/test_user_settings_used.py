@@ -13,6 +13,7 @@ import pytest
 from channel_tools.channel import add_set, channel_writer, create_channel
 from channel_tools.conda.clients import make_client, make_http_client
 from channel_tools.system.errors import ConfigError, NetworkError
+from channel_tools.system.http.pace import Retry
 from tests.support.certificates import Authority, make_authority
 from tests.support.command_line import run_tool
 from tests.support.folder_server import serve_folder
@@ -112,6 +113,13 @@ def test_our_own_requests_are_made_as_the_settings_say(site: Site, home: Path, c
     client = make_http_client({"HOME": str(home)})
     content = client.read(f"{address(site, case)}/linux-64/repodata.json", limit_bytes=1 << 20)
     assert list(json.loads(content)["packages.conda"]) == ["toy-1.0-0.conda"]
+
+
+def test_a_mirror_is_only_read_from(site: Site, home: Path) -> None:
+    settle(home, site, "mirror")
+    client = make_http_client({"HOME": str(home)}, retry=Retry(attempts=1), writes=True)
+    with pytest.raises(NetworkError, match=r"far\.example\.org"):
+        client.read(f"{address(site, 'mirror')}/linux-64/repodata.json", limit_bytes=1)
 
 
 def test_without_settings_no_unknown_server_is_trusted(site: Site, home: Path) -> None:
