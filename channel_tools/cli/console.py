@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import json
 import logging
 import os
@@ -101,9 +102,13 @@ def print_state(word: str, text: str) -> None:
 
     from channel_tools.cli.looks import style_of
 
-    console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    # rich writes past its own bars to what is a terminal, so it draws into a string, which then goes above them
+    drawn = io.StringIO()
+    console = Console(file=drawn, highlight=False, soft_wrap=True, force_terminal=True)
+    console.print(Text.assemble((harmless_line(word), style_of(word)), " ", harmless_message(text)))
     with _messages_lost():
-        console.print(Text.assemble((harmless_line(word), style_of(word)), " ", harmless_message(text)))
+        sys.stderr.write(drawn.getvalue())
+        sys.stderr.flush()
 
 
 def write_result(text: str, to: Path | None) -> None:
