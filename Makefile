@@ -30,7 +30,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: changelog release corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
+.PHONY: changelog release release-python release-conda corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -71,7 +71,7 @@ lint: setup
 	$(BIN)/mypy
 	cd recipes/torch-switchml/src && $(abspath $(BIN))/mypy --cache-dir $(abspath .mypy_cache)/torch-switchml
 	cd recipes/torch-mpi/src && $(abspath $(BIN))/mypy --cache-dir $(abspath .mypy_cache)/torch-mpi
-	$(BIN)/shellcheck .ci/run .ci/release $$(git ls-files '*.sh')
+	$(BIN)/shellcheck .ci/run .ci/release .ci/release-conda $$(git ls-files '*.sh')
 	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.cc' '*.cpp' '*.h' '*.hpp')
 
 # what needs nothing but the standard library and the system's headers
@@ -134,8 +134,13 @@ bench-cluster: setup
 changelog: setup
 	$(BIN)/towncrier build --yes --version "$(VERSION)"
 
-release: setup
+release: release-python release-conda
+
+release-python: setup
 	VENV="$(VENV)" .ci/release "$(VERSION)"
+
+release-conda: release-python
+	VENV="$(VENV)" .ci/release-conda "$(VERSION)"
 
 soak: setup
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import HEAVY_VARIABLE
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +63,7 @@ def test_a_release_is_made_and_checked(tree: Path) -> None:
     changelog.write_text(re.sub(rf"## {VERSION} \(.*\)", f"## {VERSION} (2001-01-01)", changelog.read_text()))
     _commit(tree)
 
-    result = _make(tree, "release")
+    result = _make(tree, "release-python")
 
     assert result.returncode == 0, result.stderr
     dist = tree / "output" / "release"
@@ -75,7 +78,15 @@ def test_a_release_is_made_and_checked(tree: Path) -> None:
     with tarfile.open(source) as files:
         assert {"recipes", "variants", "patches", "tests", "docs"} <= {name.split("/")[1] for name in files.getnames()}
     assert f"## {VERSION} (2001-01-01)" not in changelog.read_text()
-    assert _git(tree, "diff", "--name-only").split() == ["CHANGELOG.md", "channel_tools/__init__.py"]
+    assert _git(tree, "diff", "--name-only").split() == [
+        "CHANGELOG.md",
+        "channel_tools/__init__.py",
+        "recipes/channel_tools/recipe.yaml",
+    ]
+    if os.environ.get(HEAVY_VARIABLE):  # makes 30 packages of the foundation
+        made = _make(tree, "release-conda")
+        assert made.returncode == 0, made.stderr
+        assert len(list(dist.glob(f"channel_tools-{VERSION}-*.conda"))) == 1
 
 
 def _as_it_is(_tree: Path) -> None:
@@ -114,7 +125,7 @@ def test_what_is_not_ready_is_named_and_nothing_changes(
     prepare(tree)
     before = _git(tree, "status", "--porcelain")
 
-    result = _make(tree, "release", version)
+    result = _make(tree, "release-python", version)
 
     assert result.returncode != 0
     assert f"release: {message}" in result.stderr
