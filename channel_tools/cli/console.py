@@ -111,6 +111,16 @@ def print_state(word: str, text: str) -> None:
         sys.stderr.flush()
 
 
+def confirmed(question: str) -> bool:
+    """Whether the user says yes (the default) to a question on the terminal; False without one to ask."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    sys.stderr.write(f"{harmless_line(question)} [Y/n] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    return answer.endswith("\n") and answer.strip().lower() in {"", "y", "yes"}
+
+
 def write_result(text: str, to: Path | None) -> None:
     """Write a result to a file, atomically, or to stdout if ``to`` is None; only a terminal gets it made harmless."""
     from channel_tools.system.files import write_text_atomically

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
+from channel_tools.cli.console import (
+    confirmed,
+    handled,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    shown_progress,
+)
 from channel_tools.cli.options import grouped
 from channel_tools.system.counting import counted
 
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
     from channel_tools.workflow.plan import ListedStack
 
 _REASONS_IN_SHORT = 3
+_OFFER = "There is no registry foundation yet, which a plan needs. Make it now, from PyPI and Debian?"
 Named = tuple[str, Mapping[str, object]]
 _TOOLCHAIN = re.compile(r"\w+_compiler(_version)?|\w+_stdlib(_version)?|\w+_platform|channel_targets")
 
@@ -31,9 +40,22 @@ def plan(
     given: options.PlanOptions,
     *,
     why: Annotated[bool, typer.Option("--why", help="Show for every package why it is built or skipped.")] = False,
+    make_foundation: Annotated[
+        bool,
+        typer.Option(
+            "--make-foundation", help="First make the registry foundation if there is none, which a plan needs."
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show what `build` would do; nothing is written."""
+    """Show what `build` would do; nothing is built."""
+    from channel_tools.workflow.plan import lacks_foundation
+
+    if lacks_foundation(given.settings, given.request) and (make_foundation or confirmed(_OFFER)):
+        from channel_tools.workflow.foundation import make_needed_foundation
+
+        with shown_progress() as progress:
+            make_needed_foundation(given.settings, given.request, jobs=options.available_cores(), progress=progress)
     show_plan(given, why=why, as_json=as_json)
 
 

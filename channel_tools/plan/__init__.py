@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Determines which packages are built, in which order, under which names and why; and writes their recipe folders."""
 
-from channel_tools.plan.foundation import Foundation, not_asked_for, open_foundation
+from channel_tools.plan.foundation import Foundation, has_index, not_asked_for, open_foundation
 from channel_tools.plan.model import (
     BuildFile,
     OwnPin,
@@ -31,6 +31,7 @@ __all__ = [
     "UnsatisfiablePackage",
     "current_platform",
     "detect_virtual_packages",
+    "has_index",
     "judge_again",
     "make_plan",
     "not_asked_for",

@@ -32,7 +32,7 @@ _KIND_LABELS: Mapping[FoundationKind, str] = {
     "conda-forge": "the conda-forge foundation",
 }
 _ABSENT_HINTS: Mapping[FoundationKind, str] = {
-    "registry": "make it first: channel_tools foundation build",
+    "registry": "channel_tools build makes it, or without a build: channel_tools plan --make-foundation",
     "conda-forge": "give a channel's folder or address, or use --foundation registry",
 }
 
@@ -115,7 +115,7 @@ def open_foundation(
             client=client,
             cache=cache,
         )
-    subdirs = [subdir for subdir in (platform, "noarch") if (folder / subdir / "repodata.json").is_file()]
+    subdirs = [subdir for subdir in (platform, "noarch") if has_index(folder, subdir)]
     if platform not in subdirs:
         message = f"{folder / platform / 'repodata.json'}: {label} has no index for {platform}"
         raise FoundationError(message, hint=_ABSENT_HINTS[kind])
@@ -130,6 +130,11 @@ def open_foundation(
         # conda-forge's index is far too long to read for this
         requirements=_read_requirements(folder, subdirs) if kind == "registry" else None,
     )
+
+
+def has_index(folder: Path, subdir: str) -> bool:
+    """Whether the channel in ``folder`` has an index of this subdir."""
+    return (folder / subdir / "repodata.json").is_file()
 
 
 def _folder_of(location: Path | str) -> Path | None:

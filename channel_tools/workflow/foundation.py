@@ -3,26 +3,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.audit.foundation import verify_foundation
 from channel_tools.channel import Foundation, add_set, channel_writer, ensure_channel, show_attestations
 from channel_tools.foundation.build import build_foundation, remove_superseded
+from channel_tools.foundation.model import FoundationRequest, table_summary
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
 from channel_tools.plan import current_platform
+from channel_tools.workflow.plan import expand_request, foundation_needs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.audit.model import Finding
     from channel_tools.foundation.build import FoundationResult
-    from channel_tools.foundation.model import FoundationRequest
     from channel_tools.foundation.record import FoundationRow
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.attest import Attester
+    from channel_tools.workflow.plan import Expansion, PlanRequest
 
 
 def make_registry_foundation(
@@ -55,6 +57,25 @@ def make_registry_foundation(
                 show_attestations(writer, signed)
             remove_superseded(settings.foundation, result)
     return result
+
+
+def with_needs(settings: Settings, request: FoundationRequest, expansion: Expansion) -> FoundationRequest:
+    """The request for what the recipes and environments of an expanded request need, beside what it asks for itself."""
+    combinations = {one.name for one in expansion.combinations}
+    asked = request.asked | expansion.optional_packages | combinations
+    return replace(request, needed=foundation_needs(settings, expansion), asked=asked)
+
+
+def make_needed_foundation(settings: Settings, request: PlanRequest, *, jobs: int, progress: Progress) -> None:
+    """Make the registry foundation for a plan, as a build would, but for other Pythons, which only builds make.
+
+    Raises the errors of expand_request and of make_registry_foundation.
+    """
+    expansion = expand_request(settings, request)
+    own = table_summary().default.python
+    others = {one.name for one in expansion.combinations if one.python != own}
+    wanted = with_needs(settings, FoundationRequest(jobs=jobs), expansion)
+    make_registry_foundation(settings, replace(wanted, asked=wanted.asked - others), progress=progress)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

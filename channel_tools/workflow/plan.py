@@ -20,6 +20,7 @@ from channel_tools.plan import (
     PublishedPackage,
     current_platform,
     detect_virtual_packages,
+    has_index,
     make_plan,
     not_asked_for,
     open_foundation,
@@ -221,6 +222,12 @@ def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignor
     Raises the errors of expand_request and plan_expansion.
     """
     return plan_expansion(settings, expand_request(settings, request, note=note))
+
+
+def lacks_foundation(settings: Settings, request: PlanRequest) -> bool:
+    """Whether the request plans with the registry foundation, and none has been made. Raises as expand_request does."""
+    chosen = _choose_foundation(settings, kind=request.foundation, address=request.address)
+    return chosen.kind == "registry" and not has_index(settings.foundation, current_platform())
 
 
 def open_index(settings: Settings, foundation: Foundation) -> Index:
