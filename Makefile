@@ -77,7 +77,8 @@ lint: setup
 # what needs nothing but the standard library and the system's headers
 SWITCHML := recipes/libswitchml/src
 SWITCH   := recipes/switchml-switch/src
-NEEDS_GRPC := $(SWITCHML)/src/controller_access.cpp $(SWITCHML)/src/controller_client.cpp $(SWITCHML)/src/udp/lease.cpp $(SWITCHML)/src/udp/session.cpp \
+NEEDS_GRPC := $(SWITCHML)/src/controller_access.cpp $(SWITCHML)/src/controller_client.cpp $(SWITCHML)/src/controller_failures.cpp \
+  $(SWITCHML)/src/udp/lease.cpp $(SWITCHML)/src/udp/session.cpp \
   $(SWITCH)/src/access.cpp $(SWITCH)/src/controller.cpp $(SWITCH)/src/main.cpp $(SWITCH)/src/session_request.cpp
 lint-cpp: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tidy]'

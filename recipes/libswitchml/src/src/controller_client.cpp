@@ -6,6 +6,7 @@
 
 #include "authorization.hpp"
 #include "controller_access.hpp"
+#include "controller_failures.hpp"
 
 namespace switchml {
 namespace {
@@ -106,26 +107,25 @@ void ControllerClient::await_connection() {
     }
 }
 
-// Why there is no connection, in gRPC's words, which it says to calls alone; "" where it does not know.
-std::string ControllerClient::connection_failure() {
+// Of gRPC, which says why there is no connection to calls alone.
+std::string ControllerClient::why_no_connection() {
     grpc::ClientContext context;
     context.set_deadline(from_now(kFarewell));
     switchml_proto::RenewResponse response;
-    const grpc::Status status = lease_->Renew(&context, switchml_proto::LeaseRequest(), &response);
-    return status.error_code() == grpc::StatusCode::UNAVAILABLE ? status.error_message() : "";
+    return connection_failure(lease_->Renew(&context, switchml_proto::LeaseRequest(), &response));
 }
 
 Error ControllerClient::unreachable() {
-    const std::string reason = connection_failure();
+    const std::string reason = why_no_connection();
     const std::string time = std::to_string(settings_.connect_timeout_ms) + " ms";
     const std::string check = "; check SWITCHML_CONTROLLER and that the controller runs";
-    if (reason.find("Connection refused") != std::string::npos) {
+    if (reason.find("refused") != std::string::npos) {
         return {SWITCHML_EUNREACHABLE, "connections to the switch controller at " + target_ + " were refused for " +
                                            time + ": nothing listens on that port" + check};
     }
     return {SWITCHML_EUNREACHABLE,
             "the switch controller at " + target_ + " did not answer within " + time +
-                (reason.empty() ? "" : " (" + reason + ")") + check + ", and " +
+                (reason.empty() ? "" : ": " + reason) + check + ", and " +
                 (settings_.tls_ca.empty()
                      ? "whether it wants TLS (SWITCHML_TLS_CA)"
                      : "that its certificate and ours are valid (SWITCHML_TLS_CA, SWITCHML_TLS_CERT)")};
@@ -191,8 +191,7 @@ switchml_proto::RdmaSessionResponse ControllerClient::request_session(std::uint6
     return response;
 }
 
-std::optional<switchml_proto::RenewResponse> ControllerClient::renew_lease(std::uint64_t session_id,
-                                                                           std::chrono::milliseconds limit) {
+ControllerClient::Renewal ControllerClient::renew_lease(std::uint64_t session_id, std::chrono::milliseconds limit) {
     switchml_proto::LeaseRequest request;
     request.set_session_id(session_id);
     request.set_rank(settings_.rank);
@@ -200,15 +199,17 @@ std::optional<switchml_proto::RenewResponse> ControllerClient::renew_lease(std::
     prepare(context, limit);
     {
         const std::lock_guard lock(renewal_mutex_);
-        if (no_renewals_) return std::nullopt;
+        if (no_renewals_) return {};
         renewal_ = &context;
     }
     switchml_proto::RenewResponse response;
     const grpc::Status status = lease_->Renew(&context, request, &response);
     const std::lock_guard lock(renewal_mutex_);
     renewal_ = nullptr;
-    if (!status.ok()) return std::nullopt;
-    return response;
+    if (status.ok()) return {response, {}};
+    const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    const std::string reason = connection_failure(status);
+    return {std::nullopt, silent ? "" : reason.empty() ? status.error_message() : reason};
 }
 
 void ControllerClient::cancel_renewal() {
@@ -248,22 +249,13 @@ Error ControllerClient::refusal(const grpc::ClientContext &context, const wire::
     return {SWITCHML_EREFUSED, text + ": " + std::string(reason->second.data(), reason->second.size())};
 }
 
-void ControllerClient::check(const grpc::Status &status, const char *method) const {
+void ControllerClient::check(const grpc::Status &status, const std::string &method) const {
     if (status.ok()) return;
     check_not_cancelled(settings_);
-    const std::string where = std::string(method) + " at " + target_ + ": ";
-    switch (status.error_code()) {
-        case grpc::StatusCode::DEADLINE_EXCEEDED:
-            throw Error(SWITCHML_ETIMEDOUT,
-                        where + "not all of " + std::to_string(settings_.num_workers) +
-                            " workers opened the session within connect_timeout_ms + job_timeout_ms, " +
-                            std::to_string(settings_.connect_timeout_ms + settings_.job_timeout_ms) + " ms");
-        case grpc::StatusCode::NOT_FOUND: throw Error(SWITCHML_ETIMEDOUT, where + status.error_message());
-        case grpc::StatusCode::UNAVAILABLE:
-            throw Error(SWITCHML_EUNREACHABLE,
-                        where + "the connection to the controller was lost: " + status.error_message());
-        default: throw Error(SWITCHML_EREFUSED, where + status.error_message());
-    }
+    const std::chrono::milliseconds limit{std::uint64_t{settings_.connect_timeout_ms} + settings_.job_timeout_ms};
+    const bool awaits_workers = method.rfind("Sync.", 0) == 0;
+    throw call_failure(status,
+                       {method, target_, settings_.num_workers, awaits_workers, limit, Clock::now() >= deadline_});
 }
 
 std::uint64_t make_session_id(std::uint64_t number, const Settings &settings) {

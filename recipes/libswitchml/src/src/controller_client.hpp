@@ -37,8 +37,12 @@ class ControllerClient {
     switchml_proto::RdmaSessionResponse request_session(std::uint64_t session_id,
                                                         switchml_proto::RdmaSessionRequest request);
 
-    // Nothing when the controller did not answer within `limit`. One call at a time.
-    std::optional<switchml_proto::RenewResponse> renew_lease(std::uint64_t session_id, std::chrono::milliseconds limit);
+    struct Renewal {
+        std::optional<switchml_proto::RenewResponse> response;
+        std::string failure;  // why there is none; "" where no answer came within the limit
+    };
+    // One call at a time.
+    Renewal renew_lease(std::uint64_t session_id, std::chrono::milliseconds limit);
     void cancel_renewal();  // from any thread, for good
     // As far as the controller can be reached at once: a lease that is not ended runs out.
     void end_lease(std::uint64_t session_id);
@@ -48,11 +52,11 @@ class ControllerClient {
 
   private:
     void await_connection();
-    std::string connection_failure();
+    std::string why_no_connection();
     Error unreachable();
     std::unique_ptr<grpc::ClientContext> make_context() const;
     void prepare(grpc::ClientContext &context, std::chrono::nanoseconds limit) const;
-    void check(const grpc::Status &status, const char *method) const;
+    void check(const grpc::Status &status, const std::string &method) const;
     Error refusal(const grpc::ClientContext &context, const wire::IpAddress &local_address) const;
 
     Settings settings_;

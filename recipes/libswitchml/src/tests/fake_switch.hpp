@@ -46,7 +46,8 @@ class FakeController final : public switchml_proto::Session::Service,
     std::uint32_t data_address;   // of the switch that it names
     std::uint32_t data_port = 0;  // 0: as published controllers, which do not say
     std::uint32_t lease_ms = 0;   // likewise
-    std::string calls;            // in order: B barrier, V value broadcast, S session, E its end
+    grpc::Status broadcasts_end = grpc::Status::OK;
+    std::string calls;  // in order: B barrier, V value broadcast, S session, E its end
     switchml_proto::UdpSessionRequest seen;
     std::function<void()> on_broadcast;
     std::function<void()> on_session;
@@ -64,7 +65,7 @@ class FakeController final : public switchml_proto::Session::Service,
         calls += 'V';
         if (on_broadcast) on_broadcast();
         response->set_value(request->value());
-        return grpc::Status::OK;
+        return broadcasts_end;
     }
 
     grpc::Status UdpSession(grpc::ServerContext *, const switchml_proto::UdpSessionRequest *request,

@@ -81,6 +81,17 @@ TEST(the_calls_come_in_the_published_order) {
     CHECK(controller.seen.session_id() != 0);
 }
 
+TEST(a_call_that_fails_says_how) {
+    FakeController controller(private_address(1));
+    const auto failure = [&] { open_session(settings_for(controller), {private_address(2), 4000}); };
+    controller.broadcasts_end = {grpc::StatusCode::UNIMPLEMENTED, "no such method"};
+    const Error unknown = failure_of(failure);
+    CHECK_EQ(unknown.status(), SWITCHML_EREFUSED);
+    CHECK_MENTIONS(unknown.what(), "Sync.Broadcast at " + controller.target() + ": what answers there does not know");
+    controller.broadcasts_end = {grpc::StatusCode::DEADLINE_EXCEEDED, "a proxy's limit"};  // and not ours
+    CHECK_MENTIONS(failure_of(failure).what(), "a time limit that is not this worker's: a proxy's limit");
+}
+
 TEST(later_ranks_wait_for_the_first_before_they_ask) {
     FakeController controller(private_address(1));
     Settings settings = settings_for(controller);

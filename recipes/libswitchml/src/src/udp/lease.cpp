@@ -41,20 +41,21 @@ void Lease::keep() {
         lock.unlock();
         const auto renewal = session_.controller->renew_lease(session_.id, period);
         const std::int64_t now_ns = monotonic_ns();
-        if (!renewal) {
+        if (!renewal.response) {
             const auto silence = std::chrono::milliseconds((now_ns - answered_ns) / kNsPerMs);
             if (++unanswered >= kLeastUnanswered && silence >= session_.lease) {
                 liveness_.unanswered("the switch controller at " + session_.controller->target() +
                                          " has not answered for " + std::to_string(silence.count() / 1000) +
-                                         " s: the switch or the network to it is down",
+                                         " s: the switch or the network to it is down" +
+                                         (renewal.failure.empty() ? "" : " (" + renewal.failure + ")"),
                                      now_ns);
             }
         } else {
             unanswered = 0;
             answered_ns = now_ns;
-            liveness_.answered(renewal->missing(), renewal->gone(), now_ns);
-            if (!renewal->lost().empty()) {
-                on_lost_(renewal->lost());
+            liveness_.answered(renewal.response->missing(), renewal.response->gone(), now_ns);
+            if (!renewal.response->lost().empty()) {
+                on_lost_(renewal.response->lost());
                 return;
             }
         }
