@@ -11,20 +11,22 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "controller.hpp"
 #include "counters.hpp"
 #include "data_plane.hpp"
 #include "metrics.hpp"
-#include "metrics_server.hpp"
 #include "notify.hpp"
 #include "options.hpp"
-#include "stats_file.hpp"
+#include "text_file.hpp"
 
 namespace {
 
 using namespace switchml::softswitch;
 
+// Prometheus asks its node exporter for the file every 15 s or less often.
+constexpr std::chrono::seconds kMetricsInterval{5};
 constexpr long kWatchIntervalNs = 500L * 1000 * 1000;
 
 void say(const std::string &line) {
@@ -59,20 +61,27 @@ void wait_for_signal(const sigset_t &signals, DataPlane &plane) {
     }
 }
 
-std::string ready_line(const Options &options, const DataPlane &plane, const Controller &controller,
-                       const MetricsServer *metrics) {
+std::string ready_line(const Options &options, const DataPlane &plane, const Controller &controller) {
     return "{\"event\": \"ready\", \"controller\": " +
            json_string(switchml::wire::to_text({options.address, controller.port()})) +
            ", \"data\": " + json_string(switchml::wire::to_text(plane.local())) +
-           (metrics ? ", \"metrics\": " + json_string(switchml::wire::to_text(metrics->local())) : "") +
            ", \"version\": " + json_string(SWITCHML_VERSION) + "}";
 }
 
-// Nothing where it is not asked for.
-std::unique_ptr<MetricsServer> serve_metrics(const Options &options, DataPlane &plane, Controller &controller) {
-    if (!options.metrics) return nullptr;
-    const auto render = [&plane, &controller] { return to_prometheus(plane.counters(), controller.sessions()); };
-    return std::make_unique<MetricsServer>(MetricsOptions{*options.metrics}, render);
+// Nothing where it is not asked for, as below.
+std::unique_ptr<TextFile> keep_stats(const Options &options, DataPlane &plane) {
+    if (options.stats_file.empty()) return nullptr;
+    return std::make_unique<TextFile>(TextFileOptions{options.stats_file, "stats file"},
+                                      [&plane] { return to_json(plane.counters()) + "\n"; });
+}
+
+std::unique_ptr<TextFile> keep_metrics(const Options &options, DataPlane &plane, Controller &controller) {
+    if (options.metrics_file.empty()) return nullptr;
+    TextFileOptions file{options.metrics_file, "metrics file"};
+    file.interval = kMetricsInterval;
+    file.also_unchanged = file.readable_by_all = file.removed_at_end = true;
+    return std::make_unique<TextFile>(
+        std::move(file), [&plane, &controller] { return to_prometheus(plane.counters(), controller.sessions()); });
 }
 
 DataPlaneOptions data_plane_options(const Options &options) {
@@ -87,8 +96,7 @@ void run(const Options &options) {
     const sigset_t signals = block_signals();
     raise_limit();
     DataPlane plane(data_plane_options(options));
-    std::unique_ptr<StatsFile> stats;
-    if (!options.stats_file.empty()) stats = std::make_unique<StatsFile>(options.stats_file, plane);
+    auto stats = keep_stats(options, plane);
     {
         const auto on_session = [&stats] {
             if (stats) stats->refresh();
@@ -100,8 +108,8 @@ void run(const Options &options) {
                                {options.token_file, options.tls_cert, options.tls_key, options.tls_client_ca},
                                on_session},
                               plane);
-        const auto metrics = serve_metrics(options, plane, controller);
-        say(ready_line(options, plane, controller, metrics.get()));
+        const auto metrics = keep_metrics(options, plane, controller);
+        say(ready_line(options, plane, controller));
         notify_service_manager("READY=1");
         wait_for_signal(signals, plane);
         notify_service_manager("STOPPING=1");

@@ -27,7 +27,9 @@ const char *const kUsage =
     "                          workers stands when another wants its place (default 20000)\n"
     "  --stats-file PATH       counters as JSON, replaced at each session, every second\n"
     "                          while there is traffic, and at the end\n"
-    "  --metrics IP:PORT       serve the counters to Prometheus at http://IP:PORT/metrics\n"
+    "  --metrics-file PATH     counters and sessions for Prometheus, a file PATH.prom in a folder\n"
+    "                          of its node exporter (--collector.textfile.directory), replaced\n"
+    "                          every five seconds and removed at the end\n"
     "  --token-file PATH       ask every call of the controller for one of the tokens in this\n"
     "                          file, one a line\n"
     "  --tls-cert PATH         speak TLS on the controller's port, with this certificate\n"
@@ -77,19 +79,21 @@ void set_address(Options &options, const std::string &text) {
     options.address = *address;
 }
 
-void set_metrics(Options &options, const std::string &text) {
-    const bool bracketed = !text.empty() && text.front() == '[';
-    const std::size_t colon = bracketed ? text.find("]:") + 1 : text.find(':');
-    std::optional<wire::IpAddress> address;
-    if (colon != 0 && colon != std::string::npos) {
-        address = wire::IpAddress::parse(bracketed ? text.substr(1, colon - 2) : text.substr(0, colon));
+void set_metrics_file(Options &options, const std::string &text) {
+    static const std::string suffix = ".prom";
+    const std::size_t slash = text.rfind('/');
+    const std::string name = slash == std::string::npos ? text : text.substr(slash + 1);
+    if (name.size() <= suffix.size() || name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
+        throw UsageError("--metrics-file is '" + text +
+                         "', expected a name that ends in .prom: node exporter reads no others");
     }
-    if (!address || address->is_ipv4() == bracketed) {
-        throw UsageError("--metrics is '" + text +
-                         "', expected an address and a port, as 127.0.0.1:9400 or [::1]:9400");
-    }
-    options.metrics = {*address,
-                       static_cast<std::uint16_t>(number("--metrics' port", text.substr(colon + 1), 0, 65535))};
+    options.metrics_file = text;
+}
+
+void refuse_metrics(Options &, const std::string &text) {
+    throw UsageError("--metrics '" + text +
+                     "': the switch serves no HTTP any more; give --metrics-file PATH.prom, in the folder that node "
+                     "exporter's --collector.textfile.directory names, and have Prometheus scrape node exporter");
 }
 
 using Setter = std::function<void(Options &, const std::string &)>;
@@ -118,7 +122,8 @@ const std::map<std::string, Setter> &setters() {
              o.lease_ms = static_cast<std::uint32_t>(number("--lease-ms", v, 10, 86400000));
          }},
         {"--stats-file", [](Options &o, const std::string &v) { o.stats_file = v; }},
-        {"--metrics", set_metrics},
+        {"--metrics-file", set_metrics_file},
+        {"--metrics", refuse_metrics},
         {"--token-file", [](Options &o, const std::string &v) { o.token_file = v; }},
         {"--tls-cert", [](Options &o, const std::string &v) { o.tls_cert = v; }},
         {"--tls-key", [](Options &o, const std::string &v) { o.tls_key = v; }},

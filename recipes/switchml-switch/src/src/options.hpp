@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -15,8 +14,8 @@ struct Options {
     switchml::wire::IpAddress address;
     std::uint16_t data_port = wire::kDataPort;
     std::uint16_t controller_port = 50099;
-    std::string stats_file;  // empty: none
-    std::optional<wire::Endpoint> metrics;
+    std::string stats_file;     // empty: none
+    std::string metrics_file;   // empty: none; else it ends in .prom
     std::string token_file;     // empty: no token is asked for
     std::string tls_cert;       // empty: plaintext
     std::string tls_key;        // given with tls_cert and only then

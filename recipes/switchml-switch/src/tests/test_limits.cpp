@@ -4,6 +4,8 @@
 // wait for one that stops half-way; jobs go on.
 #include <grpcpp/grpcpp.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,17 +13,33 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "http_client.hpp"
 #include "jobs.hpp"
 #include "switchml.grpc.pb.h"
+#include "wire/udp_socket.hpp"
 
 using namespace switchml;
 using namespace switchml::testing;
 
 namespace {
+
+// A connection over which nothing is said.
+class SilentClient {
+  public:
+    explicit SilentClient(const wire::Endpoint &server) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+        const wire::SocketAddress address(server);
+        if (connect(fd_, address.get(), address.size()) != 0) throw std::runtime_error("cannot connect");
+    }
+    ~SilentClient() { close(fd_); }
+    SilentClient(const SilentClient &) = delete;
+    SilentClient &operator=(const SilentClient &) = delete;
+
+  private:
+    int fd_;
+};
 
 std::shared_ptr<grpc::Channel> connect_to(const Switch &net) {
     grpc::ChannelArguments arguments;
@@ -285,8 +303,8 @@ TEST(a_switch_takes_more_connections_than_its_first_limit_of_files) {
     const std::size_t colon = net.controller.find(':');
     const wire::Endpoint controller{wire::IpAddress::parse(net.controller.substr(0, colon)).value(),
                                     static_cast<std::uint16_t>(std::stoi(net.controller.substr(colon + 1)))};
-    std::vector<std::unique_ptr<HttpClient>> silent;
-    for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<HttpClient>(controller));
+    std::vector<std::unique_ptr<SilentClient>> silent;
+    for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<SilentClient>(controller));
     check_serves(net);
 }
 

@@ -15,7 +15,7 @@ Options parse(std::vector<const char *> arguments) {
     return parse_options(static_cast<int>(arguments.size()), arguments.data());
 }
 
-void refused(const std::vector<const char *> &arguments, const char *mention) {
+void refused(const std::vector<const char *> &arguments, const std::string &mention) {
     try {
         parse(arguments);
     } catch (const UsageError &error) {
@@ -49,8 +49,7 @@ TEST(every_option_is_taken_in_both_spellings) {
     CHECK_EQ(options.drop_result_rate, 0.5);
     CHECK_EQ(options.seed, 18446744073709551615U);
     CHECK_EQ(options.max_workers, 4U);
-    CHECK_EQ(switchml::wire::to_text(*parse({"--address", "127.0.0.1", "--metrics", "0.0.0.0:9400"}).metrics),
-             "0.0.0.0:9400");
+    CHECK_EQ(parse({"--address", "127.0.0.1", "--metrics-file", "text/switch.prom"}).metrics_file, "text/switch.prom");
 }
 
 TEST(help_and_version_need_no_address) {
@@ -64,8 +63,9 @@ TEST(wrong_options_are_named) {
     refused({"--address", "0.0.0.0"}, "0.0.0.0");
     refused({"--address", "localhost"}, "localhost");
     refused({"--address", "::"}, "::");
-    for (const char *metrics : {"::1:9400", "[::1]", "[127.0.0.1]:9400", "[::1]:99999", "[]:1", ":1"})
-        refused({"--address", "::1", "--metrics", metrics}, "--metrics");
+    for (const char *file : {"", "switch", "switch.txt", ".prom", "a/.prom", "a.prom/switch"})
+        refused({"--address", "::1", "--metrics-file", file}, "--metrics-file is '" + std::string(file) + "'");
+    refused({"--address", "::1", "--metrics", "127.0.0.1:9400"}, "give --metrics-file");  // of releases before
     refused({"--address", "127.0.0.1", "--port", "65536"}, "65536");
     refused({"--address", "127.0.0.1", "--controller-port", "-1"}, "-1");
     refused({"--address", "127.0.0.1", "--max-workers", "33"}, "33");
@@ -77,9 +77,6 @@ TEST(wrong_options_are_named) {
     refused({"--address", "127.0.0.1", "--delay-rate", "2"}, "--delay-rate");
     refused({"--address", "127.0.0.1", "--delay-ms", "0"}, "--delay-ms");
     refused({"--address", "127.0.0.1", "--reorder-rate", ""}, "--reorder-rate");
-    refused({"--address", "127.0.0.1", "--metrics", "9400"}, "--metrics");
-    refused({"--address", "127.0.0.1", "--metrics", "localhost:9400"}, "localhost");
-    refused({"--address", "127.0.0.1", "--metrics", "127.0.0.1:70000"}, "70000");
     refused({"--address", "127.0.0.1", "--tls-cert", "c.pem"}, "--tls-key");
     refused({"--address", "127.0.0.1", "--tls-key", "c.key"}, "--tls-cert");
     refused({"--address", "127.0.0.1", "--tls-client-ca", "ca.pem"}, "--tls-client-ca");
@@ -120,9 +117,8 @@ TEST(counters_are_one_line_of_json) {
 }
 
 TEST(addresses_may_be_of_ipv6) {
-    const Options options = parse({"--address", "fd00::5", "--metrics=[::1]:9400"});
+    const Options options = parse({"--address", "fd00::5"});
     CHECK_EQ(switchml::wire::to_text(options.address), "fd00::5");
-    CHECK_EQ(switchml::wire::to_text(*options.metrics), "[::1]:9400");
 }
 
 TEST(json_strings_are_escaped) { CHECK_EQ(json_string("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\""); }

@@ -9,12 +9,12 @@
 #include <cstdio>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
 
-#include "http_client.hpp"
 #include "jobs.hpp"
 
 using namespace switchml;
@@ -59,7 +59,7 @@ bool has_ipv6(const char *test) {
 
 TEST(workers_and_switch_meet_over_ipv6) {
     if (!has_ipv6("workers_and_switch_meet_over_ipv6")) return;
-    Switch net({"--address", "::1", "--port", "0", "--metrics", "[::1]:0"});
+    Switch net({"--address", "::1", "--port", "0"});
     CHECK_MENTIONS(net.controller, "[::1]:");
     wire::UdpSocket stranger({wire::IpAddress::parse("::1").value(), 0}, 64);
     stranger.connect(endpoint_of(net.data));
@@ -69,8 +69,6 @@ TEST(workers_and_switch_meet_over_ipv6) {
         Workers workers(net, 3, over_ipv6);
         check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 3, 50000);
         check_exact_rounds<float>(workers, SWITCHML_FLOAT32, 3, 50000);
-        CHECK_MENTIONS(HttpClient(endpoint_of(json_value(net.ready, "metrics"))).say(kGet).hear(),
-                       "\nswitchml_switch_sessions 1\n");
     }
     const std::string stats = net.stop();
     CHECK_MENTIONS(stats, "{\"rank\": 2, \"address\": \"::1\"");
@@ -277,20 +275,28 @@ TEST(the_stats_file_is_fresh_at_each_session_and_at_the_end) {
     std::remove(path.c_str());
 }
 
-TEST(a_scraper_sees_counters_and_sessions) {
-    Switch net({"--metrics", private_address(1) + ":0"});
-    const wire::Endpoint server = endpoint_of(json_value(net.ready, "metrics"));
-    CHECK_MENTIONS(HttpClient(server).say(kGet).hear(), "\nswitchml_switch_sessions 0\n");
-    Workers workers(net, 2, job_named("scraped", 4000));
-    check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 1, 1000);
-    const auto begin = Clock::now();
-    std::string text;
-    while (text.find("switchml_switch_sessions 1\n") == std::string::npos) {  // not the text of the scrape before
-        CHECK(seconds_since(begin) < 5);
-        text = HttpClient(server).say(kGet).hear();
+TEST(node_exporter_sees_counters_and_sessions) {
+    const std::string path = "/tmp/test_sessions." + std::to_string(getpid()) + ".prom";
+    const auto read = [&path] {
+        std::ifstream file(path);
+        return std::string{std::istreambuf_iterator<char>(file), {}};
+    };
+    Switch net({"--metrics-file", path});
+    CHECK_MENTIONS(read(), "\nswitchml_switch_sessions 0\n");
+    {
+        Workers workers(net, 2, job_named("scraped", 4000));
+        check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 1, 1000);
+        const auto begin = Clock::now();
+        std::string text;
+        while (text.find("switchml_switch_slots_completed_total 5\n") == std::string::npos) {  // of its next writing
+            CHECK(seconds_since(begin) < 20);
+            text = read();
+        }
+        CHECK_MENTIONS(text, "\nswitchml_switch_sessions 1\n");
+        CHECK_MENTIONS(text, "job=\"scraped\"} 2\n");
     }
-    CHECK_MENTIONS(text, "\nswitchml_switch_slots_completed_total 5\n");
-    CHECK_MENTIONS(text, "job=\"scraped\"} 2\n");
+    net.stop();
+    CHECK_EQ(read(), "");
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }

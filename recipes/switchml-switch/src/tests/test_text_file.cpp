@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "stats_file.hpp"
+#include "text_file.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +9,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "wire/check.hpp"
 
@@ -24,7 +25,7 @@ class TemporaryFolder {
     }
     ~TemporaryFolder() { remove(); }
 
-    std::string file() const { return std::string(path_) + "/stats.json"; }
+    std::string file() const { return std::string(path_) + "/switch.prom"; }
     void remove() const {
         unlink(file().c_str());
         rmdir(path_);
@@ -34,7 +35,7 @@ class TemporaryFolder {
     }
 
   private:
-    char path_[32] = "/tmp/stats_file.XXXXXX";
+    char path_[32] = "/tmp/text_file.XXXXXX";
 };
 
 std::string content_of(const std::string &path) {
@@ -71,22 +72,48 @@ class Said {
 }  // namespace
 
 TEST(what_keeps_it_from_being_written_is_said_once) {
-    DataPlaneOptions options;
-    options.local = {127U << 24 | 1, 0};
-    DataPlane plane(options);
     const TemporaryFolder folder;
-    StatsFile stats(folder.file(), plane);
-    CHECK_MENTIONS(content_of(folder.file()), "\"sessions_opened\": 0");
+    int sessions = 0;
+    TextFile stats({folder.file(), "stats file"}, [&] { return std::to_string(sessions); });
+    CHECK_EQ(content_of(folder.file()), "0");
     const Said said;
-    for (std::uint64_t session = 1; session <= 2; ++session) {
+    for (sessions = 1; sessions <= 2; ++sessions) {
         folder.remove();
-        plane.open_session({session, 2, 64, std::nullopt});
         for (int i = 0; i < 3; ++i) stats.refresh();
-        CHECK_EQ(said.lines(), static_cast<int>(session));
+        CHECK_EQ(said.lines(), sessions);
         folder.restore();
         stats.refresh();
-        CHECK_MENTIONS(content_of(folder.file()), "\"sessions_opened\": " + std::to_string(session));
+        CHECK_EQ(content_of(folder.file()), std::to_string(sessions));
     }
+}
+
+TEST(a_file_for_others_is_theirs_to_read_and_gone_with_the_switch) {
+    const TemporaryFolder folder;
+    const mode_t before = umask(0077);
+    TextFileOptions options{folder.file(), "metrics file"};
+    options.readable_by_all = options.also_unchanged = options.removed_at_end = true;
+    struct stat state{};
+    {
+        TextFile metrics(options, [] { return std::string("same\n"); });
+        CHECK_EQ(stat(folder.file().c_str(), &state), 0);
+        CHECK_EQ(state.st_mode & 0777U, 0644U);
+        const auto first = state.st_ino;
+        metrics.refresh();
+        CHECK_EQ(stat(folder.file().c_str(), &state), 0);
+        CHECK(state.st_ino != first);  // another file in its place, so that its time is of now
+    }
+    umask(before);
+    CHECK(stat(folder.file().c_str(), &state) != 0);
+}
+
+TEST(a_folder_that_is_not_there_is_named) {
+    try {
+        const TextFile file({"/no such folder/switch.prom", "metrics file"}, [] { return std::string("text"); });
+    } catch (const std::system_error &error) {
+        CHECK_MENTIONS(error.what(), "cannot write the metrics file /no such folder/switch.prom");
+        return;
+    }
+    throw check::Failed("no error came");
 }
 
 CHECK_MAIN()
