@@ -2,6 +2,7 @@
 //
 // The collectives that compute: allreduce, reduce, reduce_scatter.
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -13,6 +14,16 @@
 namespace torch_mpi {
 
 namespace {
+
+// What PyTorch calls a coalesced reduce_scatter_tensor; 2.11 and older have no name for it.
+template <class Type, class = void>
+struct ReduceScatterTensorCoalesced {
+    static constexpr Type value = Type::_REDUCE_SCATTER_BASE;
+};
+template <class Type>
+struct ReduceScatterTensorCoalesced<Type, std::void_t<decltype(Type::REDUCE_SCATTER_TENSOR_COALESCED)>> {
+    static constexpr Type value = Type::REDUCE_SCATTER_TENSOR_COALESCED;
+};
 
 void apply_factor(Buffer &buffer, const Reduction &reduction) {
     if (reduction.factor) {
@@ -155,8 +166,8 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs
                                                                 const c10d::ReduceScatterOptions &opts) {
     TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "torch-mpi: as many outputs as inputs, got ", outputs.size(),
                       " and ", inputs.size());
-    Operation operation = make_operation(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "mpi:reduce_scatter_coalesced",
-                                         inputs, outputs, opts);
+    Operation operation = make_operation(ReduceScatterTensorCoalesced<c10d::OpType>::value,
+                                         "mpi:reduce_scatter_coalesced", inputs, outputs, opts);
     std::vector<Scattered> all;
     for (size_t index = 0; index < inputs.size(); ++index) {
         all.push_back(prepare_scattered(outputs[index], inputs[index], opts.reduceOp, size_));

@@ -18,6 +18,7 @@
 #include "counters.h"
 #include "host_board.h"
 #include "library.h"
+#include "peer_watch.h"
 #include "session.h"
 
 namespace py = pybind11;
@@ -144,6 +145,13 @@ void bind_host(py::module_ &module) {
     module.attr("CHUNK_NUMEL") = kChunkNumel;
 }
 
+void bind_watch(py::module_ &module) {
+    py::class_<PeerWatch, std::shared_ptr<PeerWatch>>(module, "PeerWatch")
+        .def(py::init<const c10::intrusive_ptr<c10d::Backend> &>(), py::arg("gloo"))
+        .def_property_readonly("loss", &PeerWatch::loss)
+        .def("finish", &PeerWatch::finish, py::call_guard<py::gil_scoped_release>());
+}
+
 void bind_session(py::module_ &module) {
     py::class_<Counters, std::shared_ptr<Counters>>(module, "Counters")
         .def(py::init<std::function<void(const std::string &)>>(), py::arg("on_first_collective"))
@@ -167,8 +175,9 @@ void bind_backend(py::module_ &module) {
              py::kw_only(), py::arg("inner"), py::arg("counters"), py::arg("named"))
         .def("attach", &SwitchMLBackend::attach, py::kw_only(), py::arg("session").none(true), py::arg("required"))
         .def_property_readonly("wrapped", &SwitchMLBackend::inner)
-        .def_property_readonly("options",
-                               [](const SwitchMLBackend &self) { return py::cast(self.inner()).attr("options"); });
+        .def_property_readonly("options", [](const SwitchMLBackend &self) -> py::object {
+            return py::cast(self.inner()).attr("options");  // read before the Python object for it goes
+        });
     module.def("group_store", &GroupAccess::store, py::arg("group"));
     module.def("delegate", &GroupAccess::delegate, py::kw_only(), py::arg("group"), py::arg("device"), py::arg("gloo"),
                py::arg("delegating"));
@@ -183,6 +192,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     module.doc() = "The compiled part of torch_switchml.";
     torch_switchml::bind_library(module);
     torch_switchml::bind_host(module);
+    torch_switchml::bind_watch(module);
     torch_switchml::bind_session(module);
     torch_switchml::bind_backend(module);
 }

@@ -153,3 +153,34 @@ def ending_rank() -> Value:
 
     error = error_of(reduce_on)
     return {"error": error, "seconds": time.time() - float(ended.read_text())}
+
+
+def killed_as_it_opens() -> Value:
+    """One rank is ended by the system at a moment after gloo has connected it; the others reduce until they know."""
+    from torch_switchml import pytorch
+    from torch_switchml.agreement import Store
+
+    died = FOLDER / "died"
+    store_of = pytorch.store_of
+
+    def come_to_the_end(group: object) -> Store:
+        store = store_of(group)
+        store.add("scenario/connected", 1)
+        if int(os.environ["SCENARIO_FAILING"]) == RANK:
+            while store.add("scenario/connected", 0) < int(os.environ["WORLD_SIZE"]):
+                time.sleep(0.001)
+            delay_s = float(os.environ["SCENARIO_DELAY_S"])
+            died.write_text(repr(time.time() + delay_s))
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends the process without a word
+            signal.setitimer(signal.ITIMER_REAL, max(delay_s, 1e-6))
+        return store
+
+    vars(pytorch)["store_of"] = come_to_the_end
+
+    def reduce_on() -> None:
+        dist.init_process_group("gloo")
+        while True:
+            dist.all_reduce(ones())
+
+    kind, text, _ = error_of(reduce_on)
+    return {"kind": kind, "text": text, "seconds": time.time() - float(died.read_text())}

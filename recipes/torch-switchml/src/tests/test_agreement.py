@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All ranks or none, over a store in memory and ranks that are threads."""
 
+import re
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -13,6 +15,7 @@ from torch_switchml.errors import SwitchMLError
 
 SOON = timedelta(seconds=0.2)
 LATE = timedelta(seconds=20)
+FAREWELL_S = 5.0
 
 
 class MemoryStore:
@@ -228,3 +231,53 @@ def test_waits_for_the_slowest_to_have_read_why() -> None:
         first.result()
         second.result()
     assert store.check(["switchml/1/load/all_read"])
+
+
+@pytest.mark.parametrize("stage", ["share", "exchange", "settle"])
+def test_who_finds_a_rank_ended_tells_the_others(stage: str) -> None:
+    """The others wait for their limit otherwise; nobody waits for the ended rank to have read why."""
+    store = MemoryStore()
+    ended: list[tuple[int, str]] = []
+
+    def wait(rank: int) -> None:
+        watches = rank == 1
+        agreement = Agreement.begin(
+            store=store, rank=rank, size=3, find_ended=lambda: ended[0] if ended and watches else None
+        )
+        if stage == "share":
+            agreement.share("job", "mine", timeout=LATE)
+        elif stage == "exchange":
+            agreement.exchange(stage="host", value="mine", timeout=LATE)
+        else:
+            agreement.settle(stage="open", report=Report(), timeout=LATE, compare=compare)
+
+    Agreement.begin(store=store, rank=0, size=3)
+    started = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(wait, rank) for rank in (1, 2)]
+        ended.append((0, "closed by\npeer"))
+        for one in waiting:
+            with pytest.raises(SwitchMLError) as caught:
+                one.result()
+            expected = r"cannot be used: rank 0: its process ended while the ranks set SwitchML up \(closed by peer\)$"
+            assert re.search(expected, str(caught.value))
+            assert not caught.value.unanimous
+    assert time.monotonic() - started < FAREWELL_S
+
+
+def test_a_store_that_ends_with_a_rank_names_it() -> None:
+    class EndedStore(MemoryStore):
+        def check(self, keys: list[str], /) -> bool:
+            raise RuntimeError(f"connection reset, asked for {len(keys)}")
+
+    agreement = Agreement.begin(store=EndedStore(), rank=1, size=2, find_ended=lambda: (0, "closed"))
+    for act in (
+        lambda: agreement.share("job", "mine", timeout=LATE),
+        lambda: agreement.exchange(stage="host", value="mine", timeout=LATE),
+        lambda: agreement.settle(stage="open", report=Report(), timeout=LATE, compare=compare),
+    ):
+        with pytest.raises(SwitchMLError, match=r"rank 0: its process ended .*; the group's store ended"):
+            act()
+    unwatched = Agreement.begin(store=EndedStore(), rank=1, size=2)
+    with pytest.raises(SwitchMLError, match=r"cannot be used: the group's store ended, which rank 0 or the launcher"):
+        unwatched.share("job", "mine", timeout=LATE)

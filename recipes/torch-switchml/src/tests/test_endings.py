@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A rank that ends among allreduces, in each way: the others know within seconds, over the wire and in memory."""
 
+import random
 import signal
 import statistics
 
@@ -24,6 +25,8 @@ CHOSEN = [
     (WIRE, "SIGKILL"), (WIRE, "handler of SIGTERM"), (WIRE, "exit 0"),
     (MEMORY, "SIGKILL"), (MEMORY, "exit 0"), (MEMORY, "failed thread"),
 ]  # fmt: skip
+KNOWN_AT_ONCE_S = 5.0
+"""For what takes less than one, on a machine that is busy."""
 BOUND_S = 15.0
 """A lease of 3 s, the seconds without progress after it, and a machine that is busy."""
 
@@ -47,6 +50,60 @@ def test_a_rank_that_ends_is_known_to_the_others_within_seconds(
     short_lease_launcher: Launcher, place: str, way: str
 ) -> None:
     assert seconds_until_known(short_lease_launcher, way, place, delay_s=0.1) < BOUND_S
+
+
+def check_killed_as_it_opens(launcher: Launcher, *, ranks: int, place: str, failing: int, moment_s: float) -> bool:
+    """Whether it was killed before its session was open; all others then say that, and which rank it was."""
+    environment = {"SCENARIO_FAILING": str(failing), "SCENARIO_DELAY_S": str(moment_s)}
+    hosts = on_hosts("a" * ranks) if place == MEMORY else {}
+    results = launcher.run("killed_as_it_opens", ranks=ranks, environment=environment, rank_environment=hosts)
+    killed = results.pop(failing)
+    assert killed.code == -signal.SIGALRM, killed.stderr
+    assert [result.code for result in results] == [0] * len(results), [result.stderr for result in results]
+    kinds = {result.value["kind"] for result in results}
+    for result in results:
+        text, seconds = result.value["text"], result.value["seconds"]
+        assert f"rank {failing}" in text
+        if result.value["kind"] == "SwitchMLError":
+            assert f"cannot be used: rank {failing}: its process ended while the ranks set SwitchML up" in text
+            assert seconds < KNOWN_AT_ONCE_S, text
+        else:
+            assert seconds < BOUND_S, text
+    return kinds == {"SwitchMLError"}
+
+
+@pytest.mark.parametrize("place", [WIRE, MEMORY])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_killed_as_it_opens_is_known_to_all_at_once(
+    short_lease_launcher: Launcher, ranks: int, place: str
+) -> None:
+    """At any moment between gloo's connections and the session; the first rank serves the others' store."""
+    moments = random.Random(f"{ranks} {place}")  # noqa: S311 - as many different ones, the same at each run
+    for failing in (0, ranks - 1):
+        moment_s = moments.uniform(0, 0.05)
+        check_killed_as_it_opens(short_lease_launcher, ranks=ranks, place=place, failing=failing, moment_s=moment_s)
+
+
+def test_ranks_are_killed_as_they_open_at_any_moment(
+    request: pytest.FixtureRequest, short_lease_launcher: Launcher
+) -> None:
+    """As often as --endings says; prints how many were killed before their session was open."""
+    rounds = int(request.config.getoption("--endings"))
+    if rounds == 0:
+        pytest.skip("--endings N has so many ranks killed")
+    moments = random.Random(rounds)  # noqa: S311 - as above
+    opening = 0
+    for _ in range(rounds):
+        ranks = moments.choice((2, 4))
+        opening += check_killed_as_it_opens(
+            short_lease_launcher,
+            ranks=ranks,
+            place=moments.choice((WIRE, MEMORY)),
+            failing=moments.randrange(ranks),
+            moment_s=moments.uniform(0, 0.4),
+        )
+    print(f"{opening} of {rounds} killed while they opened")
+    assert opening > 0
 
 
 def test_ranks_end_in_any_way_at_any_moment(request: pytest.FixtureRequest, short_lease_launcher: Launcher) -> None:

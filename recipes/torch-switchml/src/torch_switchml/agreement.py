@@ -4,7 +4,9 @@
 The store, not a gloo collective: a rank without the plugin would answer a
 collective with its next one of its own, while its missing key says plainly
 which rank it is. Keys carry a generation, since a store may outlive a group.
-What the ranks say is compared by libswitchml, for all integrations alike.
+What the ranks say is compared by libswitchml, for all integrations alike. A
+rank that ends without a word is found by the rank that watches its process,
+which announces it to the others.
 """
 
 import logging
@@ -29,8 +31,22 @@ _FAREWELL_TIMEOUT = timedelta(seconds=5)
 _BEGINNING_TIMEOUT = timedelta(seconds=5)
 
 
+# The same once one is found to have ended: those that settled before that do not read it.
+_FAREWELL_OF_ENDED_TIMEOUT = timedelta(seconds=2)
+# How long the watch is asked who has gone where the store has: a connection may be found closed before another is.
+_NAMING_TIMEOUT = timedelta(seconds=0.5)
+
+
 Compare = Callable[[list[str | None], int], str]
 """Why ranks with these reports (None: none within so many milliseconds) cannot go on together; "" where they can."""
+
+
+Find = Callable[[], tuple[int, str] | None]
+"""The rank whose process is found to have ended, and by what; None while none is."""
+
+
+def _find_none() -> None:
+    """Of ranks that nobody watches."""
 
 
 class Store(Protocol):
@@ -74,18 +90,34 @@ class Agreement:
     size: int
     generation: int
     beginning_timeout: timedelta = _BEGINNING_TIMEOUT
+    find_ended: Find = _find_none
     began: float = field(default_factory=time.monotonic)
 
     @classmethod
     def begin(
-        cls, *, store: Store, rank: int, size: int, beginning_timeout: timedelta = _BEGINNING_TIMEOUT
+        cls,
+        *,
+        store: Store,
+        rank: int,
+        size: int,
+        beginning_timeout: timedelta = _BEGINNING_TIMEOUT,
+        find_ended: Find = _find_none,
     ) -> "Agreement":
         """Join the settling of the group made next; each rank's count of them is its generation.
 
-        A rank that has not joined within `beginning_timeout` is not waited for any longer.
+        A rank that has not joined within `beginning_timeout` is not waited for any longer, nor one that `find_ended`
+        names. SwitchMLError where the store has ended.
         """
-        generation = store.add(_generation_key(rank), 1)
-        return cls(store=store, rank=rank, size=size, generation=generation, beginning_timeout=beginning_timeout)
+        with _ends_of_the_store(find_ended):
+            generation = store.add(_generation_key(rank), 1)
+        return cls(
+            store=store,
+            rank=rank,
+            size=size,
+            generation=generation,
+            beginning_timeout=beginning_timeout,
+            find_ended=find_ended,
+        )
 
     @contextmanager
     def announced(self) -> Iterator[None]:
@@ -105,21 +137,23 @@ class Agreement:
     def share(self, name: str, value: str, *, timeout: timedelta) -> str:
         """Rank 0's value, on every rank. SwitchMLError where rank 0 gives none within `timeout`, or another failed."""
         key = f"switchml/{self.generation}/{name}"
-        if self.rank == 0:
-            self.store.set(key, value)
-            return value
-        if self._missing([key], timeout):
-            raise _silence([0], self._limit_of([0], timeout))
-        return self.store.get(key).decode()
+        with _ends_of_the_store(self.find_ended):
+            if self.rank == 0:
+                self.store.set(key, value)
+                return value
+            if self._missing([key], timeout):
+                raise _silence([0], self._limit_of([0], timeout))
+            return self.store.get(key).decode()
 
     def exchange(self, *, stage: str, value: str, timeout: timedelta) -> list[str]:
         """Every rank's value, by rank. SwitchMLError names the ranks that gave none within `timeout`, or failed."""
         keys = [f"switchml/{self.generation}/{stage}/{rank}" for rank in range(self.size)]
-        self.store.set(keys[self.rank], value)
-        missing = self._missing(keys, timeout)
-        if missing:
-            raise _silence(missing, self._limit_of(missing, timeout))
-        return [self.store.get(key).decode() for key in keys]
+        with _ends_of_the_store(self.find_ended):
+            self.store.set(keys[self.rank], value)
+            missing = self._missing(keys, timeout)
+            if missing:
+                raise _silence(missing, self._limit_of(missing, timeout))
+            return [self.store.get(key).decode() for key in keys]
 
     def settle(self, *, stage: str, report: Report, timeout: timedelta, compare: Compare | None) -> None:
         """Return if every rank reported success and the same facts, else raise on every rank.
@@ -130,24 +164,27 @@ class Agreement:
         """
         prefix = f"switchml/{self.generation}/{stage}"
         keys = [f"{prefix}/{rank}" for rank in range(self.size)]
-        with _ends_of_the_store():
+        with _ends_of_the_store(self.find_ended):
             if report.error:
                 self.store.set(f"{prefix}/failed", "1")
             self.store.set(keys[self.rank], report.text())
-        if compare is None:
-            missing, complaint = [], f"{name_ranks([self.rank])}: {report.error}"
-        else:
-            missing = self._missing(keys, timeout)
-            limit = self._limit_of(missing, timeout)
-            missing = self._absent() or missing if missing else []  # the others may only be slow
-            reports = [None if rank in missing else self._report_in(key) for rank, key in enumerate(keys)]
-            complaint = compare(reports, round(limit.total_seconds() * 1000))
+            if compare is None:
+                missing, complaint = [], f"{name_ranks([self.rank])}: {report.error}"
+            else:
+                missing = self._missing(keys, timeout)
+                limit = self._limit_of(missing, timeout)
+                missing = self._absent() or missing if missing else []  # the others may only be slow
+                reports = [None if rank in missing else self._report_in(key) for rank, key in enumerate(keys)]
+                complaint = compare(reports, round(limit.total_seconds() * 1000))
         if complaint:
             self._say_farewell(prefix)
             raise SwitchMLError(f"SwitchML was asked for but cannot be used: {complaint}", unanimous=not missing)
 
     def has_failed(self, stage: str) -> bool:
-        """Whether a rank has already reported that it failed in the stage, or ended otherwise in any."""
+        """Whether a rank has already reported that it failed in the stage, or ended otherwise in any.
+
+        RuntimeError where the store has ended.
+        """
         return self.store.check([f"switchml/{self.generation}/{stage}/failed"]) or self._has_announced()
 
     def _report_in(self, key: str) -> str:
@@ -172,7 +209,15 @@ class Agreement:
         return f"switchml/{self.generation}/announcement"
 
     def _has_announced(self) -> bool:
-        return self.store.check([self._announcement])
+        """Whether a rank's end was announced, also by this rank if it has just found one ended."""
+        if self.store.check([self._announcement]):
+            return True
+        found = self.find_ended()
+        if found is None or self.store.check([self._announcement]):  # its last word may have come meanwhile
+            return found is not None
+        self.store.set(f"{self._announcement}/of the ended", "1")
+        self.store.set(self._announcement, _ending(*found))
+        return True
 
     def _announce(self, err: BaseException) -> None:
         reason = _on_one_line(f"{type(err).__name__}: {err}".removesuffix(": "))
@@ -188,15 +233,21 @@ class Agreement:
 
     def _missing(self, keys: list[str], timeout: timedelta) -> list[int]:
         """The indices of the keys that had no value in time; SwitchMLError where a rank announced that it failed."""
-        with _ends_of_the_store():
-            if self._wait(keys, timeout, unless=lambda: self._has_announced() or self._has_waited_for_the_absent()):
-                return []
-            missing = [index for index, key in enumerate(keys) if not self.store.check([key])]
-            announced = self.store.get(self._announcement).decode() if missing and self._has_announced() else ""
-        if announced:
-            self._say_farewell(self._announcement)
-            raise SwitchMLError(f"SwitchML was asked for but cannot be used: {announced}")
+        if self._wait(keys, timeout, unless=lambda: self._has_announced() or self._has_waited_for_the_absent()):
+            return []
+        missing = [index for index, key in enumerate(keys) if not self.store.check([key])]
+        if missing:
+            self.raise_announced()
         return missing
+
+    def raise_announced(self) -> None:
+        """SwitchMLError where the end of a rank was announced; a rank that stopped for it has nothing to settle."""
+        with _ends_of_the_store(self.find_ended):
+            if not self._has_announced():
+                return
+            announced = self.store.get(self._announcement).decode()
+        self._say_farewell(self._announcement)
+        raise SwitchMLError(f"SwitchML was asked for but cannot be used: {announced}")
 
     def _wait(self, keys: list[str], timeout: timedelta, *, unless: Callable[[], bool] = lambda: False) -> bool:
         """Whether all the keys had a value in time, and before `unless`. The stores' own wait would not hear Ctrl-C."""
@@ -212,9 +263,10 @@ class Agreement:
     def _say_farewell(self, prefix: str, *, timeout: timedelta = _FAREWELL_TIMEOUT) -> None:
         """Keep the rank that serves the store until the others have read the reports."""
         try:
-            if self.store.add(f"{prefix}/read", 1) == self.size:
+            has_ended = self.store.check([f"{prefix}/of the ended"])
+            if self.store.add(f"{prefix}/read", 1) == self.size - has_ended:
                 self.store.set(f"{prefix}/all_read", "1")
-            self._wait([f"{prefix}/all_read"], timeout)
+            self._wait([f"{prefix}/all_read"], min(timeout, _FAREWELL_OF_ENDED_TIMEOUT) if has_ended else timeout)
         except RuntimeError as err:  # it has gone: this rank knows what it needs to
             logger.debug("the store ended before all ranks said that they had read it: %s", err)
 
@@ -228,12 +280,25 @@ def _on_one_line(text: str) -> str:
 
 
 @contextmanager
-def _ends_of_the_store() -> Iterator[None]:
+def _ends_of_the_store(find_ended: Find) -> Iterator[None]:
     """SwitchMLError for RuntimeError, the stores' only type for it, where the peer that serves them is gone."""
     try:
         yield
+    except SwitchMLError:
+        raise
     except RuntimeError as err:
-        raise SwitchMLError(f"the group's store ended while ranks were awaited: {err}") from err
+        until = time.monotonic() + _NAMING_TIMEOUT.total_seconds()
+        while (found := find_ended()) is None and time.monotonic() < until:
+            time.sleep(_LONGEST_PAUSE_S)
+        reason = f"{_ending(*found)}; " if found is not None else ""
+        raise SwitchMLError(
+            f"SwitchML was asked for but cannot be used: {reason}the group's store ended, which rank 0 or the launcher "
+            f"serves: {err}"
+        ) from err
+
+
+def _ending(rank: int, reason: str) -> str:
+    return f"{name_ranks([rank])}: its process ended while the ranks set SwitchML up ({_on_one_line(reason)})"
 
 
 def _silence(ranks: list[int], timeout: timedelta) -> SwitchMLError:

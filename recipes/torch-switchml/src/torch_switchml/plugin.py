@@ -14,7 +14,8 @@ import logging
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -37,6 +38,7 @@ from torch_switchml.settings import (
     read_settings,
 )
 from torch_switchml.version import __version__
+from torch_switchml.watch import Watch
 
 if TYPE_CHECKING:
     from torch_switchml import _C
@@ -74,6 +76,7 @@ class Plugin:
         self._place: GroupPlace | None = None  # in the default group, as those below
         self._hosts: Hosts | None = None
         self._sessions: list[_C.Session] = []  # its own, and those of groups made beside it
+        self._watches: list[Watch] = []
         self._groups_beside = 0
         self._refused_groups = 0
         self._names_in_use = False
@@ -123,6 +126,9 @@ class Plugin:
         """End the sessions, once what is pending is done, and write the report."""
         for session in self._sessions:
             session.close()
+        for watch in self._watches:
+            watch.end()
+        self._watches.clear()
 
     def report(self) -> dict[str, Any]:
         """What was delegated so far; see :func:`torch_switchml.stats`."""
@@ -157,18 +163,19 @@ class Plugin:
     def _give_session(self, group: object, backend: pytorch.Backend) -> None:
         """Have the group a session, or none, which its backends of several devices share."""
         if group not in self._session_of:
-            self._session_of[group] = self._open_session(pytorch.store_of(group), _place_in(backend))
+            self._session_of[group] = self._open_session(pytorch.store_of(group), backend)
 
-    def _open_session(self, store: Store, place: GroupPlace) -> "_C.Session | None":
+    def _open_session(self, store: Store, backend: pytorch.Backend) -> "_C.Session | None":
         """The default group's, or where that is asked for one of another group's own; None for other groups."""
         session: _C.Session | None
+        place = _place_in(backend)
         if not pytorch.has_default_group():
             self.close()  # those before, if PyTorch 2.5 or 2.6 left that to us
             self._sessions, self._groups_beside, self._refused_groups = [], 0, 0
             self._place = place
-            session = self._open_together(store, place)
+            session = self._open_together(store, place, self._watch(backend, survives=False))
         elif self._serves_beside(place):
-            session = self._open_beside(store, place)
+            session = self._open_beside(store, place, self._watch(backend, survives=True))
         else:
             return None
         if session is not None:
@@ -191,23 +198,34 @@ class Plugin:
             self._counters = _C.Counters(on_first_collective=_say_left_to_gloo)
         return self._counters
 
-    def _open_together(self, store: Store, place: GroupPlace) -> "_C.Session":
-        agreement = Agreement.begin(store=store, rank=place.rank, size=place.size)
-        with agreement.announced():
+    def _watch(self, gloo: pytorch.Backend, *, survives: bool) -> Watch:
+        """Of the ranks of its group; kept, since a rank that is slow says last that it has come to the end."""
+        watch = Watch(gloo, survives=survives)
+        self._watches.append(watch)
+        return watch
+
+    def _open_together(self, store: Store, place: GroupPlace, watch: Watch) -> "_C.Session":
+        with watch, self._join(store, place, watch) as agreement:
             report = self._try_load()
             self._settle(agreement, stage="load", report=report, timeout=_opening_limit(self._transport))
             return self._open(agreement, place, worker_port=0)
 
-    def _open_beside(self, store: Store, place: GroupPlace) -> "_C.Session | None":
+    @contextmanager
+    def _join(self, store: Store, place: GroupPlace, watch: Watch) -> Iterator[Agreement]:
+        """The agreement of the group's ranks, which hear from it what else ends this rank's part in it."""
+        agreement = Agreement.begin(store=store, rank=place.rank, size=place.size, find_ended=watch.find_ended)
+        with agreement.announced():
+            yield agreement
+
+    def _open_beside(self, store: Store, place: GroupPlace, watch: Watch) -> "_C.Session | None":
         """A session of the group's own; None on all ranks where one was refused it, unless that is an error."""
         self._groups_beside += 1
-        agreement = Agreement.begin(store=store, rank=place.rank, size=place.size)
         settings = self._settings or DEFAULT_SETTINGS
         number = 1 + (self._groups_beside - 1) % (_MOST_SESSIONS - 1)
         try:
             # the switch knows a worker by its address and port
             first = self._transport.worker_port
-            with agreement.announced():
+            with watch, self._join(store, place, watch) as agreement:
                 return self._open(agreement, place, worker_port=first + number * self._transport.num_threads)
         except SwitchMLError as err:
             if settings.require or not err.unanimous:
@@ -228,6 +246,8 @@ class Plugin:
         job_name = agreement.share("job", _make_job_name(self._environ), timeout=limit)
         deadline = time.monotonic() + limit.total_seconds()
         session, report = self._try_open(place, hosts, job_name, worker_port, partial(_ends_wait, agreement, deadline))
+        if session is None and report.error is None:
+            agreement.raise_announced()
         if session is None and report.error is None and time.monotonic() > deadline:
             report = Report(error=f"not all ranks came to open the session within {limit.total_seconds():g} s")
         try:
