@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from debian.deb822 import Deb822
 
 from channel_tools.foundation.repairs.elf import dynamic_elf_files
-from channel_tools.system.counting import counted
 from channel_tools.system.elf import newest_glibc
 from channel_tools.system.errors import FoundationError
 from channel_tools.system.files import tree_files
@@ -39,7 +38,7 @@ def prune(tree: Path, *, keep: Sequence[str], drop: Sequence[str]) -> None:
     files = list(tree_files(tree))
     for glob in keep:
         if not any(map(_matcher([glob]), files)):
-            raise FoundationError(f"keep glob {glob!r} matches none of {counted(len(files), 'file')}")
+            raise FoundationError(f"keep glob {glob!r} matches none of the {len(files)} files")
     is_kept, is_dropped = _matcher(keep), _matcher(drop)
     for name in files:
         if (keep and not is_kept(name)) or (drop and is_dropped(name)):
