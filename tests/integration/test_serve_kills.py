@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,10 +27,12 @@ from channel_tools.publish.model import PackageSet
 from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerAddress, ServerConnection
 from channel_tools.publish.server.target import ServerTarget
 from channel_tools.serve.uploads.store import JobStore, jobs_folder
-from channel_tools.system.errors import NetworkError
+from channel_tools.system.beneath import Beneath
+from channel_tools.system.errors import ChannelError, NetworkError
 from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
-from tests.support.processes import RANDOM_KILLS
+from tests.support.damage import DAMAGES, damage, places_of
+from tests.support.processes import RANDOM_KILLS, wait_for
 from tests.support.readers import reader_faults
 from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
@@ -153,18 +156,65 @@ def test_an_upload_goes_on_at_a_new_server(tmp_path: Path) -> None:
     for number, wanted in enumerate(packages):
         work = tmp_path / f"killed-{number}"
         work.mkdir()
+        moment = _after(rng.uniform(0, 0.15))
         with pytest.raises(AssertionError, match="-9"):
-            publish_and_kill_all(work, wanted, after_s=rng.uniform(0, 0.15))
+            publish_and_kill_all(work, wanted, when=moment)
         with server_of(work) as (server, target):
             target.publish(target.plan(wanted, label="main"), progress=SilentProgress())
             assert listed(server.root / "ours") == [f"p{number}-1.0-0.conda"]
         assert verify_channel(open_channel(work / "channels" / "ours")) == []
 
 
-def publish_and_kill_all(work: Path, wanted: PackageSet, *, after_s: float) -> None:
+def test_an_upload_goes_on_at_a_new_server_although_what_was_kept_of_it_is_damaged(tmp_path: Path) -> None:
+    """What cannot go on, such as a folder that is a pipe, is one error, and goes on once that is removed."""
+    wanted, outside = one(tmp_path, 0), tmp_path / "outside"
+    outside.mkdir()
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    with pytest.raises(AssertionError, match="-9"):
+        publish_and_kill_all(killed, wanted, when=lambda jobs: any(jobs.glob("*/request.json")))
+    ended: Counter[str] = Counter()
+    kinds = sorted(DAMAGES)
+    for number, place in enumerate(places_of(killed / "channels" / ".channel_tools")):
+        if not place.startswith("uploads"):
+            continue
+        kind = kinds[number % len(kinds)]
+        work = tmp_path / f"{number}"
+        shutil.copytree(killed, work)
+        damage(work / "channels" / ".channel_tools", place, kind, outside)
+        with server_of(work) as (server, target):
+            try:
+                target.publish(target.plan(wanted, label="main"), progress=SilentProgress())
+                ended["published"] += 1
+            except ChannelError as err:
+                assert "uploads" in str(err), f"{place}: {kind}"  # noqa: PT017
+                Beneath(root=server.root / ".channel_tools").remove_tree("uploads")
+                target.publish(target.plan(wanted, label="main"), progress=SilentProgress())
+                ended["named"] += 1
+            assert listed(server.root / "ours") == ["p0-1.0-0.conda"]
+            assert "Traceback" not in server.errors_said()
+        assert verify_channel(open_channel(work / "channels" / "ours")) == []
+    print(f"uploads with damage after a kill: {dict(ended)}")  # noqa: T201 - the figure for the documents
+    assert list(outside.iterdir()) == []
+    assert ended.total() > 2
+
+
+def _after(seconds: float) -> Callable[[Path], bool]:
+    """So long after the first time that it is asked."""
+    asked: list[float] = []
+
+    def is_over(_jobs: Path) -> bool:
+        asked.append(time.monotonic())
+        return asked[-1] - asked[0] >= seconds
+
+    return is_over
+
+
+def publish_and_kill_all(work: Path, wanted: PackageSet, *, when: Callable[[Path], bool]) -> None:
+    """Kill the whole server while it takes a set; ``when`` gets the folder of the channel's jobs."""
     with server_of(work) as (server, target):
         publisher = Publisher(target, wanted, runs=_RUNS - 1)
-        time.sleep(after_s)
+        wait_for(lambda: when(server.root / ".channel_tools" / "uploads" / "ours"))
         for victim in [server.process.pid, *children(server.process.pid)]:
             kill(victim)
         publisher.thread.join()

@@ -29,6 +29,7 @@ from channel_tools.mirror.exporting.plan import SourceChannel
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.serve.access.tokens import create_token, default_tokens_file
 from channel_tools.system.progress import SilentProgress
+from tests.support.damage import damage
 from tests.support.sweep import FINGERPRINT, FULL, PLACE, READONLY, Run, Sweeper, sweeper
 from tests.support.toy_tree import write_toy_tree
 from tests.unit.channel.toys import REGISTRY, make_conda
@@ -89,6 +90,7 @@ _PATHS = (
     *("/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem", "/"),
     *(f"{PLACE}/{name}" for name in ("fifo", "socket", "dangling", "loop", "unreadable", "file", "folder")),
     *(f"{PLACE}/{name}" for name in ("file/x", "locked/x", "nowhere/a/b/c", "fifo/x", "x" * 256, "a\nb", "\udcff")),
+    *(f"{PLACE}/world/damaged/{name}" for name in ("channel", "listing", "bundle", "tree", "cache")),
     *(f"{PLACE}/locked", FULL, f"{FULL}/x", READONLY, f"{READONLY}/x", f"{PLACE}/{'x/' * 2300}"),
 )
 _ADDRESSES = (
@@ -246,6 +248,10 @@ def _situations(arguments: Sequence[str]) -> list[Run]:
         f"{PLACE}/{'x' * 256}",
         "relative",
     )
+    damaged = [
+        Run(arguments=arguments, environ={"CHANNEL_TOOLS_OUTPUT": f"{PLACE}/world/damaged"}),
+        Run(arguments=arguments, environ={"CHANNEL_TOOLS_CACHE": f"{PLACE}/world/damaged/cache"}),
+    ]
     variables = ("CHANNEL_TOOLS_OUTPUT", "CHANNEL_TOOLS_CACHE", "HOME", "TMPDIR", "CHANNEL_TOOLS_ROOT")
     without_home: dict[str, str | None] = {"HOME": None, "CHANNEL_TOOLS_CACHE": None}
     return [
@@ -254,6 +260,7 @@ def _situations(arguments: Sequence[str]) -> list[Run]:
         Run(arguments=arguments, stdout="-"),
         Run(arguments=arguments, stdout="-", stderr="-"),
         Run(arguments=arguments, cwd="gone"),
+        *damaged,
         Run(arguments=arguments, environ=without_home),
         *(Run(arguments=arguments, environ={name: place}) for name in variables for place in places),
     ]
@@ -291,6 +298,31 @@ def _make_world(world: Path) -> None:
     )
     site.bundle(world / "bundle")
     (world / "fingerprint").write_text(site.fingerprint, encoding="ascii")
+    _make_damaged(world)
+
+
+def _make_damaged(world: Path) -> None:
+    """Folders of each sort that a command takes, with something else in the place of one of their files."""
+    damaged, outside = world / "damaged", world / "beside"
+    outside.mkdir()
+    for name, place, kind in (
+        ("channel", ".channel_tools", "link out"),
+        ("listing", "linux-64", "link to a device"),
+        ("bundle", "bundle.json", "link to a device"),
+        ("tree", "variants", "link to itself"),
+        ("cache", "pkgs", "link to a device"),
+    ):
+        folder = damaged / name
+        match name:
+            case "bundle":
+                shutil.copytree(world / "bundle", folder)
+            case "tree":
+                shutil.copytree(world / "tree", folder)
+            case "cache":
+                (folder / place).mkdir(parents=True)
+            case _:
+                shutil.copytree(world / "published", folder)
+        damage(folder, place, kind, outside)
 
 
 @pytest.fixture(scope="module")

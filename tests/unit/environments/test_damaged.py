@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each kind of damage to each file and folder of a package cache, made from the cache's own layout.
+"""Damage to each file and folder of a package cache, made from the cache's own layout: one kind of each sort.
 
 An environment then has exactly what its packages say, or there is one error, at once, and nothing outside changes.
 """
@@ -18,7 +18,16 @@ from channel_tools.pins import solve_lock
 from channel_tools.pins.files import FORMATS, pin_files, read_lock
 from channel_tools.pins.virtual import to_generic
 from channel_tools.system.progress import SilentProgress
-from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, faults_of, peak_memory_bytes, places_of, state_of
+from tests.support.damage import (
+    GROWTH_BYTES,
+    SORTS,
+    damage,
+    faults_of,
+    kinds_of,
+    peak_memory_bytes,
+    places_of,
+    state_of,
+)
 from tests.unit.environments.conftest import make_channel
 from tests.unit.environments.toychannel import SUBDIR
 
@@ -92,9 +101,9 @@ def make_victim(cache: Path, victim: Path) -> None:
             path.write_bytes(path.read_bytes() + b"precious")
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("sort", SORTS)
 def test_what_is_installed_from_a_damaged_cache_is_right_or_not_installed(
-    site: Site, tmp_path: Path, kind: str
+    site: Site, tmp_path: Path, sort: str
 ) -> None:
     expected, kept = site.installed(), tmp_path / "kept"
     assert {"bin/tool", "lib/library"} <= expected.keys()
@@ -105,7 +114,8 @@ def test_what_is_installed_from_a_damaged_cache_is_right_or_not_installed(
     make_victim(kept, victim)
     before = state_of(victim)
     uses: Mapping[str, Callable[[], None]] = {"from a channel": site.solved, "from a lock": site.locked}
-    for place in places:
+    made = [(place, kind) for number, place in enumerate(places) for kind in kinds_of(sort, number)]
+    for place, kind in made:
         for name, use in uses.items():
             shutil.rmtree(site.cache)
             shutil.rmtree(site.prefix.parent)
@@ -117,11 +127,11 @@ def test_what_is_installed_from_a_damaged_cache_is_right_or_not_installed(
                 use()
                 done.append("")
 
-            failures += faults_of(install, f"{name}, {place}")
+            failures += faults_of(install, f"{name}, {place}: {kind}")
             if done and site.installed() != expected:
-                failures.append(f"{name}, {place}: other files were installed")
+                failures.append(f"{name}, {place}: {kind}: other files were installed")
             if state_of(victim) != before:
-                failures.append(f"{name}, {place}: what the link leads to was changed")
+                failures.append(f"{name}, {place}: {kind}: what the link leads to was changed")
                 shutil.rmtree(victim)
                 make_victim(kept, victim)
                 before = state_of(victim)

@@ -16,6 +16,7 @@ import pytest
 
 from channel_tools.environments import create_environment
 from channel_tools.system.progress import SilentProgress
+from tests.support.damage import DAMAGES, damage, places_of
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
 
 if TYPE_CHECKING:
@@ -172,3 +173,20 @@ def test_a_killed_update_is_completed(tmp_path: Path, channel: ToyChannel, kille
     assert create(prefix, channel, then) > 0
     assert_whole(prefix, then)
     assert create(prefix, channel, then) == 0
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_killed_update_with_damage_in_the_cache_is_completed(
+    tmp_path: Path, channel: ToyChannel, killed: Kill, kind: str
+) -> None:
+    prefix, outside = tmp_path / "env", tmp_path / "outside"
+    outside.mkdir()
+    create(prefix, channel, "1.0")
+    killed(prefix, "2.0", after=4)
+    cache = tmp_path / "env-pkgs"
+    packages = [place for place in places_of(cache) if place.startswith("p") and "2.0" in place]
+    for place in packages[:: len(packages) // 3]:
+        damage(cache, place, kind, outside)
+    assert create(prefix, channel, "2.0") > 0
+    assert_whole(prefix, "2.0")
+    assert list(outside.iterdir()) == []

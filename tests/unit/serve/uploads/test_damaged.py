@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each kind of damage to each file and folder that a server keeps of uploads, made from the folder's own layout.
+"""Damage to each file and folder that a server keeps of uploads, made from their own layout: one kind of each sort.
 
 Whatever is in their place, every use ends at once with a result or with one error, and nothing outside changes.
 """
@@ -21,7 +21,16 @@ from channel_tools.serve.uploads.jobs import carry_out
 from channel_tools.serve.uploads.receive import Span, receive_file, received_of
 from channel_tools.serve.uploads.store import ARRIVING_FOLDER, Job, JobStore, jobs_folder
 from channel_tools.system.progress import SilentProgress
-from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, faults_of, peak_memory_bytes, places_of, state_of
+from tests.support.damage import (
+    GROWTH_BYTES,
+    SORTS,
+    damage,
+    faults_of,
+    kinds_of,
+    peak_memory_bytes,
+    places_of,
+    state_of,
+)
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
@@ -109,9 +118,9 @@ def uploads(tmp_path_factory: pytest.TempPathFactory) -> Uploads:
     return made
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("sort", SORTS)
 def test_every_use_of_damaged_uploads_ends_with_a_result_or_one_error(
-    uploads: Uploads, tmp_path: Path, kind: str
+    uploads: Uploads, tmp_path: Path, sort: str
 ) -> None:
     victim, peak = tmp_path / "victim", peak_memory_bytes()
     shutil.copytree(uploads.root, victim)
@@ -120,16 +129,16 @@ def test_every_use_of_damaged_uploads_ends_with_a_result_or_one_error(
     assert len(places) > 12
     damaged = Uploads(tmp_path / "channels", [])
     damaged.contents, damaged.wanted, damaged.yank = uploads.contents, uploads.wanted, uploads.yank
-    for place in places:
+    for place, kind in [(place, kind) for number, place in enumerate(places) for kind in kinds_of(sort, number)]:
         if kind == "too large" and place.endswith(".conda"):
             continue  # a package may be as large as that
         for name, use in damaged.uses().items():
             shutil.copytree(uploads.root, damaged.root, symlinks=True)
             damage(damaged.root, place, kind, victim / place)
-            failures += faults_of(use, f"{name}, {place}")
+            failures += faults_of(use, f"{name}, {place}: {kind}")
             shutil.rmtree(damaged.root)
             if state_of(victim) != before:
-                failures.append(f"{name}, {place}: what the link leads to was changed")
+                failures.append(f"{name}, {place}: {kind}: what the link leads to was changed")
                 shutil.rmtree(victim)
                 shutil.copytree(uploads.root, victim)
                 before = state_of(victim)
