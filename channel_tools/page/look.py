@@ -26,12 +26,12 @@ _STEPS = 20
 _TINT = 0.12
 """How much of the accent is in the surface behind text in it."""
 _LIGHT, _DARK = "#f5f7f9", "#1d2229"
-"""The surfaces of both schemes with the least contrast to text (--raised of page.css)."""
+"""The surfaces of both schemes with the least contrast to text (--raised of tokens.css)."""
 _BLACK, _WHITE = "#000000", "#ffffff"
 
 
 def accent_style(accent: str) -> str:
-    """The rules of a style sheet that set the accent, #rrggbb; "" keeps that of page.css."""
+    """The rules of a style sheet that set the accent, #rrggbb; "" keeps that of tokens.css."""
     if not accent:
         return ""
     light, dark = _rules(accent, _LIGHT, _BLACK), _rules(accent, _DARK, _WHITE)

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import shlex
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -59,7 +59,11 @@ def duration(seconds: float) -> str:
 
 def licence(declared: object) -> str:
     """A declared licence as an SPDX expression where it is or means one, else in its own words."""
-    text = declared if isinstance(declared, str) else ""
+    return _licence(declared) if isinstance(declared, str) else ""
+
+
+@lru_cache(maxsize=1000)
+def _licence(text: str) -> str:
     return _SEE_FILES if text == "LicenseRef-see-license-files" else spdx_expression(text) or text
 
 

@@ -300,7 +300,7 @@ def run_lines(stack: ShownStack) -> list[str]:
     return [
         f"conda activate {name}",
         f"channel_tools doctor --variant {name}   # what would carry the data here",
-        f"channel_tools launch --stack {name} --ranks 4 --dry-run train.py   # the commands, to run them without it",
+        f"channel_tools launch --stack {name} --ranks 4 --dry-run train.py   # only show the commands",
         f"channel_tools launch --stack {name} --ranks 4 train.py",
     ]
 

@@ -240,7 +240,7 @@ def size_chart(
                 ]
             ),
             "end": end,
-            "said": f"{line.label} {line.points[-1].value:.3g}",
+            "said": f"{line.label} {_figure(line.points[-1].value)}",
         }
         for line, end in zip(lines, ends, strict=True)
     ]
@@ -350,6 +350,11 @@ def _by_factors(values: Sequence[float], middle: float) -> tuple[tuple[float, ..
         return round(_SIZE_BOTTOM - (_SIZE_BOTTOM - _SIZE_TOP) * (place - low) / (high - low), 1)
 
     return ticks, height
+
+
+def _figure(value: float) -> str:
+    """A value with three digits, or all of those before the point."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"  # noqa: PLR2004 - four digits
 
 
 def _round_up(value: float) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parts shared by all HTML pages: templates, the style (``templates/page.css``), dates and sizes in words.
+"""The parts shared by all HTML pages: templates, style (``templates/``), dates and sizes in words.
 
 Values come from packages, logs and machines. They are all escaped, and control characters and those that change the
 text's direction are replaced.
@@ -39,7 +39,7 @@ def page_templates(folder: Path) -> Environment:
 
 def shared_style() -> str:
     """The style sheet of all pages."""
-    return (SHARED_TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return "".join((SHARED_TEMPLATES / name).read_text(encoding="utf-8") for name in ("tokens.css", "page.css"))
 
 
 def _without_controls(value: object) -> object:

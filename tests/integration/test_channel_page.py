@@ -21,11 +21,13 @@ from channel_tools.channel import channel_writer
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
-from channel_tools.page.model import ShownStack
+from channel_tools.page.model import ShownBandwidth, ShownStack
+from channel_tools.validate import write_page as write_report_page
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
+from tests.unit.validate.reports import whole_report
 
 pytestmark = pytest.mark.integration
 
@@ -33,6 +35,8 @@ SCREENSHOTS = "CHANNEL_TOOLS_TEST_SCREENSHOTS"
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 HOSTILE = "toys <img src=x onerror='ran = true'><script>ran = true</script>"
 YANKED = {"linux-64/toy-1.0-py12_pt6.conda": "wrong sums"}
+REPORT = "report.html"
+"""A validation's report, which is no part of a channel's page, but is looked at alike."""
 PAGES = (
     "index.html",
     "page/packages-1.html",
@@ -40,13 +44,40 @@ PAGES = (
     "page/name/toy.html",
     "page/build/linux-64/libtoy-1.0-0.html",
     "page/log/linux-64/libtoy-1.0-0.html",
+    REPORT,
 )
+
+
+def rows_of(mb_s: float) -> tuple[ShownBandwidth, ...]:
+    """Figures by size for two types: faster than the baseline for small tensors, slower for one of the large ones."""
+    figures = {1 << 16: (0.05, 0.012), 1 << 20: (0.4, 0.2), 1 << 22: (0.8, 0.75), 1 << 26: (1.0, 1.1)}
+    return tuple(
+        ShownBandwidth(
+            dtype=dtype,
+            size_bytes=size,
+            transport_mb_s=mb_s * own * share,
+            baseline_mb_s=900 * other,
+            transport_quartiles_mb_s=(mb_s * own * share * 0.93, mb_s * own * share * 1.06),
+        )
+        for dtype, share in (("float32", 0.9), ("int32", 1.15))
+        for size, (own, other) in figures.items()
+    )
+
+
 STACK = ShownStack(
     name="toys",
     description="Toys for a stock PyTorch",
     install=("toy",),
     validated=True,
-    runs=tuple(run_of(day, "toy-1.0-py11_pt5", mb_s=900 + 37 * (day % 5)) for day in range(1, 20)),
+    runs=tuple(
+        run_of(day, "toy-1.0-py11_pt5", "libtoy-1.0-0", bandwidth=rows_of(900 + 37 * (day % 5))) for day in range(1, 20)
+    ),
+)
+OTHERS = (
+    ShownStack(
+        name="toys-fast", description="Toys over another fabric; needs its cards", install=("toy",), validated=True
+    ),
+    ShownStack(name="tools", description="What the toys are made with", install=("libtoy",)),
 )
 # runs in a page of its own beside two copies of the site, of which axe-core sees the one without the policy
 RUNNER = """<body><script>
@@ -119,7 +150,7 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
     write_page(
         channel,
         title="Our channel",
-        stacks=(STACK,),
+        stacks=(STACK, *OTHERS),
         builds={
             name: BuildRecord(file_name=name, finished="2026-11-20T09:30:00+00:00", seconds=34.0) for name in names
         },
@@ -171,6 +202,7 @@ def seen(request: pytest.FixtureRequest, channel: Channel, tmp_path_factory: pyt
     work, looks = tmp_path_factory.mktemp("browser"), request.param
     for name in ("site", "open"):
         shutil.copytree(channel.path, work / name)
+    write_report_page(whole_report(), work / "open" / REPORT)
     for path in PAGES:  # axe-core makes styles, which the page forbids
         text = POLICY.sub("", (work / "open" / path).read_text())
         (work / "open" / path).write_text(text.replace("<details>", "<details open>"))
@@ -200,15 +232,24 @@ def test_the_search_finds_packages_and_nothing_of_them_runs(seen: dict[str, Any]
 
 @pytest.mark.skipif(SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS} names the folder for screenshots")
 @pytest.mark.parametrize(
-    "looks", [Looks(width=500, dark=True), Looks(width=1000, dark=False)], ids=["phone", "desktop"]
+    "looks", [Looks(width=500, dark=True), Looks(width=1280, dark=False)], ids=["phone", "desktop"]
 )
 @pytest.mark.parametrize(
-    ("name", "place", "height"), [("index", "index.html", 900), ("stack", "page/stack/toys.html", 1450)]
+    ("name", "place", "height"),
+    [
+        ("index", "index.html", 1000),
+        ("stack", "page/stack/toys.html", 1400),
+        ("package", "page/name/toy.html", 1000),
+        ("build", "page/build/linux-64/libtoy-1.0-0.html", 1100),
+        ("report", REPORT, 1000),
+    ],
 )
 def test_screenshots(channel: Channel, tmp_path: Path, name: str, place: str, height: int, looks: Looks) -> None:
     site = Channel(path=tmp_path / "site", foundation=channel.foundation)
     shutil.copytree(channel.path, site.path)
-    write_page(site, address="https://conda.our.site/ours", stacks=(STACK,))
+    chosen = {"sentence": "Toys for a stock PyTorch, over the fabrics of our site.", "contact": "toys@our.site"}
+    write_page(site, address="https://conda.our.site/ours", stacks=(STACK, *OTHERS), chosen=chosen)
+    write_report_page(whole_report(), site.path / REPORT)
     target = Path(os.environ[SCREENSHOTS]).absolute() / f"page-{name}-{'phone' if looks.dark else 'desktop'}.png"
     size = f"--window-size={looks.width},{height}"
     browse(

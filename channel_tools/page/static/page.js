@@ -3,7 +3,8 @@
 // inserted as text, not as HTML.
 "use strict";
 
-const SHOWN = 50;
+const SHOWN = 30;
+const RANKS = 8;
 const SHOWN_AGAIN_MS = 2000;
 const root = document.body.dataset.root;
 
@@ -53,8 +54,11 @@ function found(words) {
     const inName = name.startsWith(wanted[0]) ? 1 : name.includes(wanted[0]) ? 2 : 3;
     return 2 * inName + (row[3] ? 0 : 1); // the channel's own first
   };
-  const hits = searched.filter((one) => wanted.every((word) => one[2].includes(word))).map((one) => [rank(one), one[0]]);
-  return hits.sort((one, other) => one[0] - other[0]).map((one) => one[1]);
+  const hits = Array.from({ length: RANKS }, () => []);
+  for (const one of searched) {
+    if (wanted.every((word) => one[2].includes(word))) hits[rank(one)].push(one[0]);
+  }
+  return hits.flat();
 }
 
 function element(tag, text, className = "") {

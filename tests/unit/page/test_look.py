@@ -54,13 +54,21 @@ def test_any_accent_can_be_read_in_both_schemes(colour: int) -> None:
 
 
 def test_the_colours_of_all_pages_can_be_read() -> None:
-    for scheme, rules in rules_of((SHARED_TEMPLATES / "page.css").read_text()).items():
+    for scheme, rules in rules_of((SHARED_TEMPLATES / "tokens.css").read_text()).items():
         assert (rules["paper"], rules["raised"]) == SURFACES[scheme]
         for text in ("ink", "soft", "good", "bad", "warn", "accent", "focus"):
             for surface in SURFACES[scheme]:
                 assert contrast(rules[text], surface) >= CONTRAST, (scheme, text, surface)
         for kind in ("good", "bad", "warn", "accent"):
             assert contrast(rules[kind], rules[f"{kind}-back"]) >= CONTRAST, (scheme, kind)
+
+
+def test_the_documentation_has_the_same_tokens() -> None:
+    docs = Path(__file__).parents[3] / "docs" / "css"
+    assert (docs / "tokens.css").read_bytes() == (SHARED_TEMPLATES / "tokens.css").read_bytes()
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", (docs / "look.css").read_text()))
+    assert used
+    assert used <= set(re.findall(r"(--[a-z0-9-]+):", (docs / "tokens.css").read_text()))
 
 
 def test_black_on_white_has_the_contrast_that_wcag_states() -> None:
@@ -216,7 +224,10 @@ def test_a_stack_that_is_slower_says_so(channel: Channel) -> None:
     stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(run,))
     write_page(channel, stacks=(stack,))
     page = " ".join((channel.path / "page/stack/toys.html").read_text().split())
-    assert "toys was slower than gloo for float32 of 4 MiB (0.60), int32 of 4 MiB (0.90) times its bandwidth" in page
+    assert (
+        "slower than gloo, with this share of its bandwidth, for float32 of 4 MiB (0.60), int32 of 4 MiB (0.90); it was"
+        in page
+    )
     assert "0.6 to 0.9 × gloo (slower)" in (channel.path / "index.html").read_text()  # noqa: RUF001
 
 

@@ -16,9 +16,9 @@ from channel_tools.validate.model import HistoryComparison, HistoryRow, OmittedC
 from channel_tools.validate.nccl.method import without_allreduces
 from channel_tools.validate.switchml.checks import judge
 from tests.support.golden import assert_golden
-from tests.unit.validate.conftest import PREFIX
 from tests.unit.validate.distributed.fakes import perfect_ranks, toy_plan, write_libraries
 from tests.unit.validate.fakes import perfect_results, perfect_stats, small_plan
+from tests.unit.validate.reports import PREFIX
 
 GOLDEN = Path(__file__).parent / "golden" / "report.json"
 
