@@ -3,7 +3,8 @@
 
 ``CHANNEL_TOOLS_TEST_CONDA``, ``..._CONDA_BUILD``, ``..._CONDA_RENDER`` and ``..._CONDA_SMITHY`` name them; only the
 tests of what is named run. It prints each version first, and fails where none is named, where one is missing
-or does not start, and where a test fails or skips for want of a program.
+or does not start, and where a test fails or skips for want of a program, or of the records of conda-forge that
+conda-smithy's need.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.conda_forge import VARIABLE as RECORDS_VARIABLE
 from tests.support.programs import HEAVY_VARIABLE, variable_of
 
 _TESTS = {
@@ -32,11 +34,12 @@ _START_S = 60.0
 
 
 class Skipped:
-    """Remembers the tests that were skipped because a named program was not found."""
+    """Remembers the tests that were skipped because a named program, or what its tests need, was not found."""
 
     def __init__(self, names: list[str]) -> None:
         """Look for these programs in the reasons."""
-        self._variables = tuple(f"set {variable_of(name)} " for name in names)
+        variables = [*map(variable_of, names), RECORDS_VARIABLE]
+        self._variables = tuple(f"set {variable} " for variable in variables)
         self.tests: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -72,7 +75,11 @@ def main(arguments: list[str]) -> int:
     files = dict.fromkeys(file for name in named for file in _TESTS[name])
     status = pytest.main([*files, "-k", _CHOICE, *arguments], plugins=[skipped])
     if skipped.tests:
-        sys.stdout.write("skipped for want of a program that was named:\n" + "\n".join(skipped.tests) + "\n")
+        sys.stdout.write(
+            "skipped for want of a program that was named, or of what its tests need:\n"
+            + "\n".join(skipped.tests)
+            + "\n"
+        )
     return int(status) or int(bool(skipped.tests))
 
 
