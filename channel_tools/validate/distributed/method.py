@@ -83,6 +83,8 @@ class DistributedMethod(ValidationMethod):
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise ConfigError for invalid options, UsageError for too many ranks, ValidationError for missing devices.
 
+        There are too many where the stack has a limit, or where each needs a GPU of its own.
+
         Also raise UsageError for services if there are several hosts: they serve only the host that they run on.
         """
         known = read_distributed_options(stack, options)
@@ -93,6 +95,8 @@ class DistributedMethod(ValidationMethod):
             message = f"{counted(ranks, 'rank')}: stack {stack} is validated with at most {known.max_ranks}"
             raise UsageError(message, hint=f"give --ranks 2 to {known.max_ranks}")
         check_devices(stack, known.needs)
+        if known.device == "cuda":
+            check_gpus(stack, ranks // hosts)
 
     def run(self, context: MethodContext) -> MethodResult:
         """See ValidationMethod.run."""
@@ -163,6 +167,19 @@ def check_devices(stack: str, needs: Sequence[str], *, root: Path = ROOT) -> Non
     _refuse(stack, list(_absent_devices(needs, root)))
 
 
+def count_gpus(root: Path = ROOT) -> int:
+    """The NVIDIA GPUs of this machine that have a driver."""
+    return sum(1 for _ in (root / "dev").glob("nvidia[0-9]*"))
+
+
+def check_gpus(stack: str, ranks: int, *, root: Path = ROOT) -> None:
+    """Raise UsageError for more ranks than this machine has NVIDIA GPUs; not where it has none."""
+    gpus = count_gpus(root)
+    if gpus and ranks > gpus:
+        message = f"{counted(ranks, 'rank')}: stack {stack} needs a GPU for each rank, and this machine has {gpus}"
+        raise UsageError(message, hint=f"give --ranks {gpus}" if gpus > 1 else "validate on a machine with two GPUs")
+
+
 def check_site(stack: str, needs: Sequence[str], *, variables: Mapping[str, str]) -> None:
     """Raise ValidationError naming the site's libraries, programs and variables that the environment lacks."""
     _refuse(stack, list(_absent_of_site(needs, variables)))
@@ -174,7 +191,7 @@ def _refuse(stack: str, absent: Sequence[str]) -> None:
 
 
 def _absent_devices(needs: Sequence[str], root: Path) -> Iterator[str]:
-    if "gpu" in needs and not any((root / "dev").glob("nvidia[0-9]*")):
+    if "gpu" in needs and not count_gpus(root):
         yield f"an NVIDIA GPU with its driver (no {root / 'dev'}/nvidia0)"
     if "amdgpu" in needs and not (root / "dev/kfd").exists():
         yield f"an AMD GPU with its driver (no {root / 'dev'}/kfd)"

@@ -35,9 +35,9 @@ from channel_tools.doctor.libraries import (
     shared_net_abi,
 )
 from channel_tools.doctor.model import Subject
-from channel_tools.system.errors import UsageError, ValidationError
+from channel_tools.system.errors import ValidationError
 from channel_tools.validate.cases import standard_cases
-from channel_tools.validate.distributed.method import DistributedMethod
+from channel_tools.validate.distributed.method import DistributedMethod, check_gpus, count_gpus
 from channel_tools.validate.judging import problems_check
 from channel_tools.validate.model import Check, MethodResult, OmittedCase, ValidationMethod, read_method_options
 
@@ -81,32 +81,24 @@ class NcclMethod(ValidationMethod):
 
     def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:
         """See ValidationMethod.specs."""
-        return tuple(specs) if self._gpus() else _read(stack, options).without_gpu
+        return tuple(specs) if count_gpus(self._root) else _read(stack, options).without_gpu
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise ConfigError for invalid options, UsageError for more ranks than GPUs if there are any."""
         _read(stack, options)
-        gpus, here = self._gpus(), ranks // hosts
-        if gpus and here > gpus:
-            message = f"{here} ranks: stack {stack} needs a GPU for each rank, and this machine has {gpus}"
-            raise UsageError(
-                message, hint=f"give --ranks {gpus}" if gpus > 1 else "validate on a machine with two GPUs"
-            )
+        check_gpus(stack, ranks // hosts, root=self._root)
 
     def run(self, context: MethodContext) -> MethodResult:
         """See ValidationMethod.run."""
         options = _read(context.stack, context.options)
         facts = find_plugin_facts(options, context)
         checks, details = judge_plugin(facts), describe_plugin(facts)
-        if not self._gpus():
+        if not count_gpus(self._root):
             return without_allreduces(checks, details)
         result = DistributedMethod().run(replace(context, options=allreduce_options(options, context.folder)))
         logs = [read_nccl_log(path.read_text(errors="replace")) for path in sorted(context.folder.glob("nccl-*.log"))]
         proof = judge_logs(logs, facts, ranks=context.ranks, network=options.network)
         return replace(result, checks=(*checks, *proof, *result.checks), details={**result.details, **details})
-
-    def _gpus(self) -> int:
-        return sum(1 for _ in (self._root / "dev").glob("nvidia[0-9]*"))
 
 
 def without_allreduces(checks: tuple[Check, ...], details: dict[str, str]) -> MethodResult:

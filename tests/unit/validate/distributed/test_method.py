@@ -12,7 +12,7 @@ import pytest
 from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
-from channel_tools.validate.distributed.method import DistributedMethod, check_devices, check_site
+from channel_tools.validate.distributed.method import DistributedMethod, check_devices, check_gpus, check_site
 from channel_tools.validate.distributed.options import DistributedOptions, make_distributed_plan
 from channel_tools.validate.model import MethodContext
 from tests.unit.validate.distributed.fakes import perfect_ranks, write_libraries
@@ -159,6 +159,15 @@ def test_devices_that_are_there_are_enough(tmp_path: Path) -> None:
     (tmp_path / "dev/kfd").touch()
     (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
     check_devices("toy", ("gpu", "amdgpu", "rdma"), root=tmp_path)
+
+
+def test_each_rank_on_a_gpu_needs_one_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    check_gpus("toy", 4, root=tmp_path)  # `needs` says whether there must be one
+    (tmp_path / "dev" / "nvidia0").touch()
+    check_gpus("toy", 1, root=tmp_path)
+    with pytest.raises(UsageError, match=r"^2 ranks: stack toy needs a GPU for each rank, and this machine has 1$"):
+        check_gpus("toy", 2, root=tmp_path)
 
 
 def test_devices_that_are_absent_are_named_in_one_error(tmp_path: Path) -> None:
