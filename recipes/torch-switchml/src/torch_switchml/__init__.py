@@ -6,6 +6,7 @@ torch`` runs :func:`autoload` in every process of the environment, and where
 nothing asks for SwitchML that must cost and change nothing.
 """
 
+import atexit
 import logging
 import os
 from typing import TYPE_CHECKING, Any
@@ -32,11 +33,21 @@ def autoload() -> None:
     logged as an error, and unusable settings are the process group's to complain of.
     """
     if not is_requested(os.environ):
+        atexit.register(_say_unconfigured)
         return
     try:
         install()
     except (ImportError, AttributeError):
         logger.exception("this PyTorch cannot be made to use SwitchML, gloo stays as it is")
+
+
+def _say_unconfigured() -> None:
+    """At the end of a process where nothing asked for SwitchML: warn on rank 0 of several ranks."""
+    from torch_switchml.unused import unconfigured_line
+
+    line = None if _plugin is not None else unconfigured_line(os.environ)
+    if line is not None:
+        logger.warning("%s", line)
 
 
 def install() -> None:

@@ -37,6 +37,7 @@ from torch_switchml.settings import (
     library_name,
     read_settings,
 )
+from torch_switchml.unused import unused_line
 from torch_switchml.version import __version__
 from torch_switchml.watch import Watch
 
@@ -123,12 +124,14 @@ class Plugin:
         return self._wrap(gloo, named=True)
 
     def close(self) -> None:
-        """End the sessions, once what is pending is done, and write the report."""
+        """End the sessions, once what is pending is done, and write the report; warn where nothing was carried."""
         for session in self._sessions:
             session.close()
         for watch in self._watches:
             watch.end()
         self._watches.clear()
+        if self._place is not None and (line := unused_line(self.report())) is not None:
+            logger.warning("%s", line)
 
     def report(self) -> dict[str, Any]:
         """What was delegated so far; see :func:`torch_switchml.stats`."""

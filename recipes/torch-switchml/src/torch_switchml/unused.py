@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The line with which rank 0 of several ends where SwitchML carried nothing, and why it did not.
+
+A script runs as well over gloo, so that nobody would notice otherwise.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+_FEWEST_RANKS = 2
+
+
+def unconfigured_line(environ: Mapping[str, str]) -> str | None:
+    """The line for a process that nothing asked to use SwitchML; None for any but rank 0 of several, and if told off.
+
+    The ranks are those of the launcher's variables: where the plugin does nothing, it does not see groups either.
+    """
+    size, enabled = environ.get("WORLD_SIZE", ""), environ.get("SWITCHML_ENABLE", "").strip()
+    if environ.get("RANK") != "0" or not size.isdecimal() or int(size) < _FEWEST_RANKS or enabled:
+        return None
+    return _line(int(size), "SWITCHML_CONTROLLER, host:port of the controller, is not set")
+
+
+def unused_line(report: Mapping[str, Any]) -> str | None:
+    """The line for a report of torch_switchml.stats(); None for any but rank 0 of several, and if any was carried."""
+    carried = sum(counts["jobs"] for counts in report["delegated"].values())
+    if report["rank"] != 0 or report["world_size"] < _FEWEST_RANKS or carried:
+        return None
+    if report["failure"]:
+        return _line(report["world_size"], f"the session failed: {report['failure']}")
+    left = {reason: count for reason, count in report["fallbacks"].items() if count}
+    if not left:
+        return _line(report["world_size"], "no allreduce was called")
+    reasons = ", ".join(f"{count} for their {reason.replace('_', ' ')}" for reason, count in sorted(left.items()))
+    return _line(report["world_size"], f"it left allreduces to gloo, {reasons}")
+
+
+def _line(size: int, reason: str) -> str:
+    return f"SwitchML carried nothing for these {size} ranks: {reason} (SWITCHML_ENABLE=0 means that, and says nothing)"
