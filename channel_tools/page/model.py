@@ -88,7 +88,8 @@ class ShownStack:
     """A stack as the page shows it; ``install`` are its MatchSpecs, ``needs`` what its validation needs on a machine.
 
     ``packages`` are the names of those that are built for it. ``runs`` are its validations, oldest first; ``validated``
-    says whether there is anything to validate.
+    says whether there is anything to validate. ``how_to_run`` are the shell lines that run a script without
+    channel_tools, empty where only it starts what the stack needs.
     """
 
     name: str
@@ -97,6 +98,7 @@ class ShownStack:
     packages: tuple[str, ...] = ()
     validated: bool = False
     needs: str = ""
+    how_to_run: tuple[str, ...] = ()
     runs: tuple[ShownRun, ...] = ()
 
 

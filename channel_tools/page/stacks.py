@@ -295,13 +295,12 @@ def _is_of(version: str, series: str) -> bool:
 
 
 def run_lines(stack: ShownStack) -> list[str]:
-    """The shell commands that run a script on an installed stack."""
+    """The shell commands by which channel_tools runs a script on an installed stack, and proves what carries it."""
     name = shlex.quote(stack.name)
     return [
-        f"conda activate {name}",
         f"channel_tools doctor --variant {name}   # what would carry the data here",
-        f"channel_tools launch --stack {name} --ranks 4 --dry-run train.py   # only show the commands",
-        f"channel_tools launch --stack {name} --ranks 4 train.py",
+        f"channel_tools launch --stack {name} --ranks 4 train.py   # --dry-run: only show the commands",
+        f"channel_tools validate --variant {name} --prefix $CONDA_PREFIX   # an allreduce, and what carried it",
     ]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel.results import read_builds
 from channel_tools.conda.addresses import channel_address, has_credentials, without_credentials
 from channel_tools.conda.package import stem_of
+from channel_tools.launch.how_to_run import how_to_run
 from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
 from channel_tools.page.look import LOGO_BYTES, checked_accent, checked_logo, is_contact
@@ -131,6 +132,7 @@ def _shown_stack(stack: Stack, runs: list[ShownRun]) -> ShownStack:
         packages=stack.packages,
         validated=bool(stack.validation),
         needs=", ".join(map(str, needs)) if isinstance(needs, list | tuple) else str(needs),
+        how_to_run=how_to_run(stack.validation),
         runs=tuple(runs),
     )
 
