@@ -55,11 +55,21 @@ def create(
         bool,
         typer.Option("--require-attestation", help="Install only packages signed by a trusted key or identity."),
     ] = False,
+    modulefiles: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--modulefile",
+            metavar="FILE",
+            help="Also write a module file: for Lmod (FILE.lua), else in Tcl; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Install a stack, MatchSpecs or a lock into PREFIX, or update an environment that this command created there."""
+    from channel_tools.environments import check_modulefile, write_modulefile
     from channel_tools.system.errors import UsageError
     from channel_tools.workflow.environment import InstallRequest, install_lock, install_specs_from, install_stack
 
@@ -69,6 +79,8 @@ def create(
         raise UsageError(message, hint="name Python and PyTorch among the MatchSpecs: 'python 3.13.*'")
     if platform is not None and lock is None:
         raise UsageError("--platform without --lock: a stack is installed for this machine", hint="leave it out")
+    for file in modulefiles or ():
+        check_modulefile(file)
     choice = options.lock_choice([platform] if platform else [], categories, environment, given=lock is not None)
     given, virtual = tuple(channels or ()), tuple(virtual_packages or ())
     if trusted.names_someone and not require_attestation:
@@ -106,6 +118,9 @@ def create(
                 trust=trust,
                 choice=choice,
             )
+    for file in modulefiles or ():
+        about = f"{result.prefix.name}: a conda environment of {len(result.records)} packages at {result.prefix}"
+        write_modulefile(file, result.prefix, about=about, environ=os.environ)
     if as_json:
         packages = [asdict(record) for record in result.records]
         print_json({"schema": 1, "prefix": str(result.prefix), "changed": result.changed, "packages": packages})

@@ -3,6 +3,7 @@
 
 from channel_tools.environments.activation import activated_environment, user_variables
 from channel_tools.environments.create import create_environment, create_locked_environment
+from channel_tools.environments.modulefiles import check_modulefile, write_modulefile
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
 from channel_tools.environments.transaction import (
     EnvironmentResult,
@@ -16,10 +17,12 @@ __all__ = [
     "InstalledPackage",
     "OutsidePath",
     "activated_environment",
+    "check_modulefile",
     "create_environment",
     "create_locked_environment",
     "find_outside_paths",
     "installed_addresses",
     "installed_builds",
     "user_variables",
+    "write_modulefile",
 ]

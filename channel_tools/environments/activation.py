@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_SYSTEM_PATH = ("/usr/bin", "/bin")
+SYSTEM_PATH = ("/usr/bin", "/bin")
 _KEPT = frozenset({"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR"})
 # variables with a site's paths that activation scripts read: recipes/mpich
 _SITE = frozenset({"CHANNEL_CRAY_MPICH_DIR", "CHANNEL_CRAY_PE_ROOT", "CRAY_MPICH_DIR", "MPICH_DIR"})
@@ -70,7 +70,7 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: 
     all_kept = {name: value for name, value in environ.items() if _OF_ANOTHER.fullmatch(name) is None}
     kept = all_kept if inherit else user_variables(environ)
     path = tuple(environ.get("PATH", "").split(":")) if inherit else ()
-    start = {**kept, "PATH": ":".join(dict.fromkeys((*filter(None, path), *_SYSTEM_PATH)))}
+    start = {**kept, "PATH": ":".join(dict.fromkeys((*filter(None, path), *SYSTEM_PATH)))}
     script = _script(prefix, path=start["PATH"].split(":"))
     result = run_command(
         ["bash", "--noprofile", "--norc", "-c", script + "\nexec env -0\n"], env=start, timeout_s=_TIMEOUT_S
