@@ -130,3 +130,20 @@ def create(
         f"{result.prefix}: {counted(len(result.records), 'package')}, {result.size_bytes / 1e6:.0f} MB; "
         f"{done} ({result.seconds:.1f} s)"
     )
+
+
+@app.command("pack")
+@handled
+def pack(
+    prefix: Annotated[Path, typer.Argument(help="The environment.")],
+    *,
+    archive: Annotated[Path, typer.Option("-o", help="The file to write: .tar.gz, .tar.zst, .tar.bz2, .tar or .zip.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Write an environment as one file, which is unpacked anywhere, without conda and without a network."""
+    from channel_tools.environments import check_archive, pack_environment
+
+    check_archive(archive, replace=force)
+    with shown_progress() as progress, progress.task(f"pack {prefix.name}", total=None):
+        size_bytes = pack_environment(prefix, archive, threads=options.available_cores())
+    print_line(f"{archive}: {size_bytes / 1e6:.0f} MB; unpack it into an empty folder, and run bin/conda-unpack there")

@@ -5,6 +5,7 @@ from channel_tools.environments.activation import activated_environment, user_va
 from channel_tools.environments.create import create_environment, create_locked_environment
 from channel_tools.environments.modulefiles import check_modulefile, write_modulefile
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
+from channel_tools.environments.packing import check_archive, pack_environment
 from channel_tools.environments.transaction import (
     EnvironmentResult,
     InstalledPackage,
@@ -17,12 +18,14 @@ __all__ = [
     "InstalledPackage",
     "OutsidePath",
     "activated_environment",
+    "check_archive",
     "check_modulefile",
     "create_environment",
     "create_locked_environment",
     "find_outside_paths",
     "installed_addresses",
     "installed_builds",
+    "pack_environment",
     "user_variables",
     "write_modulefile",
 ]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Packs an environment as one file by conda-pack, for machines without conda and without a network.
+
+conda-pack takes what packages installed from the package cache, where no prefix was written into it, and adds
+``bin/conda-unpack``, which writes the new prefix when the archive has been unpacked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from channel_tools.system.errors import UsageError
+from channel_tools.system.extras import needs_extra
+from channel_tools.system.files import atomic_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.zst", ".tar", ".zip")
+"""The archives that conda-pack writes, by their names' endings."""
+
+
+def check_archive(archive: Path, *, replace: bool) -> None:
+    """Raise UsageError for a name that says no format, one that exists without ``replace``, and a missing folder."""
+    if not archive.name.endswith(SUFFIXES):
+        raise UsageError(f"{archive}: not the name of an archive", hint=f"give it one of {', '.join(SUFFIXES)}")
+    if archive.exists() and not replace:
+        raise UsageError(f"{archive}: exists; nothing was written", hint="name another file, or give --force")
+    if not archive.parent.is_dir():
+        raise UsageError(f"{archive}: there is no folder {archive.parent}", hint="make it, or name another file")
+
+
+def pack_environment(prefix: Path, archive: Path, *, threads: int) -> int:
+    """Write the environment at ``prefix`` to ``archive``, whose ending says the format; returns its bytes.
+
+    Raises CommandError without conda-pack, and UsageError for what is no environment, has files of packages changed or
+    removed, or packages that the package cache has no more.
+    """
+    with needs_extra("pack", "packing an environment"):
+        from conda_pack import CondaEnv, CondaPackException  # noqa: PLC0415 - of an extra
+
+    if not (prefix / "conda-meta").is_dir():
+        raise UsageError(f"{prefix}: not an environment: expected a folder with conda-meta/")
+    suffix = next(one for one in SUFFIXES if archive.name.endswith(one))
+    try:
+        environment = CondaEnv.from_prefix(str(prefix), on_missing_cache="raise")
+        with atomic_path(archive) as temporary:
+            environment.pack(output=str(temporary), format=suffix.removeprefix("."), n_threads=threads)
+            temporary.chmod(0o644)
+    except CondaPackException as err:
+        reason = " ".join(str(err).split())
+        hint = "create the environment again with channel_tools env create, and pack it before anything else changes it"
+        raise UsageError(f"{prefix}: cannot be packed: {reason}", hint=hint) from None
+    return archive.stat().st_size

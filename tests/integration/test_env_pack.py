@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``env pack``: an environment as one file, unpacked where there is no conda, no Python and no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from channel_tools.environments import create_environment
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.settings import Settings
+from tests.support.command_line import run_tool
+from tests.support.programs import in_namespaces
+from tests.support.stacks import SUBDIR
+
+pytestmark = pytest.mark.integration
+_LIMIT_S = 300
+PROGRAMS = ("bash", "env", "gzip", "mkdir", "tar")
+UNPACKS = """
+mkdir -p /opt/elsewhere
+tar -xzf /env.tar.gz -C /opt/elsewhere
+. /opt/elsewhere/bin/activate
+conda-unpack
+python -c 'import json, ssl, sysconfig; print(sysconfig.get_path("stdlib"))'
+"""
+
+
+def test_a_packed_environment_works_where_nothing_else_is(
+    tmp_path: Path, own_settings: Settings, stack_channel: Path
+) -> None:
+    alone = in_namespaces("net", "mount")
+    prefix, root = tmp_path / "made here", tmp_path / "root"
+    create_environment(
+        prefix, ["python"], [str(stack_channel)],
+        package_cache=own_settings.package_cache, subdir=SUBDIR, progress=SilentProgress(),
+    )  # fmt: skip
+    root.mkdir()
+    packed = run_tool("env", "pack", prefix, "-o", root / "env.tar.gz", cwd=tmp_path, environ=os.environ)
+    assert packed.returncode == 0, packed.stderr
+    _copy_programs(root)
+    shutil.rmtree(prefix)
+    chroot = shutil.which("chroot", path="/usr/sbin:/sbin:/usr/bin:/bin") or "chroot"
+    result = subprocess.run(
+        [*alone, chroot, root, "/bin/bash", "-euc", UNPACKS],
+        env={"PATH": "/bin"}, capture_output=True, text=True, check=False, timeout=_LIMIT_S,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("/opt/elsewhere/lib/python3.")
+
+
+def _copy_programs(root: Path) -> None:
+    """A folder to change the root to, with a shell, tar and gzip, what these load, and nothing else."""
+    for name in PROGRAMS:
+        path = shutil.which(name, path="/usr/bin:/bin")
+        assert path is not None, name
+        (root / "bin").mkdir(exist_ok=True)
+        shutil.copy(path, root / "bin" / name)
+        listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+        for word in listed.split():
+            if word.startswith("/"):
+                target = root / word.lstrip("/")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(word, target)
+    (root / "usr" / "bin").mkdir(parents=True)
+    (root / "usr" / "bin" / "env").symlink_to("/bin/env")
