@@ -38,6 +38,12 @@ OTHERS = {
     "--no-huge": "DPDK, in a variable",
     "--force-reinstall": "conda, in doctor's advice for an environment that conda made",
     "--set": "conda, whose default is the cause",
+    "--address": "switchml-switch, in the lines for a page",
+    "--controller-port": "switchml-switch",
+    "--nnodes": "torchrun, in the lines for a page",
+    "--nproc-per-node": "torchrun",
+    "--rdzv-backend": "torchrun",
+    "--rdzv-endpoint": "torchrun",
 }
 """Options of other programs, which stand beside them in the text."""
 
