@@ -16,7 +16,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.doctor.model import Finding
+from channel_tools.doctor.model import Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,7 +69,7 @@ def driver_of(device: Path) -> str:
     return link.resolve().name if link.exists() else ""
 
 
-def find_adapters(root: Path) -> Iterator[Finding]:
+def find_adapters(root: Path) -> Iterator[Diagnosis]:
     """Every network interface but loopback, every fabric adapter, and every adapter without a driver."""
     for name in names_in(root / "sys/class/net"):
         interface = root / "sys/class/net" / name
@@ -77,35 +77,39 @@ def find_adapters(root: Path) -> Iterator[Finding]:
             state = read_line(interface / "operstate") or "unknown"
             fix = "" if state in {"up", "unknown"} else f"sudo ip link set {name} up"
             found = f"{driver}, {state}, MTU {read_line(interface / 'mtu')}"
-            yield Finding(subject=f"interface {name}", level="warning" if fix else "ok", found=found, fix=fix)
+            yield Diagnosis(subject=f"interface {name}", level="warning" if fix else "ok", found=found, fix=fix)
     for name in names_in(root / "sys/class/infiniband"):
         yield from _verbs_device(root / "sys/class/infiniband" / name)
     for name in names_in(root / "sys/class/cxi"):
-        yield Finding(subject=f"Slingshot {name}", level="ok", found=driver_of(root / "sys/class/cxi" / name) or "cxi")
+        yield Diagnosis(
+            subject=f"Slingshot {name}", level="ok", found=driver_of(root / "sys/class/cxi" / name) or "cxi"
+        )
     yield from _adapters_without_driver(root)
 
 
-def _verbs_device(device: Path) -> Iterator[Finding]:
+def _verbs_device(device: Path) -> Iterator[Diagnosis]:
     driver = driver_of(device) or "unknown driver"
     for port in names_in(device / "ports"):
         state = read_line(device / "ports" / port / "state")
         layer = read_line(device / "ports" / port / "link_layer") or "unknown"
         subject = f"verbs device {device.name} port {port}"
         if state == _ACTIVE:
-            yield Finding(subject=subject, level="ok", found=f"{driver}, {layer}, active")
+            yield Diagnosis(subject=subject, level="ok", found=f"{driver}, {layer}, active")
         else:
             fix = f"connect it, then check: rdma link show {device.name}/{port}"
-            yield Finding(subject=subject, level="warning", found=f"{driver}, {layer}, {state or 'no state'}", fix=fix)
+            yield Diagnosis(
+                subject=subject, level="warning", found=f"{driver}, {layer}, {state or 'no state'}", fix=fix
+            )
 
 
-def _adapters_without_driver(root: Path) -> Iterator[Finding]:
+def _adapters_without_driver(root: Path) -> Iterator[Diagnosis]:
     bus = root / "sys/bus/pci/devices"
     for slot in names_in(bus):
         vendor, device = read_line(bus / slot / "vendor"), read_line(bus / slot / "device")
         for kind in _ADAPTERS:
             fits = vendor == kind.vendor and (not kind.devices or device in kind.devices)
             if fits and not (bus / slot / "driver").exists():
-                yield Finding(
+                yield Diagnosis(
                     subject=f"{kind.name} adapter {slot}",
                     level="warning",
                     found=f"no driver is bound to it ({vendor[2:]}:{device[2:]})",
@@ -123,26 +127,26 @@ def fabric_adapters(root: Path) -> tuple[str, ...]:
     return (*names_in(root / "sys/class/infiniband"), *names_in(root / "sys/class/cxi"))
 
 
-def find_verbs(root: Path) -> Iterator[Finding]:
+def find_verbs(root: Path) -> Iterator[Diagnosis]:
     """Whether verbs can use an adapter: one with an active port, whose device file may be opened."""
     devices = root / "sys/class/infiniband"
     names = names_in(devices)
     if not names:
         fix = "load the adapter's driver: sudo modprobe mlx5_ib"
-        yield Finding(subject="verbs", level="fault", found=f"no device in {devices}", fix=fix)
+        yield Diagnosis(subject="verbs", level="fault", found=f"no device in {devices}", fix=fix)
         return
     active = [name for name in names if any(_ports_active(devices / name))]
     if not active:
         fix = "bring the link up: rdma link show"
-        yield Finding(subject="verbs", level="fault", found=f"no port of {', '.join(names)} is active", fix=fix)
+        yield Diagnosis(subject="verbs", level="fault", found=f"no port of {', '.join(names)} is active", fix=fix)
     files = [name for name in names_in(root / "dev/infiniband") if name.startswith("uverbs")]
     usable = [name for name in files if os.access(root / "dev/infiniband" / name, os.R_OK | os.W_OK)]
     if not usable:
         found = f"none of {', '.join(files)} may be opened" if files else f"no {root / 'dev/infiniband'}/uverbs0"
         fix = "sudo chmod a+rw /dev/infiniband/uverbs*" if files else "sudo modprobe ib_uverbs"
-        yield Finding(subject="verbs device files", level="fault", found=found, fix=fix)
+        yield Diagnosis(subject="verbs device files", level="fault", found=found, fix=fix)
     if active and usable:
-        yield Finding(subject="verbs", level="ok", found=f"{', '.join(active)} by {', '.join(usable)}")
+        yield Diagnosis(subject="verbs", level="ok", found=f"{', '.join(active)} by {', '.join(usable)}")
 
 
 def _ports_active(device: Path) -> Iterator[bool]:
@@ -150,24 +154,24 @@ def _ports_active(device: Path) -> Iterator[bool]:
         yield read_line(device / "ports" / port / "state") == _ACTIVE
 
 
-def find_locked_memory(root: Path) -> Iterator[Finding]:
+def find_locked_memory(root: Path) -> Iterator[Diagnosis]:
     """Whether adapters may register memory: the limit on locked memory of this process."""
     lines = _lines(root / "proc/self/limits")
     row = next((line for line in lines if line.startswith("Max locked memory")), "")
     soft = row.removeprefix("Max locked memory").split()[:1]
     if not soft:
-        yield Finding(subject="locked memory", level="warning", found="the limit cannot be read", fix="ulimit -l")
+        yield Diagnosis(subject="locked memory", level="warning", found="the limit cannot be read", fix="ulimit -l")
     elif soft[0] == "unlimited" or int(soft[0]) >= _LOCKED_BYTES:
-        yield Finding(
+        yield Diagnosis(
             subject="locked memory", level="ok", found="unlimited" if soft[0] == "unlimited" else f"{soft[0]} bytes"
         )
     else:
         fix = "ulimit -l unlimited, or in /etc/security/limits.conf: * - memlock unlimited"
         found = f"at most {int(soft[0]) // _KIB} KiB; adapters register {_LOCKED_BYTES // _MIB} MiB and more"
-        yield Finding(subject="locked memory", level="fault", found=found, fix=fix)
+        yield Diagnosis(subject="locked memory", level="fault", found=found, fix=fix)
 
 
-def find_huge_pages(root: Path) -> Iterator[Finding]:
+def find_huge_pages(root: Path) -> Iterator[Diagnosis]:
     """Whether DPDK gets memory: free huge pages of any size, and a place where they are mounted."""
     sizes = root / "sys/kernel/mm/hugepages"
     free = {name.removeprefix("hugepages-"): read_line(sizes / name / "free_hugepages") for name in names_in(sizes)}
@@ -175,23 +179,23 @@ def find_huge_pages(root: Path) -> Iterator[Finding]:
     if not some:
         found = "none is free (" + (", ".join(f"{size}: 0" for size in free) or "the kernel has no support") + ")"
         fix = "sudo sysctl -w vm.nr_hugepages=1024, or --no-huge in SWITCHML_DPDK_EAL_OPTIONS"
-        yield Finding(subject="huge pages", level="fault", found=found, fix=fix)
+        yield Diagnosis(subject="huge pages", level="fault", found=found, fix=fix)
     elif not any(line.split()[2:3] == [_MOUNTED] for line in _lines(root / "proc/mounts")):
         fix = "sudo mkdir -p /dev/hugepages && sudo mount -t hugetlbfs nodev /dev/hugepages"
-        yield Finding(subject="huge pages", level="fault", found="hugetlbfs is not mounted", fix=fix)
+        yield Diagnosis(subject="huge pages", level="fault", found="hugetlbfs is not mounted", fix=fix)
     else:
         found = ", ".join(f"{count} of {size}" for size, count in some.items())
-        yield Finding(subject="huge pages", level="ok", found=f"{found} free")
+        yield Diagnosis(subject="huge pages", level="ok", found=f"{found} free")
 
 
-def find_gpu(root: Path) -> Iterator[Finding]:
+def find_gpu(root: Path) -> Iterator[Diagnosis]:
     """Whether there is an NVIDIA GPU with its driver."""
     names = [name for name in names_in(root / "dev") if name.startswith("nvidia") and name[6:].isdecimal()]
     if names:
-        yield Finding(subject="GPU", level="ok", found=", ".join(names))
+        yield Diagnosis(subject="GPU", level="ok", found=", ".join(names))
     else:
         fix = "sudo modprobe nvidia, on a machine with an NVIDIA GPU"
-        yield Finding(subject="GPU", level="fault", found=f"no {root / 'dev'}/nvidia0", fix=fix)
+        yield Diagnosis(subject="GPU", level="fault", found=f"no {root / 'dev'}/nvidia0", fix=fix)
 
 
 def _lines(path: Path) -> list[str]:
@@ -211,7 +215,7 @@ _DEFAULT_PORT = 50099
 _UDP_SEGMENT, _UDP_GRO, _IP_MTU = 103, 104, 14
 
 
-def find_loopback() -> Iterator[Finding]:
+def find_loopback() -> Iterator[Diagnosis]:
     """Whether ranks on this machine can reach each other: sends a datagram from 127.0.0.1 to itself."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -221,27 +225,27 @@ def find_loopback() -> Iterator[Finding]:
             probe.recv(1)
     except OSError as err:
         found = f"127.0.0.1 cannot be used: {err.strerror or err}"
-        yield Finding(subject="loopback", level="fault", found=found, fix="sudo ip link set lo up")
+        yield Diagnosis(subject="loopback", level="fault", found=found, fix="sudo ip link set lo up")
     else:
-        yield Finding(subject="loopback", level="ok", found="127.0.0.1 answers")
+        yield Diagnosis(subject="loopback", level="ok", found="127.0.0.1 answers")
 
 
-def find_socket_buffers(root: Path) -> Iterator[Finding]:
+def find_socket_buffers(root: Path) -> Iterator[Diagnosis]:
     """Whether the system allows socket buffers of the size that SwitchML over UDP requests."""
     for name in ("rmem_max", "wmem_max"):
         value = read_line(root / "proc/sys/net/core" / name)
         if not value.isdecimal():
             # network namespaces have no file of their own before Linux 6.14
-            yield Finding(subject=f"net.core.{name}", level="ok", found="not visible here; the host's limit applies")
+            yield Diagnosis(subject=f"net.core.{name}", level="ok", found="not visible here; the host's limit applies")
         elif int(value) < _BUFFER_BYTES:
             found = f"{value} bytes; with less than {_BUFFER_BYTES}, packets are lost under load"
             fix = f"sudo sysctl -w net.core.{name}={_BUFFER_BYTES}"
-            yield Finding(subject=f"net.core.{name}", level="warning", found=found, fix=fix)
+            yield Diagnosis(subject=f"net.core.{name}", level="warning", found=found, fix=fix)
         else:
-            yield Finding(subject=f"net.core.{name}", level="ok", found=f"{value} bytes")
+            yield Diagnosis(subject=f"net.core.{name}", level="ok", found=f"{value} bytes")
 
 
-def find_offload() -> Iterator[Finding]:
+def find_offload() -> Iterator[Diagnosis]:
     """Whether the kernel has UDP GSO (Linux 4.18) and GRO (5.0), without which packets are sent one at a time."""
     lacking = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -252,23 +256,23 @@ def find_offload() -> Iterator[Finding]:
                 lacking.append(name)
     if lacking:
         found = f"the kernel has no UDP {' nor '.join(lacking)}: about a tenth of the bandwidth"
-        yield Finding(subject="UDP offload", level="warning", found=found, fix="boot Linux 5.0 or later")
+        yield Diagnosis(subject="UDP offload", level="warning", found=found, fix="boot Linux 5.0 or later")
     else:
-        yield Finding(subject="UDP offload", level="ok", found="GSO and GRO")
+        yield Diagnosis(subject="UDP offload", level="ok", found="GSO and GRO")
 
 
-def find_controller(variables: Mapping[str, str]) -> Iterator[Finding]:
+def find_controller(variables: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Whether a SwitchML controller is configured and accepts connections, and packets fit the path's MTU."""
     configured = variables.get("SWITCHML_CONTROLLER", "")
     subject = "SwitchML controller"
     if not configured:
         fix = "export SWITCHML_CONTROLLER=HOST:PORT, or use channel_tools launch, which starts a software switch"
         found = "SWITCHML_CONTROLLER is not set: gloo would carry the allreduces"
-        yield Finding(subject=subject, level="fault", found=found, fix=fix)
+        yield Diagnosis(subject=subject, level="fault", found=found, fix=fix)
         return
     if variables.get("SWITCHML_ENABLE") == "0":
         found = "SWITCHML_ENABLE is 0: the plugin is switched off"
-        yield Finding(subject=subject, level="fault", found=found, fix="unset SWITCHML_ENABLE")
+        yield Diagnosis(subject=subject, level="fault", found=found, fix="unset SWITCHML_ENABLE")
     host, port = _split(configured)
     try:
         with socket.create_connection((host, port), timeout=_LIMIT_S) as connection:
@@ -276,23 +280,23 @@ def find_controller(variables: Mapping[str, str]) -> Iterator[Finding]:
     except (OSError, OverflowError) as err:
         reason = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
         fix = f"start it (switchml-switch --address {host}), or correct SWITCHML_CONTROLLER, or open TCP {port}"
-        yield Finding(subject=subject, level="fault", found=f"{configured}: {reason}", fix=fix)
+        yield Diagnosis(subject=subject, level="fault", found=f"{configured}: {reason}", fix=fix)
         return
-    yield Finding(subject=subject, level="ok", found=f"{configured} accepts connections")
+    yield Diagnosis(subject=subject, level="ok", found=f"{configured} accepts connections")
     yield from _path_mtu(peer)
 
 
-def _path_mtu(peer: tuple[str, int]) -> Iterator[Finding]:
+def _path_mtu(peer: tuple[str, int]) -> Iterator[Diagnosis]:
     """Whether a whole packet fits: the kernel refuses to send what it would have to fragment. IPv4 only."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((peer[0], peer[1]))
         mtu = probe.getsockopt(socket.IPPROTO_IP, _IP_MTU)
         if mtu >= _DATAGRAM_BYTES:
-            yield Finding(subject="path to the switch", level="ok", found=f"MTU {mtu}")
+            yield Diagnosis(subject="path to the switch", level="ok", found=f"MTU {mtu}")
         else:
             found = f"MTU {mtu}; packets of 256 values need {_DATAGRAM_BYTES} bytes"
             fix = "raise the interface's MTU (sudo ip link set NAME mtu 1500), or export SWITCHML_PACKET_NUMEL=64"
-            yield Finding(subject="path to the switch", level="fault", found=found, fix=fix)
+            yield Diagnosis(subject="path to the switch", level="fault", found=found, fix=fix)
 
 
 def _split(configured: str) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from channel_tools.doctor.devices import (
     find_verbs,
 )
 from channel_tools.doctor.libraries import find_mpi, find_nccl, find_oneccl, find_switchml
-from channel_tools.doctor.model import Finding
+from channel_tools.doctor.model import Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 _MELLANOX = frozenset({"dpdk_mlx5", "dpdk_mlx4"})
 
 
-def examine(subject: Subject) -> tuple[Finding, ...]:
+def examine(subject: Subject) -> tuple[Diagnosis, ...]:
     """Run all checks for the stack, those of the machine first. Raises CommandError for a broken environment."""
     return (*_machine(subject), *_of_the_backend(subject))
 
 
-def _machine(subject: Subject) -> Iterator[Finding]:
+def _machine(subject: Subject) -> Iterator[Diagnosis]:
     yield from find_loopback()
     yield from find_adapters(subject.root)
     if fabric_adapters(subject.root) or subject.transport in {"rdma"} | _MELLANOX:
         yield from find_locked_memory(subject.root)
 
 
-def _of_the_backend(subject: Subject) -> Iterator[Finding]:
+def _of_the_backend(subject: Subject) -> Iterator[Diagnosis]:
     if subject.backend == "switchml":
         yield from _switchml(subject)
     elif subject.backend == "mpi":
@@ -57,20 +57,20 @@ def _of_the_backend(subject: Subject) -> Iterator[Finding]:
         yield from find_gpu(subject.root)
 
 
-def _emulator(subject: Subject) -> Iterator[Finding]:
+def _emulator(subject: Subject) -> Iterator[Diagnosis]:
     """Whether the environment has the emulator of ACCL's kernels, which replaces FPGAs."""
     if subject.prefix is not None:
         found = shutil.which("accl-emulator", path=subject.variables.get("PATH", ""))
         fix = "" if found else f"conda install -p {subject.prefix} accl-emulator"
         level: Level = "ok" if found else "fault"
-        yield Finding(subject="ACCL's emulator", level=level, found=found or "not in the environment", fix=fix)
+        yield Diagnosis(subject="ACCL's emulator", level=level, found=found or "not in the environment", fix=fix)
 
 
-def _switchml(subject: Subject) -> Iterator[Finding]:
+def _switchml(subject: Subject) -> Iterator[Diagnosis]:
     yield from _plugin(subject)
     if subject.transport == "dummy":
         found = "none: this transport multiplies by the number of workers"
-        yield Finding(
+        yield Diagnosis(
             subject="SwitchML's network", level="fault", found=found, fix="conda install 'libswitchml=*=udp*'"
         )
         return
@@ -87,15 +87,15 @@ def _switchml(subject: Subject) -> Iterator[Finding]:
         yield from find_controller(subject.variables)
 
 
-def _plugin(subject: Subject) -> Iterator[Finding]:
+def _plugin(subject: Subject) -> Iterator[Diagnosis]:
     """Whether the environment has the plugin and a transport, and whether the transport loads."""
     if subject.prefix is None:
         return
     for name in ("torch-switchml", "libswitchml"):
         if name in subject.installed:
-            yield Finding(subject=name, level="ok", found=subject.installed[name])
+            yield Diagnosis(subject=name, level="ok", found=subject.installed[name])
         elif not (name == "torch-switchml" and "patched" in subject.installed.get("pytorch-switchml", "")):
             fix = f"channel_tools env create --stack {subject.stack} {subject.prefix}"
-            yield Finding(subject=name, level="fault", found="not in the environment", fix=fix)
+            yield Diagnosis(subject=name, level="fault", found="not in the environment", fix=fix)
     if "libswitchml" in subject.installed:
         yield from find_switchml(subject)

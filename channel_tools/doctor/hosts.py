@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.doctor.model import Finding
+from channel_tools.doctor.model import Diagnosis
 from channel_tools.system.counting import counted
 from channel_tools.system.processes import run_on_hosts, ssh_command
 
@@ -39,12 +39,12 @@ class HostAnswer:
         return max(0.0, self.asked_at - clock, clock - self.answered_at)
 
 
-def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Subject) -> Iterator[Finding]:
+def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Subject) -> Iterator[Diagnosis]:
     """One finding for each host that cannot be reached, and one for each thing that has to be the same."""
     answers = _ask(names, local, subject)
     for answer in answers:
         if answer.error:
-            yield Finding(
+            yield Diagnosis(
                 subject=f"host {answer.name}", level="fault", found=answer.error, fix=f"ssh {answer.name} true"
             )
     heard = [answer for answer in answers if not answer.error]
@@ -84,20 +84,22 @@ def _read(name: str, answer: HostOutput, asked_at: float) -> HostAnswer:
     return HostAnswer(name=name, asked_at=asked_at, answered_at=answer.read_at, values=values, error=error)
 
 
-def _clocks(answers: Sequence[HostAnswer]) -> Finding:
+def _clocks(answers: Sequence[HostAnswer]) -> Diagnosis:
     off = {answer.name: answer.clock_is_off_by() for answer in answers}
     worst = max(off, key=lambda name: off[name])
     if off[worst] <= _CLOCK_S:
-        return Finding(subject="clocks", level="ok", found=f"of {counted(len(answers), 'host')}, within {_CLOCK_S:g} s")
+        return Diagnosis(
+            subject="clocks", level="ok", found=f"of {counted(len(answers), 'host')}, within {_CLOCK_S:g} s"
+        )
     found = f"{worst} is off by {off[worst]:.1f} s or more"
-    return Finding(subject="clocks", level="warning", found=found, fix=f"ssh {worst} sudo chronyc makestep")
+    return Diagnosis(subject="clocks", level="warning", found=found, fix=f"ssh {worst} sudo chronyc makestep")
 
 
-def _alike(answers: Sequence[HostAnswer], key: str, subject: str, *, level: Level, fix: str) -> Finding:
+def _alike(answers: Sequence[HostAnswer], key: str, subject: str, *, level: Level, fix: str) -> Diagnosis:
     by_value: dict[str, list[str]] = {}
     for answer in answers:
         by_value.setdefault(answer.values[key], []).append(answer.name)
     if len(by_value) == 1 and _ABSENT not in by_value:
-        return Finding(subject=subject, level="ok", found=f"the same on {counted(len(answers), 'host')}")
+        return Diagnosis(subject=subject, level="ok", found=f"the same on {counted(len(answers), 'host')}")
     found = "; ".join(f"{', '.join(names)}: {value}" for value, names in by_value.items())
-    return Finding(subject=subject, level=level, found=found, fix=fix)
+    return Diagnosis(subject=subject, level=level, found=found, fix=fix)

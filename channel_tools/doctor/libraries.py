@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from channel_tools.doctor.devices import fabric_adapters, has_slingshot
-from channel_tools.doctor.model import Finding
+from channel_tools.doctor.model import Diagnosis
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import run_command
 
@@ -66,7 +66,7 @@ def load_libraries(subject: Subject, names: Sequence[str]) -> dict[str, LoadedLi
     return {one.name: one for one in found}
 
 
-def find_mpi(subject: Subject) -> Iterator[Finding]:
+def find_mpi(subject: Subject) -> Iterator[Diagnosis]:
     """Which MPI a rank gets, whether it is the right one for the machine, and whether something starts its ranks."""
     name = _mpi_library(subject.installed)
     library = load_libraries(subject, [name]).get(name)
@@ -74,15 +74,15 @@ def find_mpi(subject: Subject) -> Iterator[Finding]:
         return
     if library.error:
         fix = f"channel_tools env create --stack {subject.stack} {subject.prefix}, or load the site's MPI module"
-        yield Finding(subject="MPI library", level="fault", found=library.error, fix=fix)
+        yield Diagnosis(subject="MPI library", level="fault", found=library.error, fix=fix)
         return
     yield _which_mpi(subject, library)
     yield from _fabric_of_mpi(subject, library)
     if found := shutil.which("mpiexec", path=subject.variables.get("PATH", "")):
-        yield Finding(subject="mpiexec", level="ok", found=found)
+        yield Diagnosis(subject="mpiexec", level="ok", found=found)
     else:
         fix = f"conda install -p {subject.prefix} mpich, or load the module that brings mpiexec"
-        yield Finding(subject="mpiexec", level="fault", found="not on the activated environment's PATH", fix=fix)
+        yield Diagnosis(subject="mpiexec", level="fault", found="not on the activated environment's PATH", fix=fix)
 
 
 def _mpi_library(installed: Mapping[str, str]) -> str:
@@ -96,7 +96,7 @@ def _is_external(subject: Subject) -> bool:
     return "external" in subject.installed.get("mpich", "")
 
 
-def _which_mpi(subject: Subject, library: LoadedLibrary) -> Finding:
+def _which_mpi(subject: Subject, library: LoadedLibrary) -> Diagnosis:
     said = f"{library.file}: {library.version}" + (f", {library.device}" if library.device else "")
     said += "" if library.takes_gpu is None else f", {'takes' if library.takes_gpu else 'does not take'} CUDA memory"
     inside = _is_inside(library.file, subject.prefix)
@@ -104,48 +104,50 @@ def _which_mpi(subject: Subject, library: LoadedLibrary) -> Finding:
         set_here = [name for name in _LOADER_VARIABLES if subject.variables.get(name)]
         found = f"the loader takes {said}, not the environment's ({', '.join(set_here) or 'no variable'} set)"
         fix = f"unset {' '.join(set_here)}" if set_here else f"conda install -p {subject.prefix} mpich"
-        return Finding(subject="MPI library", level="fault", found=found, fix=fix)
+        return Diagnosis(subject="MPI library", level="fault", found=found, fix=fix)
     if inside and _is_external(subject):
         found = f"{said}, although the site's MPI is expected in its place"
-        return Finding(
+        return Diagnosis(
             subject="MPI library", level="fault", found=found, fix="export CRAY_MPICH_DIR=DIR, and activate again"
         )
-    return Finding(subject="MPI library", level="ok", found=said)
+    return Diagnosis(subject="MPI library", level="ok", found=said)
 
 
-def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Finding]:
+def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Diagnosis]:
     """Whether MPI can use the machine's fabric adapter, if it has one."""
     adapters = fabric_adapters(subject.root)
     if has_slingshot(subject.root) and "cray" not in library.version.lower():
         fix = f"conda install -p {subject.prefix} 'mpich=*=external_cray*'"
         found = f"the machine has Slingshot, which {library.version} does not support: TCP would carry the data"
-        yield Finding(subject="MPI's fabric", level="fault", found=found, fix=fix)
+        yield Diagnosis(subject="MPI's fabric", level="fault", found=found, fix=fix)
     elif adapters:
-        yield Finding(subject="MPI's fabric", level="ok", found=f"{', '.join(adapters)}, by {library.device or 'MPI'}")
+        yield Diagnosis(
+            subject="MPI's fabric", level="ok", found=f"{', '.join(adapters)}, by {library.device or 'MPI'}"
+        )
     else:
         found = "no fabric adapter: shared memory inside this machine, TCP between machines"
-        yield Finding(subject="MPI's fabric", level="ok", found=found)
+        yield Diagnosis(subject="MPI's fabric", level="ok", found=found)
 
 
-def find_switchml(subject: Subject) -> Iterator[Finding]:
+def find_switchml(subject: Subject) -> Iterator[Diagnosis]:
     """Whether the plugin's transport loads: the environment's, or the one that SWITCHML_LIBRARY names."""
     named = subject.variable("SWITCHML_LIBRARY")
     fix = "unset SWITCHML_LIBRARY" if named else f"conda install -p {subject.prefix} --force-reinstall libswitchml"
     yield from _loads(subject, named or SWITCHML, "SwitchML library", fix)
 
 
-def find_oneccl(subject: Subject) -> Iterator[Finding]:
+def find_oneccl(subject: Subject) -> Iterator[Diagnosis]:
     """Whether oneCCL loads, and which transport layer (ATL) and interface it is configured to use."""
     atl = subject.variable("CCL_ATL_TRANSPORT") or "mpi"
     if atl not in _ATL:
         found = f"CCL_ATL_TRANSPORT is {atl!r}, expected {' or '.join(_ATL)}"
-        yield Finding(subject="oneCCL's ATL", level="fault", found=found, fix="export CCL_ATL_TRANSPORT=mpi")
+        yield Diagnosis(subject="oneCCL's ATL", level="fault", found=found, fix="export CCL_ATL_TRANSPORT=mpi")
     else:
-        yield Finding(subject="oneCCL's ATL", level="ok", found=atl)
+        yield Diagnosis(subject="oneCCL's ATL", level="ok", found=atl)
     interface = subject.variable("CCL_KVS_IFACE")
     if interface and not (subject.root / "sys/class/net" / interface).exists():
         found = f"CCL_KVS_IFACE is {interface!r}, which is not an interface of this machine"
-        yield Finding(subject="oneCCL's interface", level="fault", found=found, fix="export CCL_KVS_IFACE=lo")
+        yield Diagnosis(subject="oneCCL's interface", level="fault", found=found, fix="export CCL_KVS_IFACE=lo")
     yield from _loads(subject, CCL, "oneCCL", f"conda install -p {subject.prefix} oneccl")
     if atl == "ofi":
         yield from find_providers(subject)
@@ -153,51 +155,51 @@ def find_oneccl(subject: Subject) -> Iterator[Finding]:
         yield from find_mpi(subject)
 
 
-def find_nccl(subject: Subject) -> Iterator[Finding]:
+def find_nccl(subject: Subject) -> Iterator[Diagnosis]:
     """Whether NCCL can load the plugin and has a net ABI in common with it, and libfabric's providers."""
     libraries = load_libraries(subject, [NCCL_PLUGIN])
     for library in libraries.values():
         if library.error:
             fix = f"conda install -p {subject.prefix} nccl-ofi"
-            yield Finding(subject="NCCL's plugin", level="fault", found=library.error, fix=fix)
+            yield Diagnosis(subject="NCCL's plugin", level="fault", found=library.error, fix=fix)
         else:
             yield _nccl_abis(subject, library)
     if (wanted := subject.variable("NCCL_NET")) and wanted not in {"OFI", "AWS Libfabric"}:
         found = f"NCCL_NET is {wanted!r}: NCCL would not use the plugin"
-        yield Finding(subject="NCCL's network", level="fault", found=found, fix="export NCCL_NET=OFI")
+        yield Diagnosis(subject="NCCL's network", level="fault", found=found, fix="export NCCL_NET=OFI")
     yield from find_providers(subject)
 
 
-def _nccl_abis(subject: Subject, plugin: LoadedLibrary) -> Finding:
+def _nccl_abis(subject: Subject, plugin: LoadedLibrary) -> Diagnosis:
     """Which of the plugin's net ABIs the environment's NCCL would use."""
     has = PluginAbis(net=plugin.net_abis, tuner=plugin.tuner_abis)
     nccl = None if subject.prefix is None else subject.prefix / "lib" / NCCL
     if nccl is None or not nccl.is_file():
         found = f"{plugin.file}: net ABIs {in_words(has.net)}; no {NCCL} in the environment to compare it with"
-        return Finding(subject="NCCL's plugin", level="ok", found=found)
+        return Diagnosis(subject="NCCL's plugin", level="ok", found=found)
     try:
         shared = shared_net_abi(has, known_abis(nccl))
     except ValidationError as err:
-        return Finding(subject="NCCL's plugin", level="fault", found=str(err), fix=err.hint or "")
-    return Finding(subject="NCCL's plugin", level="ok", found=f"{plugin.file}: NCCL uses its net ABI v{shared}")
+        return Diagnosis(subject="NCCL's plugin", level="fault", found=str(err), fix=err.hint or "")
+    return Diagnosis(subject="NCCL's plugin", level="ok", found=f"{plugin.file}: NCCL uses its net ABI v{shared}")
 
 
-def find_providers(subject: Subject) -> Iterator[Finding]:
+def find_providers(subject: Subject) -> Iterator[Diagnosis]:
     """libfabric's providers that work on this machine."""
     for library in load_libraries(subject, [FABRIC]).values():
         wanted = subject.variable("FI_PROVIDER")
         if library.error:
             fix = f"conda install -p {subject.prefix} libfabric"
-            yield Finding(subject="libfabric", level="fault", found=library.error, fix=fix)
+            yield Diagnosis(subject="libfabric", level="fault", found=library.error, fix=fix)
         elif wanted and not wanted.startswith("^") and not set(wanted.split(",")) & _bare(library.providers):
             found = f"FI_PROVIDER is {wanted!r}; working here: {', '.join(library.providers) or 'none'}"
-            yield Finding(subject="libfabric", level="fault", found=found, fix="unset FI_PROVIDER")
+            yield Diagnosis(subject="libfabric", level="fault", found=found, fix="unset FI_PROVIDER")
         elif not _bare(library.providers) & _FAST_PROVIDERS:
             found = f"{library.file}: {', '.join(library.providers) or 'no provider'}; none is for a fabric"
             fix = "load the adapter's driver, or use the site's libfabric: export LD_LIBRARY_PATH=DIR"
-            yield Finding(subject="libfabric", level="warning", found=found, fix=fix)
+            yield Diagnosis(subject="libfabric", level="warning", found=found, fix=fix)
         else:
-            yield Finding(subject="libfabric", level="ok", found=f"{library.file}: {', '.join(library.providers)}")
+            yield Diagnosis(subject="libfabric", level="ok", found=f"{library.file}: {', '.join(library.providers)}")
 
 
 def _bare(providers: Sequence[str]) -> set[str]:
@@ -205,12 +207,12 @@ def _bare(providers: Sequence[str]) -> set[str]:
     return {name.partition(";")[0] for name in providers}
 
 
-def _loads(subject: Subject, name: str, what: str, fix: str) -> Iterator[Finding]:
+def _loads(subject: Subject, name: str, what: str, fix: str) -> Iterator[Diagnosis]:
     for library in load_libraries(subject, [name]).values():
         if library.error:
-            yield Finding(subject=what, level="fault", found=library.error, fix=fix)
+            yield Diagnosis(subject=what, level="fault", found=library.error, fix=fix)
         else:
-            yield Finding(subject=what, level="ok", found=library.file)
+            yield Diagnosis(subject=what, level="ok", found=library.file)
 
 
 def _is_inside(file: str, prefix: Path | None) -> bool:

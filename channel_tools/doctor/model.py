@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is examined (a Subject), and what is found (Findings)."""
+"""What is examined (a Subject), and what is found (Diagnoses)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path("/")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Diagnosis:
     """One thing that was examined, what was found and, unless that is ``ok``, the command that fixes it."""
 
     subject: str
@@ -90,6 +90,6 @@ def subject_of(
     )
 
 
-def uses_fabric(findings: Sequence[Finding]) -> bool:
+def uses_fabric(findings: Sequence[Diagnosis]) -> bool:
     """Whether the fabric would carry the data: no finding is a fault."""
     return not any(finding.level == "fault" for finding in findings)

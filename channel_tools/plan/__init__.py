@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Determines which packages are built, in which order, under which names and why; and writes their recipe folders."""
 
-from channel_tools.plan.foundation import Foundation, has_index, not_asked_for, open_foundation
+from channel_tools.plan.foundation import FoundationIndex, has_index, not_asked_for, open_foundation
 from channel_tools.plan.model import (
     BuildFile,
     OwnPin,
@@ -23,7 +23,7 @@ from channel_tools.plan.render import render_folder
 __all__ = [
     "SUPPORTED_PLATFORMS",
     "BuildFile",
-    "Foundation",
+    "FoundationIndex",
     "OwnPin",
     "Plan",
     "PlannedPackage",

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.package import RunExports
     from channel_tools.matrix.model import Requirement, VariantScalar
-    from channel_tools.plan.foundation import Foundation
+    from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.plan.locking import LockedFoundation
     from channel_tools.plan.own import OwnPackage, OwnRecords
 
@@ -163,7 +163,7 @@ class EnvironmentSolver:
     def __init__(
         self,
         *,
-        foundation: Foundation,
+        foundation: FoundationIndex,
         own: OwnRecords,
         platform: str,
         virtual_packages: Sequence[GenericVirtualPackage],

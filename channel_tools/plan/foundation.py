@@ -44,7 +44,7 @@ def not_asked_for(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Foundation:
+class FoundationIndex:
     """A channel that provides everything that is not built here; ``label`` names it in messages."""
 
     label: str
@@ -92,7 +92,7 @@ def open_foundation(
     optional: frozenset[str] = frozenset(),
     environ: Mapping[str, str] | None = None,
     cache: Path | None = None,
-) -> Foundation:
+) -> FoundationIndex:
     """The foundation in a channel folder or at a channel address, for packages of ``platform`` and noarch.
 
     Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name.
@@ -108,7 +108,7 @@ def open_foundation(
 
         given = channel_address(str(location))
         (plain,), client = make_client([given])
-        return Foundation(
+        return FoundationIndex(
             label=label,
             sources=(Channel(plain),),
             run_exports=RemoteRunExports(given, environ or {}),
@@ -121,7 +121,7 @@ def open_foundation(
         raise FoundationError(message, hint=_ABSENT_HINTS[kind])
     channel = Channel(folder.absolute().as_uri())
     sources = tuple(_open_index(channel, subdir, folder / subdir / "repodata.json") for subdir in subdirs)
-    return Foundation(
+    return FoundationIndex(
         label=label,
         sources=sources,
         run_exports=FolderRunExports(folder),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.package import PackageKey
     from channel_tools.matrix.model import RenderedPackage, Requirement
     from channel_tools.plan.environments import Resolved
-    from channel_tools.plan.foundation import Foundation
+    from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.plan.model import BuildFile, PublishedPackage
     from channel_tools.plan.resolve import ResolvedEnvironments
 
@@ -66,7 +66,7 @@ def make_plan(
     rendered: Sequence[RenderedPackage],
     *,
     root: Path,
-    foundation: Foundation,
+    foundation: FoundationIndex,
     published: Mapping[str, PublishedPackage],
     virtual_packages: Sequence[GenericVirtualPackage],
     choices: Mapping[str, Mapping[str, Collection[str]]] | None = None,

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
     from rattler import Channel, RepoDataRecord
 
-    from channel_tools.plan.foundation import Foundation
+    from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.plan.lock import FoundationLock
 
 _SHOWN = 10
 
 
-def find_locked(foundation: Foundation, lock: FoundationLock, keys: Collection[str], platform: str) -> dict[str, str]:
+def find_locked(
+    foundation: FoundationIndex, lock: FoundationLock, keys: Collection[str], platform: str
+) -> dict[str, str]:
     """Where the foundation has these locked packages now: the folder of each subdir, as an address with a final slash.
 
     Raises FoundationError that names the packages that it no longer has with the same bytes, NetworkError if its index
@@ -52,7 +54,7 @@ def find_locked(foundation: Foundation, lock: FoundationLock, keys: Collection[s
     return {found[key].subdir: found[key].url.removesuffix(found[key].file_name) for key in keys}
 
 
-def find_records(foundation: Foundation, names: Collection[str], platform: str) -> dict[str, RepoDataRecord]:
+def find_records(foundation: FoundationIndex, names: Collection[str], platform: str) -> dict[str, RepoDataRecord]:
     """All records of these names that the foundation's index has now, by ``subdir/file name``.
 
     Raises NetworkError if its index cannot be read.
@@ -65,13 +67,13 @@ def find_records(foundation: Foundation, names: Collection[str], platform: str) 
     return {f"{record.subdir}/{record.file_name}": record for group in groups for record in group}
 
 
-async def _query(foundation: Foundation, names: Iterable[str], platform: str) -> Any:  # noqa: ANN401 - rattler's lists
+async def _query(foundation: FoundationIndex, names: Iterable[str], platform: str) -> Any:  # noqa: ANN401 - rattler's lists
     gateway = Gateway(cache_dir=foundation.cache, client=foundation.client)
     sources = cast("list[Channel]", list(foundation.sources))
     return await gateway.query(sources, [platform, NOARCH], list(names), recursive=False)  # type: ignore[list-item]
 
 
-def _lost_error(foundation: Foundation, lock: FoundationLock, lost: list[str]) -> FoundationError:
+def _lost_error(foundation: FoundationIndex, lock: FoundationLock, lost: list[str]) -> FoundationError:
     names = sorted({str(lock.records[line.split(" ")[0]]["name"]) for line in lost})
     more = [f"and {len(lost) - _SHOWN} more"] if len(lost) > _SHOWN else []
     lines = "\n".join([*lost[:_SHOWN], *more])

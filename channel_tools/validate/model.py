@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.doctor import Finding
+    from channel_tools.doctor import Diagnosis
     from channel_tools.environments import EnvironmentResult
     from channel_tools.system.processes import Deadline
     from channel_tools.system.progress import Progress
@@ -215,7 +215,7 @@ class ValidationReport:
     environment: EnvironmentResult
     result: MethodResult
     history: HistoryComparison | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Diagnosis, ...] = ()
     """Doctor's findings before the run; they do not affect whether it passed."""
     hosts: tuple[str, ...] = ()
     """The nodes of a scheduler's job, of which the first is ``host``; none for a run on one machine."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from channel_tools.doctor import Finding
+    from channel_tools.doctor import Diagnosis
     from channel_tools.validate.model import HistoryRow, ValidationReport
 
 _GIB = 1 << 30
@@ -94,7 +94,7 @@ def _facts(report: ValidationReport) -> dict[str, str]:
 _INTERFACE = "interface "
 
 
-def _interfaces(report: ValidationReport) -> list[Finding]:
+def _interfaces(report: ValidationReport) -> list[Diagnosis]:
     return [finding for finding in report.findings if finding.subject.startswith(_INTERFACE)]
 
 

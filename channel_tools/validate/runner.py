@@ -40,7 +40,7 @@ from channel_tools.validate.switchml.method import SwitchmlMethod
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from channel_tools.doctor import Finding
+    from channel_tools.doctor import Diagnosis
     from channel_tools.environments import EnvironmentResult
     from channel_tools.system.progress import Progress
     from channel_tools.validate.ranks import RankHosts
@@ -187,7 +187,7 @@ def _prefix(request: ValidationRequest, folder: Path) -> Iterator[Path]:
             yield own / _ENVIRONMENT
 
 
-def _examine(request: ValidationRequest, prefix: Path, variables: Mapping[str, str]) -> tuple[Finding, ...]:
+def _examine(request: ValidationRequest, prefix: Path, variables: Mapping[str, str]) -> tuple[Diagnosis, ...]:
     """Doctor's findings on the machine and the new environment; only the run itself proves what carries the data."""
     subject = subject_of(
         request.stack,

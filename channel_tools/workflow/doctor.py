@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.specs import as_record, read_spec, spec_name
-from channel_tools.doctor import Finding, Subject, examine, subject_of
+from channel_tools.doctor import Diagnosis, Subject, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
 from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.launch.hosts import own_host_names, read_hosts, spread_ranks
@@ -30,7 +30,7 @@ def run_doctor(
     hosts_file: Path | None,
     *,
     environ: Mapping[str, str],
-) -> tuple[Subject, tuple[Finding, ...]]:
+) -> tuple[Subject, tuple[Diagnosis, ...]]:
     """The subject that was examined, and the findings.
 
     In an environment of another stack than ``stack_name``, that is the only finding.
@@ -56,7 +56,7 @@ def run_doctor(
         found = f"{prefix}: is an environment of the stack {other}, not of {stack.name}"
         fix = f"channel_tools doctor --stack {other} {prefix}"
         # what else it lacks of the stack would only say the same again
-        return subject, (Finding(subject="environment", level="fault", found=found, fix=fix),)
+        return subject, (Diagnosis(subject="environment", level="fault", found=found, fix=fix),)
     return subject, (*_environment(subject), *examine(subject), *_between_hosts(subject, hosts_file))
 
 
@@ -88,17 +88,17 @@ def _is_installed(spec: str, installed: Mapping[str, str]) -> bool:
     return bool(build) and read_spec(spec).matches(as_record(name, version, build))
 
 
-def _environment(subject: Subject) -> Iterator[Finding]:
+def _environment(subject: Subject) -> Iterator[Diagnosis]:
     if subject.prefix is None:
         found = "none is active and none is given: its libraries are not examined"
         fix = f"channel_tools doctor --stack {subject.stack} PREFIX"
-        yield Finding(subject="environment", level="warning", found=found, fix=fix)
+        yield Diagnosis(subject="environment", level="warning", found=found, fix=fix)
     else:
         found = f"{subject.prefix}: {counted(len(subject.installed), 'package')}, examined as the stack {subject.stack}"
-        yield Finding(subject="environment", level="ok", found=found)
+        yield Diagnosis(subject="environment", level="ok", found=found)
 
 
-def _between_hosts(subject: Subject, hosts_file: Path | None) -> Iterator[Finding]:
+def _between_hosts(subject: Subject, hosts_file: Path | None) -> Iterator[Diagnosis]:
     if hosts_file is not None:
         wanted = read_hosts(hosts_file)
         hosts = spread_ranks(dict.fromkeys(wanted, 0), len(wanted), own_names=own_host_names())

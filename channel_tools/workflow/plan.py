@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix import FoundationKind, LoadedTree, RenderedPackage, Stack
     from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.pinning_lock import PinnedPackage
-    from channel_tools.plan import Foundation as Index
-    from channel_tools.plan import Plan
+    from channel_tools.plan import FoundationIndex, Plan
     from channel_tools.plan.model import UnsatisfiablePackage
     from channel_tools.system.progress import Note
     from channel_tools.system.schedulers import BuildResources
@@ -230,7 +229,7 @@ def lacks_foundation(settings: Settings, request: PlanRequest) -> bool:
     return chosen.kind == "registry" and not has_index(settings.foundation, current_platform())
 
 
-def open_index(settings: Settings, foundation: Foundation) -> Index:
+def open_index(settings: Settings, foundation: Foundation) -> FoundationIndex:
     """The foundation's index. Raises FoundationError if the foundation has not been made."""
     kind, address = foundation.kind, foundation.address
     return open_foundation(

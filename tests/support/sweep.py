@@ -50,7 +50,7 @@ _WORDS_OF_DEFECTS = ("Traceback (most recent call last)", "This is a defect", "p
 _SERVING = b"serving "
 _IS_ROOT = os.getuid() == 0
 """Asked before a namespace makes everybody root."""
-_ALWAYS_FREE = ("cache", "world/output", "gone")
+_ALWAYS_FREE = ("cache", "world/output", "world/tree/locks", "gone")
 """Places that a run may always write to: its environment names them."""
 
 

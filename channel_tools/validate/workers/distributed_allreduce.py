@@ -39,7 +39,7 @@ _NAMES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(reductions.Plan):
+class DistributedWork(reductions.RankWork):
     """The shared plan, and the backend."""
 
     ranks: int
@@ -69,7 +69,7 @@ def find_place() -> Place:
     raise LookupError(f"the launcher says neither of {known}")
 
 
-def find_store(plan: Plan, place: Place, timeout: timedelta) -> dist.Store:
+def find_store(plan: DistributedWork, place: Place, timeout: timedelta) -> dist.Store:
     """The store by which ranks meet: a file, or on several hosts the first rank's server, since NFS may lack locks."""
     if not plan.is_on_hosts:
         return dist.FileStore(str(plan.folder / "store"), place.size)
@@ -81,7 +81,7 @@ def find_store(plan: Plan, place: Place, timeout: timedelta) -> dist.Store:
 class Rank(reductions.Rank):
     """The default group, which is the backend's, beside gloo's own, which no backend replaces."""
 
-    def __init__(self, plan: Plan, baseline: dist.ProcessGroupGloo, device: torch.device) -> None:
+    def __init__(self, plan: DistributedWork, baseline: dist.ProcessGroupGloo, device: torch.device) -> None:
         second = dist.new_group() if any(case.group == "second" for case in plan.cases) else None
         super().__init__(plan, second, device=device)
         self.baseline = baseline
@@ -153,7 +153,7 @@ def cpus_of_other_threads() -> list[list[int]]:
 
 def main() -> None:
     """Run the plan named on the command line as the rank that the launcher made this process."""
-    plan = reductions.read_plan(Path(sys.argv[1]), Plan)
+    plan = reductions.read_plan(Path(sys.argv[1]), DistributedWork)
     place = find_place()
     reductions.report_to(plan.folder, place.rank, end_launcher=True)
     if place.size != plan.ranks:

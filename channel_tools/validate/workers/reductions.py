@@ -75,7 +75,7 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RankWork:
     """The work of all ranks, common to all methods."""
 
     folder: Path
@@ -87,7 +87,7 @@ class Plan:
     speeds: list[Speed]
 
 
-P = TypeVar("P", bound=Plan)
+P = TypeVar("P", bound=RankWork)
 
 
 def read_plan(path: Path, kind: type[P]) -> P:
@@ -126,7 +126,7 @@ class Difference:
 class Values:
     """The input of a rank for one call of a case; every rank can compute that of any other."""
 
-    plan: Plan
+    plan: RankWork
     case: Case
     call: int
     world: int
@@ -230,7 +230,7 @@ def _compare_by_unit(difference: Difference, found: torch.Tensor, inputs: list[t
 class Rank:
     """The run of one rank; a method's subclass defines what carries a call, and counts."""
 
-    def __init__(self, plan: Plan, second: dist.ProcessGroup | None, *, device: torch.device | None = None) -> None:
+    def __init__(self, plan: RankWork, second: dist.ProcessGroup | None, *, device: torch.device | None = None) -> None:
         """``second`` is the group for cases with a second group; others use the default group."""
         self.plan = plan
         self.second = second

@@ -29,7 +29,7 @@ import torch.distributed as dist
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(reductions.Plan):
+class SwitchmlWork(reductions.RankWork):
     """The shared plan, and each rank's source address; empty for that of its host."""
 
     local_addresses: list[str]
@@ -68,7 +68,7 @@ def counts_document(counts: Counts) -> dict[str, object]:
 class Rank(reductions.Rank):
     """The default group, which SwitchML carries if it can, and a second one that is plain gloo."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SwitchmlWork) -> None:
         self.plain = dist.new_group(backend="gloo")
         super().__init__(plan, self.plain)
 
@@ -106,7 +106,7 @@ class Rank(reductions.Rank):
 
 def main() -> None:
     """Run the plan named on the command line as the rank that the launcher made this process."""
-    plan = reductions.read_plan(Path(sys.argv[1]), Plan)
+    plan = reductions.read_plan(Path(sys.argv[1]), SwitchmlWork)
     rank = int(os.environ["RANK"])
     reductions.report_to(plan.folder, rank)
     if plan.local_addresses:

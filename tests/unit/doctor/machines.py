@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from channel_tools.doctor import Finding, Subject, examine
+from channel_tools.doctor import Diagnosis, Subject, examine
 
 _FILES = {
     "sys/class/net/eth0/operstate": "up",
@@ -59,7 +59,7 @@ class Machine:
         else:
             path.unlink()
 
-    def findings(self, backend: str, transport: str = "", **variables: str) -> dict[str, Finding]:
+    def findings(self, backend: str, transport: str = "", **variables: str) -> dict[str, Diagnosis]:
         """What doctor says of this machine, without an environment, by subject."""
         subject = Subject(
             stack="s",

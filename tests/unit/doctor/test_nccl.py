@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from channel_tools.doctor.libraries import FABRIC, NCCL_PLUGIN, find_nccl
-from channel_tools.doctor.model import Finding, Subject
+from channel_tools.doctor.model import Diagnosis, Subject
 from tests.unit.validate.fakes import write_program
 
 
-def found(prefix: Path, known: bytes) -> Finding:
+def found(prefix: Path, known: bytes) -> Diagnosis:
     """What is said of a plugin with the net ABIs 6 and 7 beside an NCCL that holds these names."""
     loaded = {
         NCCL_PLUGIN: {"name": NCCL_PLUGIN, "file": "/env/lib/libnccl-net.so", "error": "", "net_abis": [6, 7]},

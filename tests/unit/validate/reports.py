@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from channel_tools.doctor import Finding
+from channel_tools.doctor import Diagnosis
 from channel_tools.environments import EnvironmentResult, InstalledPackage
 from channel_tools.validate.model import HostFacts, ValidationReport
 from channel_tools.validate.switchml.checks import judge
@@ -52,5 +52,5 @@ def whole_report() -> ValidationReport:
             size_bytes=770_000_000,
         ),
         result=result,
-        findings=(Finding(subject="MTU", level="warning", found="100", fix="sudo ip link set eth0 mtu 1500"),),
+        findings=(Diagnosis(subject="MTU", level="warning", found="100", fix="sudo ip link set eth0 mtu 1500"),),
     )
