@@ -112,12 +112,25 @@ async function searched() {
   words.dispatchEvent(new Event("input"));
   await loaded;
   const found = [...frame.contentDocument.querySelectorAll("#search-found li")].map((one) => one.textContent);
+  const press = (key, target) => target.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+  const here = frame.contentDocument;
+  const keys = [];
+  press("/", here.body);
+  keys.push(here.activeElement.id);
+  press("ArrowDown", here.activeElement);
+  keys.push(here.activeElement.pathname.replace(/.*page/, "page"));
+  press("Escape", here.activeElement);
+  keys.push(here.activeElement.id, here.getElementById("search-panel").hidden);
+  const shown = () => [...here.querySelectorAll(".commands > .pane")].map((pane) => pane.offsetHeight > 0);
+  const tabs = [shown()];
+  here.getElementById("install-mamba").click();
+  tabs.push(shown());
   const ran = [frame.contentWindow.ran === true];
   for (const path of ["page/name/hostile.html", "page/log/linux-64/libtoy-1.0-0.html"]) {
     const other = await opened(`site/${path}`);
     ran.push(other.contentWindow.ran === true);
   }
-  return {found, ran, command: frame.contentDocument.querySelector(".commands code").textContent};
+  return {found, ran, keys, tabs, command: frame.contentDocument.querySelector(".commands code").textContent};
 }
 (async () => {
   const seen = {pages: {}, search: await searched()};
@@ -228,6 +241,11 @@ def test_the_search_finds_packages_and_nothing_of_them_runs(seen: dict[str, Any]
     assert seen["search"]["found"] == [f"hostile 1.0 {HOSTILE}", "libtoy 1.0 A library of toys"]
     assert seen["search"]["ran"] == [False, False, False]
     assert re.search(r"-c file:///.*/site toy$", seen["search"]["command"])
+
+
+def test_the_search_and_the_tabs_are_used_by_keys_and_tabs_need_no_script(seen: dict[str, Any]) -> None:
+    assert seen["search"]["keys"] == ["search-words", "page/name/hostile.html", "search-words", True]
+    assert seen["search"]["tabs"] == [[True, False, False], [False, True, False]]
 
 
 @pytest.mark.skipif(SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS} names the folder for screenshots")

@@ -90,7 +90,7 @@ class View:
     def svg(self) -> str:
         console = Console(record=True, width=self.columns, file=io.StringIO(), force_terminal=True)
         for line in self.lines:
-            console.print(Text.from_ansi(line.replace(self.folder, "tree")), soft_wrap=True)
+            console.print(Text.from_ansi(line.replace(self.folder, "tree")))
         return console.export_svg(title=self.command, theme=SVG_EXPORT_THEME, code_format=SVG, unique_id="terminal")
 
 

@@ -113,8 +113,8 @@ function startSearch() {
   });
   box.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
+      input.focus(); // which shows the panel
       panel.hidden = true;
-      input.focus();
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       moveWith(event.key, box);

@@ -10,11 +10,12 @@ import pytest
 
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord, record_build
+from channel_tools.page.look import LOGO_BYTES
 from channel_tools.page.model import PageChoices
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.system.errors import ConfigError
+from channel_tools.system.errors import ChannelToolsError, ConfigError, UsageError
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.channel_page import remember_for_page, write_channel_page
+from channel_tools.workflow.channel_page import read_logo, remember_for_page, write_channel_page
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.matrix.toytree import write_tree
 from tests.unit.page.sites import publish
@@ -91,3 +92,31 @@ def test_a_report_that_is_none_is_named(channel: Channel, settings: Settings) ->
     with pytest.raises(ConfigError, match=r"other\.json: not a report of a validation: .*Field required"):
         write(channel, settings)
     assert not (channel.path / "index.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (PageChoices(accent="red"), "--accent red: not a colour"),
+        (PageChoices(contact="the team"), "--contact the team: neither an e-mail nor a web address"),
+        (PageChoices(address="https://user:secret@conda.our.site"), "has credentials"),
+    ],
+    ids=["accent", "contact", "address"],
+)
+def test_what_a_page_cannot_show_is_refused_before_anything_is_written(
+    channel: Channel, chosen: PageChoices, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        write_channel_page(str(channel.path), None, choices=chosen, environ={})
+    assert not (channel.path / "index.html").exists()
+
+
+def test_a_logo_is_a_file_that_pages_can_show(tmp_path: Path) -> None:
+    drawn = tmp_path / "logo.svg"
+    drawn.write_bytes(b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>')
+    assert read_logo(drawn) == drawn.read_bytes()
+    with pytest.raises(UsageError, match=r"none\.png: No such file"):
+        read_logo(tmp_path / "none.png")
+    (tmp_path / "large.png").write_bytes(bytes(LOGO_BYTES + 1))
+    with pytest.raises(ChannelToolsError, match="at most"):
+        read_logo(tmp_path / "large.png")
