@@ -157,18 +157,20 @@ def page(
         str | None, typer.Option(help="The channel's title on the page.", show_default="its folder's name")
     ] = None,
     sentence: Annotated[
-        str | None, typer.Option(help="What the channel is for, in a sentence.", show_default="as given last")
+        str | None,
+        typer.Option(help="What the channel is for, in a sentence; none removes it.", show_default="as given last"),
     ] = None,
     contact: Annotated[
         str | None,
-        typer.Option(help="An e-mail or web address for questions.", show_default="as given last"),
+        typer.Option(help="An e-mail or web address for questions; none removes it.", show_default="as given last"),
     ] = None,
     logo: Annotated[
-        Path | None, typer.Option(help="A PNG or SVG file of at most 100 kB.", show_default="as given last")
+        Path | None,
+        typer.Option(help="A PNG or SVG file of at most 100 kB; none removes it.", show_default="as given last"),
     ] = None,
     accent: Annotated[
         str | None,
-        typer.Option(help="The colour of links and marks, as #rrggbb.", show_default="as given last"),
+        typer.Option(help="The colour of links and marks, as #rrggbb; none removes it.", show_default="as given last"),
     ] = None,
     with_logs: Annotated[
         bool | None,

@@ -98,4 +98,4 @@ def logo_kind(content: bytes) -> Literal["png", "svg"] | None:
 
 def is_contact(text: str) -> bool:
     """Whether a text is an address that a page links to: an e-mail address, or a web address."""
-    return bool(_EMAIL.fullmatch(text)) or web_link(text) is not None
+    return text.isprintable() and (bool(_EMAIL.fullmatch(text)) or web_link(text) is not None)

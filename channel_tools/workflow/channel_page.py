@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.results import read_builds
@@ -32,12 +33,14 @@ from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from pathlib import Path
 
     from channel_tools.matrix.model import Stack
     from channel_tools.publish.target import Target
     from channel_tools.system.settings import Settings
     from channel_tools.validate.history import KeptRun
+
+NOTHING = "none"
+"""What takes away a sentence, contact, accent or logo that was given before."""
 
 
 def write_channel_page(
@@ -78,7 +81,9 @@ def remember_for_page(target: Target, label: str, settings: Settings, file_names
 
 
 def read_logo(path: Path) -> bytes:
-    """A logo's bytes. Raises UsageError if it cannot be read, or is no image that a page shows."""
+    """A logo's bytes, none for the name ``none``. Raises UsageError for what is no image that a page shows."""
+    if path == Path(NOTHING):
+        return b""
     try:
         content = read_regular(path, limit_bytes=LOGO_BYTES)
     except OSError as err:
@@ -87,6 +92,8 @@ def read_logo(path: Path) -> bytes:
 
 
 def _checked(choices: PageChoices) -> PageChoices:
+    removed = {name: "" for name in ("sentence", "contact", "accent") if getattr(choices, name) == NOTHING}
+    choices = dataclasses.replace(choices, **removed)  # type: ignore[arg-type]
     if choices.address is not None:
         choices = dataclasses.replace(choices, address=_shown_address(choices.address))
     if choices.accent is not None:

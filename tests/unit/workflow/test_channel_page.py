@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,21 @@ def test_what_a_page_cannot_show_is_refused_before_anything_is_written(
     with pytest.raises(UsageError, match=said):
         write_channel_page(str(channel.path), None, choices=chosen, environ={})
     assert not (channel.path / "index.html").exists()
+
+
+def test_none_takes_away_what_was_given(channel: Channel, tmp_path: Path) -> None:
+    (tmp_path / "logo.svg").write_bytes(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
+    given = PageChoices(
+        sentence="For us", contact="a@b.example", accent="#a02060", logo=read_logo(tmp_path / "logo.svg")
+    )
+    write_channel_page(str(channel.path), None, choices=given, environ={})
+    assert (channel.path / "page/logo.svg").is_file()
+    gone = PageChoices(sentence="none", contact="none", accent="none", logo=read_logo(Path("none")))
+    write_channel_page(str(channel.path), None, choices=gone, environ={})
+    front = (channel.path / "index.html").read_text()
+    assert not re.search("For us|a@b|logo", front)
+    assert "#a02060" not in (channel.path / "page/page.css").read_text()
+    assert not (channel.path / "page/logo.svg").exists()
 
 
 def test_a_logo_is_a_file_that_pages_can_show(tmp_path: Path) -> None:
