@@ -8,6 +8,7 @@ links are relative to the feed, which RFC 4287 allows.
 from __future__ import annotations
 
 import uuid
+from operator import itemgetter
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -21,26 +22,30 @@ _ENTRIES = 50
 _NEVER = "1970-01-01T00:00:00+00:00"
 
 
-def feed_file(site: Site) -> PageFile:
-    """The feed as a file of the site."""
+def feed_file(site: Site, newest: list[Build]) -> PageFile:
+    """The feed of the first of these builds, which are the newest, as a file of the site."""
+    entries = [_entry(site, build, site.built(build) or _NEVER) for build in newest[:_ENTRIES]]
+    settings = site.settings
+    base = "../" if settings.address is None else f"{settings.address.rstrip('/')}/"
+    updated = site.built(newest[0]) if newest else ""
+    values = {
+        "entries": entries,
+        "base": base,
+        "updated": _timed(updated or _NEVER),
+        "id": _id(settings.address or settings.title),
+    }
+    return page_file(FEED, [values, settings.title], lambda: render_page("feed.xml.jinja", site, FEED, **values))
+
+
+def newest_builds(site: Site) -> list[Build]:
+    """The channel's own builds that new solves see, the newest first."""
     found = [
-        (site.built(build) or _NEVER, build)
+        (site.built_s(build), build.file_name, build)
         for package in site.packages.values()
         for build in package.builds
         if build.hidden is None and not build.foundation
     ]
-    newest = sorted(found, key=lambda one: (one[0], one[1].stem), reverse=True)[:_ENTRIES]
-    entries = [_entry(site, build, moment) for moment, build in newest]
-    settings = site.settings
-    base = "../" if settings.address is None else f"{settings.address.rstrip('/')}/"
-    updated = newest[0][0] if newest else _NEVER
-    values = {
-        "entries": entries,
-        "base": base,
-        "updated": _timed(updated),
-        "id": _id(settings.address or settings.title),
-    }
-    return page_file(FEED, [values, settings.title], lambda: render_page("feed.xml.jinja", site, FEED, **values))
+    return [build for _moment, _name, build in sorted(found, key=itemgetter(0, 1), reverse=True)]
 
 
 def _entry(site: Site, build: Build, moment: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.conda.specs import spec_name
 from channel_tools.page.content import as_numbers, machine_needs, versions_for
-from channel_tools.page.feed import feed_file
+from channel_tools.page.feed import feed_file, newest_builds
 from channel_tools.page.look import accent_style
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, name_page, stack_page
 from channel_tools.page.render import (
@@ -80,12 +80,13 @@ def _static(name: str) -> str:
 
 def _front_files(site: Site) -> Iterator[PageFile]:
     """In the order in which they are written: the index, which links to all others, is the last."""
+    newest = newest_builds(site)
     stacks = [stack for stack in site.settings.stacks if is_installable(site, stack)]
     yield from (_stack_file(site, stack) for stack in stacks)
     yield from _list_files(site)
     yield _search_file(site)
-    yield feed_file(site)
-    yield _index_file(site, stacks)
+    yield feed_file(site, newest)
+    yield _index_file(site, stacks, newest)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +186,7 @@ def _stack_file(site: Site, stack: ShownStack) -> PageFile:
     )
 
 
-def _index_file(site: Site, stacks: list[ShownStack]) -> PageFile:
+def _index_file(site: Site, stacks: list[ShownStack], newest: list[Build]) -> PageFile:
     every = [build for package in site.packages.values() for build in package.builds]
     listed = [build for build in every if build.hidden is None]
     own = [build for build in listed if not build.foundation]
@@ -213,7 +214,7 @@ def _index_file(site: Site, stacks: list[ShownStack]) -> PageFile:
         "tested": sum(build.file_name in site.settings.builds for build in own),
         "attested": sum(build.attested for build in own),
         "yanked": [(build.page, build.file_name, build.yanked) for build in every if build.yanked is not None],
-        "updated": max(map(site.built, own), default=""),
+        "updated": site.built(newest[0]) if newest else "",
         "commands": install_commands(site, "NAME", ["PACKAGE"])
         if main is None
         else install_commands(site, main.name, main.install),

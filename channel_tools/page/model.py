@@ -246,6 +246,18 @@ class Site:
     validations: dict[str, tuple[tuple[str, ShownRun], ...]]
     summaries: dict[str, str]
 
+    def built_s(self, build: Build) -> float:
+        """``built`` in seconds since 1970, 0 if it is not known."""
+        known = self.settings.builds.get(build.file_name)
+        if known is None:
+            value = build.record.get("timestamp")
+            return value / 1000 if isinstance(value, int) and 0 < value < _LAST_MS else 0.0
+        try:
+            moment = datetime.fromisoformat(known.finished)
+        except ValueError:
+            return 0.0
+        return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).timestamp()
+
     def built(self, build: Build) -> str:
         """When a build was built: as recorded, else by its own timestamp; ISO 8601, UTC, "" if neither is known."""
         known = self.settings.builds.get(build.file_name)

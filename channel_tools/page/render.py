@@ -127,9 +127,9 @@ def render_page(template: str, site: Site, path: str, **values: object) -> str:
     return _TEMPLATES.get_template(template).render({**shared, **values})
 
 
-def shared_parts(settings: PageSettings) -> tuple[object, ...]:
-    """What every page shows of the settings."""
-    return settings.title, settings.contact, logo_page(settings)
+def shared_parts(settings: PageSettings) -> bytes:
+    """What every page shows of the settings, as a part of it."""
+    return repr((settings.title, settings.contact, logo_page(settings))).encode(errors="surrogatepass")
 
 
 def logo_page(settings: PageSettings) -> str | None:
@@ -192,11 +192,12 @@ def _render_log(site: Site, build: Build, place: PagePlace) -> str:
 
 
 def _build_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
+    shared = shared_parts(site.settings)
     for package in site.packages.values():
         for build in package.builds:
             yield page_file(
                 build.page,
-                [*_build_parts(site, build), shared_parts(site.settings)],
+                [*_build_parts(site, build), shared],
                 partial(_render_build, site, package, build, place),
             )
 
@@ -262,7 +263,7 @@ def _linked_specs(site: Site, build: Build) -> list[tuple[str, str | None, str]]
 def _name_files(site: Site, builds: Mapping[str, str]) -> Iterator[PageFile]:
     """The pages of packages; ``builds`` are the digests of builds' pages, which cover all that is shown here."""
     settings = site.settings
-    shared = (shared_parts(settings), settings.address, site.foundation)
+    shared = shared_parts(settings) + repr((settings.address, site.foundation)).encode(errors="surrogatepass")
     for package in site.packages.values():
         digests = [(build.page, builds[build.page]) for build in package.builds]
         yield page_file(package.page, [digests, package.needed_by, shared], partial(_render_name, site, package))
