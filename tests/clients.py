@@ -23,6 +23,7 @@ _TESTS = {
     "conda": (
         *("tests/integration/test_serve_clients.py", "tests/integration/test_publish.py"),
         *("tests/integration/test_stack_clients.py", "tests/unit/channel/test_adopt.py"),
+        "tests/integration/test_conda_settings.py",
     ),
     "conda-build": ("tests/integration/test_main_job.py",),
     "conda-render": ("tests/integration/test_every_variant.py",),

@@ -15,7 +15,9 @@ then .netrc. Only rattler reads the system's keyring.
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -55,6 +57,9 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.user_settings import UserSettings
     from channel_tools.system.http.pace import Retry, Timeouts
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,12 +144,18 @@ def _checking(settings: UserSettings, mirrors: dict[str, list[str]], by_header: 
 
 def _trusting(settings: UserSettings, mirrors: dict[str, list[str]], by_header: Sequence[Credential]) -> Client:
     """A client that verifies no certificate, which rattler makes only from its own configuration."""
+    _warn_of_trust(settings.unverified_by)
     if by_header:
         message = f"{by_header[0].host}: a password in the address, and settings by which no certificate is verified"
         raise ConfigError(message, hint="rattler does not do both: give a token (/t/TOKEN), or the password in .netrc")
     config = settings.rattler.merge(Config.from_toml("tls-no-verify = true"))
     config.set("mirrors", json.dumps(mirrors))
     return Client.from_config(config)
+
+
+@functools.cache  # once for each run
+def _warn_of_trust(origin: str) -> None:
+    _log.warning("certificates of servers are not verified (%s)", origin)
 
 
 def _folder(address: str) -> str:
@@ -228,6 +239,8 @@ def make_http_client(
     Raises ConfigError for settings that cannot be read.
     """
     settings = find_user_settings(environ)
+    if not settings.verifies:
+        _warn_of_trust(settings.unverified_by)
     known = {**environ, **settings.variables()}
     tls = Tls(
         verifies=settings.verifies,

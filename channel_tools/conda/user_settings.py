@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rattler import Config
 
-from channel_tools.conda.addresses import is_channel_name, parse_address, scheme_of, without_credentials
+from channel_tools.conda.addresses import is_channel_name, parse_address, path_of, scheme_of, without_credentials
 from channel_tools.conda.condarc import Condarc, Setting, read_condarc
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.settings import USER_SETTINGS_VARIABLE, wants_user_settings
@@ -78,16 +78,36 @@ class UserSettings:
             yield custom or self._below_alias(channel)
 
     def _custom(self, channel: str) -> str | None:
-        """The address by custom_channels, which also have ``NAME/label/...``; None if no name of these begins it."""
+        """The address by custom_channels or as one of a list of channels, which also have ``NAME/label/...``.
+
+        None if no name of these begins it.
+        """
         if scheme_of(channel) or channel.startswith((".", "/", "~")):
             return None
         parts = channel.split("/")
         for count in range(len(parts), 0, -1):
-            found = self.conda.custom_channels.get("/".join(parts[:count]))
-            if found is not None and (count == len(parts) or not Path(channel).is_dir()):
-                place = found.value.rstrip("/")
-                return f"{place}/{channel}" if scheme_of(place) else self._below_alias(channel)
+            name = "/".join(parts[:count])
+            if name in self._member_addresses or name in self.conda.custom_channels:
+                if "/" in channel and Path(channel).is_dir():
+                    return None
+                place = self._place_of(name)
+                return self._below_alias(channel) if place is None else f"{place}/{channel}"
         return None
+
+    def _place_of(self, name: str) -> str | None:
+        """What stands before a custom channel's name, None for channel_alias."""
+        custom = self.conda.custom_channels.get(name)
+        if custom is None:
+            return self._member_addresses[name].removesuffix(f"/{name}")
+        place = custom.value.rstrip("/")
+        return place if scheme_of(place) else None
+
+    @property
+    def _member_addresses(self) -> dict[str, str]:
+        """The addresses in lists of channels, each by its path: conda knows these names, too."""
+        listed = (one for several in self.conda.multichannels.values() for one in several.value)
+        plain = (one.rstrip("/") for one in listed if scheme_of(one))
+        return {name: one for one in plain if (name := path_of(one).strip("/"))}
 
     def _below_alias(self, name: str) -> str:
         alias = self.conda.texts.get("channel_alias")
@@ -133,6 +153,12 @@ class UserSettings:
             return not self.rattler.tls_no_verify
         setting = self.conda.texts.get("ssl_verify")
         return setting is None or setting.value is not False
+
+    @property
+    def unverified_by(self) -> str:
+        """Where it says that certificates are not verified: a file, or a variable."""
+        files = [str(file.path) for file in self.files if file.config.tls_no_verify]
+        return files[-1] if files else self.conda.texts["ssl_verify"].origin
 
     @property
     def certificates(self) -> Path | None:

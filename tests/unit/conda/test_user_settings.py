@@ -54,6 +54,8 @@ def settings_of(
         ("anything", ("https://me:secret@conda.example.org/all/anything",)),
         ("defaults", ("https://me:secret@conda.example.org/all/main", "https://repo.example.org/r")),
         ("both", ("https://me:secret@conda.example.org/all/ours", "https://other.example.org/x")),
+        ("r", ("https://repo.example.org/r",)),
+        ("x/label/dev", ("https://other.example.org/x/label/dev",)),
         ("https://host/x", ("https://host/x",)),
         ("./ours", ("./ours",)),
         ("other/label/dev", ("other/label/dev",)),

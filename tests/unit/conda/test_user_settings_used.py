@@ -105,6 +105,9 @@ def test_an_environment_is_made_as_the_settings_say(site: Site, home: Path, case
     made = run_tool("env", "create", home / "env", "toy", "-c", address(site, case), cwd=home, environ=environ(home))
     assert made.returncode == 0, made.stderr
     assert (home / "env" / "share" / "toy.txt").is_file()
+    file = {"unverified": ".condarc:1", "toml-unverified": ".pixi/config.toml"}.get(case)
+    warning = f"certificates of servers are not verified ({home / file})\n" if file else ""
+    assert made.stderr.count("not verified") == made.stderr.count(warning or "not verified") == bool(file)
 
 
 @pytest.mark.parametrize("case", [*CASES, "client"])
