@@ -27,7 +27,6 @@ class Diagnosis:
     fix: str = ""
 
 
-_OF_METHODS = {"switchml": "switchml", "nccl": "nccl"}
 _OF_PACKAGES = {"libswitchml": "switchml", "mpich": "mpi"}
 
 
@@ -59,7 +58,8 @@ class Subject:
 
 def subject_of(
     stack: str,
-    validation: Mapping[str, object],
+    backend: str,
+    options: Mapping[str, object],
     specs: Sequence[str],
     *,
     prefix: Path | None,
@@ -68,14 +68,16 @@ def subject_of(
     starts_switch: bool = False,
     root: Path = ROOT,
 ) -> Subject:
-    """The subject of a stack, by its ``validate`` block and its install list, which names the transport if no
-    environment does."""
-    backend = _OF_METHODS.get(str(validation.get("method")), str(validation.get("backend", "")))
+    """The subject of a stack, by the options of its validation and its install list.
+
+    The list names the transport if no environment does. ``backend`` is the validation method's, "" for a stack that is
+    not validated.
+    """
     if not backend:  # such a stack is not validated, but what it installs shows what it is for
         backend = next((kind for name, kind in _OF_PACKAGES.items() if specs_on({name}, specs)), "")
     build = installed.get("libswitchml", "").partition(" ")[2]
     wanted = next((read_spec(spec).build or "" for spec in specs_on({"libswitchml"}, specs)), "")
-    settings = validation.get("environment")
+    settings = options.get("environment")
     return Subject(
         stack=stack,
         backend=backend,
@@ -84,7 +86,7 @@ def subject_of(
         prefix=prefix,
         variables=variables,
         installed=installed,
-        device=str(validation.get("device", "cpu")),
+        device=str(options.get("device", "cpu")),
         starts_switch=starts_switch,
         root=root,
     )

@@ -258,6 +258,14 @@ class ValidationMethod(ABC):
         """The specs to install on this machine for a stack whose users install ``specs``; by default the same."""
         return tuple(specs)
 
+    def backend(self, options: Mapping[str, object]) -> str:
+        """What carries the data, as doctor knows it; by default the process group's name in the options."""
+        return str(options.get("backend", ""))
+
+    def uses_gpus(self, options: Mapping[str, object]) -> bool:
+        """Whether each rank uses a GPU; by default what the options say of the device."""
+        return options.get("device") == "cuda"
+
     @abstractmethod
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise ConfigError or UsageError for options, ranks or hosts that the method does not support.

@@ -191,7 +191,8 @@ def _examine(request: ValidationRequest, prefix: Path, variables: Mapping[str, s
     """Doctor's findings on the machine and the new environment; only the run itself proves what carries the data."""
     subject = subject_of(
         request.stack,
-        {**request.options, "method": request.method},
+        find_method(request.stack, request.method).backend(request.options),
+        request.options,
         request.specs,
         prefix=prefix,
         variables=variables,

@@ -14,7 +14,7 @@ from channel_tools.launch.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
-from channel_tools.workflow.launch import ACTIVE_PREFIX_VARIABLE
+from channel_tools.workflow.launch import ACTIVE_PREFIX_VARIABLE, method_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +47,13 @@ def run_doctor(
     loaded = load_tree(settings.tree, settings.environ)
     stack = _chosen_stack(loaded, stack_name, installed)
     subject = subject_of(
-        stack.name, stack.validation, stack.install, prefix=prefix, variables=variables, installed=installed
+        stack.name,
+        method_of(stack).backend(stack.validation) if stack.validation else "",
+        stack.validation,
+        stack.install,
+        prefix=prefix,
+        variables=variables,
+        installed=installed,
     )
     if not subject.backend:
         message = f"the stack {stack.name} carries no data between ranks: stacks.yaml defines no fabric for it"

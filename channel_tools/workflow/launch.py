@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import Stack
     from channel_tools.system.schedulers import SchedulerName
     from channel_tools.system.settings import Settings
+    from channel_tools.validate.model import ValidationMethod
 
 ACTIVE_PREFIX_VARIABLE = "CONDA_PREFIX"
 
@@ -92,7 +93,7 @@ def write_job(
         ranks=request.ranks,
         nodes=nodes,
         time=time,
-        gpus=uses_gpus(stack),
+        gpus=method_of(stack).uses_gpus(stack.validation),
         folder=request.folder,
     )
     return job_script(options, command)
@@ -114,9 +115,11 @@ def launchable_stack(settings: Settings, name: str | None) -> Stack:
     return stack
 
 
-def uses_gpus(stack: Stack) -> bool:
-    """Whether each rank of the stack uses a GPU."""
-    return stack.validation.get("device") == "cuda" or stack.validation["method"] == "nccl"
+def method_of(stack: Stack) -> ValidationMethod:
+    """The method by which a stack is validated. Raises ConfigError for an unknown one."""
+    from channel_tools.validate.runner import find_method  # noqa: PLC0415 - a quarter of a second
+
+    return find_method(stack.name, str(stack.validation["method"]))
 
 
 def method_options(stack: Stack) -> dict[str, object]:

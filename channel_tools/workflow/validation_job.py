@@ -33,10 +33,10 @@ from channel_tools.system.files import write_text_atomically
 from channel_tools.system.schedulers import scheduler_of
 from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.validate.ranks import RankHosts
-from channel_tools.validate.runner import DEFAULT_TIMEOUT_S, find_method
+from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
 from channel_tools.workflow.cluster import check_work_is_shared
 from channel_tools.workflow.environment import built_requests, stack_to_validate
-from channel_tools.workflow.launch import method_options, root_words, uses_gpus
+from channel_tools.workflow.launch import method_of, method_options, root_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,7 +113,7 @@ def run_validation_job(
 
 def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOptions, Sequence[str]]:
     stack = stack_to_validate(settings, job.stack)
-    find_method(stack.name, str(stack.validation["method"]))
+    method = method_of(stack)
     check_work_is_shared(settings)
     options = JobOptions(
         scheduler=job.scheduler,
@@ -121,7 +121,7 @@ def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOpt
         ranks=job.ranks,
         nodes=job.nodes,
         time=_time_for_the_run(settings, job),
-        gpus=uses_gpus(stack),
+        gpus=method.uses_gpus(stack.validation),
         folder=job.folder,
         variables={CACHE_VARIABLE: str(settings.cache)},
     )

@@ -20,6 +20,7 @@ from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
+from channel_tools.workflow.launch import method_of
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.cray import make_cray
 from tests.support.programs import HEAVY_VARIABLE
@@ -156,7 +157,7 @@ def test_doctor_names_what_keeps_mpi_from_its_ranks(own_settings: Settings, pref
 
     def faults(**changed: str) -> dict[str, str]:
         subject = subject_of(
-            STACK, stack.validation, stack.install,
+            STACK, method_of(stack).backend(stack.validation), stack.validation, stack.install,
             prefix=prefix, variables={**variables, **changed}, installed=installed_builds(prefix),
         )  # fmt: skip
         return {one.subject: one.fix for one in examine(subject) if one.level == "fault"}

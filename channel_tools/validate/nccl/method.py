@@ -83,6 +83,14 @@ class NcclMethod(ValidationMethod):
         """See ValidationMethod.specs."""
         return tuple(specs) if count_gpus(self._root) else _read(stack, options).without_gpu
 
+    def backend(self, options: Mapping[str, object]) -> str:  # noqa: ARG002
+        """See ValidationMethod.backend."""
+        return "nccl"
+
+    def uses_gpus(self, options: Mapping[str, object]) -> bool:  # noqa: ARG002
+        """See ValidationMethod.uses_gpus."""
+        return True
+
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise ConfigError for invalid options, UsageError for more ranks than GPUs if there are any."""
         _read(stack, options)

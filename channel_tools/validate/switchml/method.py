@@ -113,6 +113,10 @@ class RankResult(RankFacts):
 class SwitchmlMethod(ValidationMethod):
     """Runs the standard plan of allreduces and checks it by the plugin's and the switch's counters."""
 
+    def backend(self, options: Mapping[str, object]) -> str:  # noqa: ARG002
+        """See ValidationMethod.backend."""
+        return "switchml"
+
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise UsageError for more workers than a switch serves and for a transport that needs special hardware.
 

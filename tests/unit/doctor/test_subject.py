@@ -20,5 +20,5 @@ from channel_tools.doctor import subject_of
     ],
 )
 def test_the_fabric_is_found_in_every_form_of_matchspec(specs: list[str], backend: str, transport: str) -> None:
-    subject = subject_of("some", {}, specs, prefix=None, variables={}, installed={})
+    subject = subject_of("some", "", {}, specs, prefix=None, variables={}, installed={})
     assert (subject.backend, subject.transport) == (backend, transport)

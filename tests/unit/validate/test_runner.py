@@ -11,8 +11,8 @@ import pytest
 from channel_tools.system.errors import ConfigError, SolveError, UsageError, ValidationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.validate import ValidationRequest, validate_stack
-from channel_tools.validate.model import Check, MethodResult
-from channel_tools.validate.runner import METHODS, _processor, describe_host
+from channel_tools.validate.model import Check, MethodResult, ValidationMethod
+from channel_tools.validate.runner import METHODS, _processor, describe_host, find_method
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class LookingMethod:
+class LookingMethod(ValidationMethod):
     """Passes, remembers what it was given, and fails as told."""
 
     failure: BaseException | None = None
@@ -188,3 +188,19 @@ def test_this_host_has_cores_and_memory() -> None:
 def test_processor_is_read_or_empty() -> None:
     assert _processor("vendor_id\t: X\nmodel name\t: A CPU @ 2 GHz\nmodel name\t: B\n") == "A CPU @ 2 GHz"
     assert _processor("Hardware\t: board\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "backend", "uses_gpus"),
+    [
+        ("switchml", {}, "switchml", False),
+        ("nccl", {"network": "OFI"}, "nccl", True),
+        ("distributed", {"backend": "mpi"}, "mpi", False),
+        ("distributed", {"backend": "accl", "device": "cuda"}, "accl", True),
+    ],
+)
+def test_a_method_says_what_carries_the_data_and_whether_on_gpus(
+    name: str, options: dict[str, object], backend: str, *, uses_gpus: bool
+) -> None:
+    method = find_method("some", name)
+    assert (method.backend(options), method.uses_gpus(options)) == (backend, uses_gpus)
