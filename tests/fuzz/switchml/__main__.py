@@ -4,7 +4,8 @@
 Debian's clang, with libFuzzer and the sanitizers for addresses and undefined behaviour, compiles a program for each
 parser against the foundation's libraries; the default stack's channel has to be built. Inputs lie in
 ``output/fuzz/switchml/NAME``, beside them what failed. A finding, and what covers code that no committed input covers,
-becomes a file of ``tests/fuzz/switchml/corpus/NAME``, which tests/integration/test_sanitizers.py replays.
+is added to ``tests/fuzz/switchml/corpus/NAME.zip`` by ``python -m tests.fuzz.switchml NAME --add FILE``;
+tests/integration/test_sanitizers.py replays what is in there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import argparse
 import os
 import subprocess
 import sys
+import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,8 @@ from tests.support.programs import program
 from tests.support.stacks import install
 from tests.support.switchml_sources import FUZZ_SOURCE, LIBRARIES, ROOT, TOOLCHAIN, compile_switch
 
+CORPUS = FUZZ_SOURCE / "corpus"
+"""Archives of the committed inputs, one for each target."""
 TARGETS = (
     *("packets", "results", "requests", "reports", "scrapes"),
     *("settings", "configuration", "variables", "options", "bench", "tokens"),
@@ -35,9 +40,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.switchml", description="Fuzz the C++ of SwitchML.")
     parser.add_argument("target", nargs="*", default=TARGETS, help=f"One of {', '.join(TARGETS)}; all without one.")
     parser.add_argument("--minutes", type=float, default=10.0, help="For each target.")
+    parser.add_argument("--add", type=Path, nargs="+", metavar="FILE", help="Add inputs to those of the one target.")
     given = parser.parse_args()
     if unknown := set(given.target) - set(TARGETS):
         parser.error(f"unknown target {', '.join(sorted(unknown))}")
+    if given.add:
+        if len(given.target) != 1:
+            parser.error(
+                f"--add takes one target, found {len(given.target)}: python -m tests.fuzz.switchml NAME --add FILE"
+            )
+        add_inputs(CORPUS / f"{given.target[0]}.zip", given.add)
+        return 0
     folder = make_settings(root=ROOT, output=None, environ=os.environ, cwd=ROOT).output / "fuzz" / "switchml"
     try:
         build = _compile(folder)
@@ -66,8 +79,20 @@ def _fuzz(build: Path, folder: Path, target: str, *, minutes: float) -> int:
     for place in (inputs, found):
         place.mkdir(parents=True, exist_ok=True)
     words = [f"-max_total_time={int(minutes * 60)}", f"-artifact_prefix={found}/", *_OPTIONS]
-    command: list[str | Path] = [build / f"fuzz_{target}", *words, inputs, FUZZ_SOURCE / "corpus" / target]
+    command: list[str | Path] = [build / f"fuzz_{target}", *words, inputs, build / "corpus" / target]
     return subprocess.run(command, check=False).returncode
+
+
+def add_inputs(packed: Path, files: Iterable[Path]) -> None:
+    """Add files to an archive of inputs under their names; the same inputs give the same bytes, in whatever order."""
+    with zipfile.ZipFile(packed) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    contents |= {path.name: path.read_bytes() for path in files}
+    partial = packed.with_suffix(".partial")
+    with zipfile.ZipFile(partial, "w") as archive:
+        for name, content in sorted(contents.items()):
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, 9)
+    partial.replace(packed)
 
 
 if __name__ == "__main__":
