@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,14 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.programs import HEAVY_VARIABLE
-from tests.support.stacks import install
-from tests.support.switchml_sources import FUZZ_SOURCE, LIBRARIES, QUICK, TOOLCHAIN, compile_switch
+from tests.support.switchml_sources import (
+    FUZZ_SOURCE,
+    LIBRARIES,
+    QUICK,
+    TOOLCHAIN,
+    compile_switch,
+    compiling_environment,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -60,11 +67,12 @@ BUILDS = {
 
 
 @pytest.fixture(scope="module")
-def prefix(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prefix(own_settings: Settings) -> Iterator[Path]:
     made = build_into_output("foundation", "build", "--with", "libsanitizer")
     assert made.returncode == 0, made.stderr
     specs = [*TOOLCHAIN, *LIBRARIES, "libsanitizer"]
-    return install(own_settings, own_settings.foundation, tmp_path_factory.mktemp("sanitizers") / "env", specs)
+    with compiling_environment(own_settings, own_settings.foundation, "sanitizers", specs) as prefix:
+        yield prefix
 
 
 only_if_heavy = pytest.mark.skipif(
@@ -75,10 +83,10 @@ only_if_heavy = pytest.mark.skipif(
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[only_if_heavy] if build.heavy else []) for name, build in BUILDS.items()]
 )
-def test_sanitizers_find_nothing(name: str, prefix: Path, tmp_path: Path) -> None:
+def test_sanitizers_find_nothing(name: str, prefix: Path) -> None:
     chosen = BUILDS[name]
     toolchain = {**activated_environment(prefix, environ=os.environ), "CXXFLAGS": "-O0 -pipe", "CFLAGS": "-O0"}
-    build = tmp_path / "build"
+    build = prefix.with_name(name.replace(" ", "-"))
     options = [f"-DSWITCHML_SANITIZE={chosen.sanitizers}", f"-DSWITCHML_LIBRARY_SOURCE={LIBRARY_SOURCE}", *QUICK]
     compile_switch(
         build, prefix=prefix, toolchain=toolchain, options=options, targets=list(chosen.tests), source=FUZZ_SOURCE

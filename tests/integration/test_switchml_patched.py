@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
 from tests.support.ports import free_port
 from tests.support.processes import TEST_TIMEOUT_S
-from tests.support.stacks import install
 from tests.support.switch import running_switch
+from tests.support.switchml_sources import compiling_environment
 
 pytestmark = pytest.mark.integration
 
@@ -31,10 +31,11 @@ QUICK = {"SWITCHML_JOB_TIMEOUT_MS": "1000", "SWITCHML_CONNECT_TIMEOUT_MS": "1000
 
 
 @pytest.fixture(scope="module")
-def prefix(own_settings: Settings, stack_channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prefix(own_settings: Settings, stack_channel: Path) -> Iterator[Path]:
     """libswitchml, the switch and a compiler, installed from the channel."""
-    prefix = tmp_path_factory.mktemp("patched") / "env"
-    return install(own_settings, stack_channel, prefix, [*TOOLCHAIN, "libswitchml * udp*", "switchml-switch"])
+    specs = [*TOOLCHAIN, "libswitchml * udp*", "switchml-switch"]
+    with compiling_environment(own_settings, stack_channel, "patched", specs) as prefix:
+        yield prefix
 
 
 @pytest.fixture(scope="module")

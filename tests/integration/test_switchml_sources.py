@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,8 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
 from tests.support.programs import program
-from tests.support.stacks import install
 from tests.support.switch import SWITCH_IPV6_ADDRESS, cluster_of, running_switch, worker_ipv6_address
-from tests.support.switchml_sources import LIBRARIES, QUICK, TOOLCHAIN, compile_switch
+from tests.support.switchml_sources import LIBRARIES, QUICK, TOOLCHAIN, compile_switch, compiling_environment
 
 pytestmark = pytest.mark.integration
 
@@ -34,16 +34,17 @@ TESTS = {"simulate": "switch.simulation", **{name: f"switch.{name}" for name in 
 
 
 @pytest.fixture(scope="module")
-def prefix(own_settings: Settings, stack_channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prefix(own_settings: Settings, stack_channel: Path) -> Iterator[Path]:
     """The udp transport's package, the switch's, and what their sources compile with."""
     specs = [*TOOLCHAIN, *LIBRARIES, "libswitchml * udp*", "switchml-switch"]
-    return install(own_settings, stack_channel, tmp_path_factory.mktemp("sources") / "env", specs)
+    with compiling_environment(own_settings, stack_channel, "sources", specs) as prefix:
+        yield prefix
 
 
-def test_clients_and_switch_agree_under_loss_and_trouble(prefix: Path, tmp_path: Path) -> None:
+def test_clients_and_switch_agree_under_loss_and_trouble(prefix: Path) -> None:
     """The clients are those of the installed libswitchml, the switch the installed one, as their packages have them."""
     toolchain = {**activated_environment(prefix, environ=os.environ), "CXXFLAGS": "-O1 -pipe", "CFLAGS": "-O1"}
-    build = tmp_path / "build"
+    build = prefix.with_name("build")
     options = [*QUICK, f"-DSWITCHML_TESTED_SWITCH={prefix / 'bin' / 'switchml-switch'}"]
     compile_switch(build, prefix=prefix, toolchain=toolchain, options=options, targets=list(TESTS))
     wanted = "|".join(TESTS.values())

@@ -1,12 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The C++ sources of the software switch and of libswitchml, compiled by the foundation's own compiler."""
+"""The C++ sources of the software switch and of libswitchml, compiled by the foundation's own compiler.
+
+What one run has compiled, the next finds in a compiler cache in the user's cache folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from filelock import FileLock
+
+from channel_tools.build.compiler_cache import CachedCompilers, CompilerCache
 from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings, find_cache
+from tests.support.programs import has, program
+from tests.support.stacks import install
 
 ROOT = Path(__file__).parents[2]
 TOOLCHAIN = ("gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "cmake", "ninja", "pkg-config")
@@ -17,6 +29,28 @@ LIBRARIES = ("libabseil", "libgrpc", "libprotobuf", "c-ares", "openssl", "re2", 
 COMPILE_LIMIT_S = 1800
 QUICK = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0")
 """One compilation for each library: headers take longer than what includes them."""
+
+
+@contextlib.contextmanager
+def compiling_environment(settings: Settings, channel: Path, name: str, specs: Sequence[str]) -> Iterator[Path]:
+    """A new environment from the channel folder, whose compilers keep what they compile; removed after the block.
+
+    It lies in a folder that has the same path in every run with this ``name``, for which other runs wait: the path is
+    part of what is compiled. Builds belong beside it. Without ccache the compilers are called as they are.
+    """
+    cache = find_cache(os.environ) / "tests"
+    folder = cache / "compiling" / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(f"{name}.lock")):
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        prefix = install(settings, channel, folder / "env", specs)
+        if has("ccache"):
+            kept = CompilerCache(name="ccache", program=Path(program("ccache")), folder=cache / "compiled")
+            CachedCompilers(kept, prefix, folder).wrap()
+        try:
+            yield prefix
+        finally:
+            shutil.rmtree(folder)
 
 
 def compile_switch(
