@@ -25,7 +25,7 @@ from tests.unit.publish.sets import make_set
 pytestmark = pytest.mark.integration
 _KINDS = sorted(DAMAGES)
 _EACH = 1
-"""How many kinds of damage each place gets here; unit/publish/test_damaged.py makes all of them."""
+"""How many kinds of damage each place gets here; unit/publish/test_damaged.py makes more of them."""
 _YANK = {"schema": 1, "label": "main", "keys": ["linux-64/toy-1.0-0.conda"], "reason": "broken"}
 
 
