@@ -63,7 +63,7 @@ def test_a_new_tree_can_be_planned_as_it_is(tmp_path: Path, kind: FoundationKind
     loaded = load_tree(tree)
     assert not loaded.notes
     packages = expand_stacks(loaded, loaded.stacks.values(), foundation_kind=kind, platform=current_platform())
-    assert [package.name for package in packages] == ["hello", "hello-python"]
+    assert [package.name for package in packages] == ["hello", "hello-python", "channel_tools-stacks"]
     assert ci is None or any(ci in name for name in files)
 
 
@@ -73,7 +73,15 @@ def test_a_tree_on_a_folder_extends_its_default_stack(tmp_path: Path) -> None:
     tree = Tree(root=tmp_path / "sites" / "mine")
     assert read_yaml(tree.site_file).value == {"upstreams": [{"name": "the-toys", "path": "../../The Toys"}]}
     stack = load_tree(tree).stacks["mine"]
-    assert stack.packages == ("libtoy", "toy-switch", "toy-plugin", "toy-meta", "hello", "hello-python")
+    assert stack.packages == (
+        "libtoy",
+        "toy-switch",
+        "toy-plugin",
+        "toy-meta",
+        "hello",
+        "hello-python",
+        "channel_tools-stacks",
+    )
     assert stack.validation["method"] == "switchml"
     update_upstreams(tree, (), progress=NotedProgress())
 
