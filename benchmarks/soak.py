@@ -42,8 +42,8 @@ from channel_tools.serve.access.tokens import create_token, default_tokens_file
 from channel_tools.system.errors import ChannelError, ChannelToolsError, DiskFullError, NetworkError
 from channel_tools.system.progress import SilentProgress
 from tests.support.overload import ATTACKS, memory_kib, send_without_end
+from tests.support.packages import REGISTRY, make_conda
 from tests.support.serving import Server, nginx_before, running
-from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.publish.sets import package_file
 
 if TYPE_CHECKING:

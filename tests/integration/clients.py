@@ -30,8 +30,8 @@ from rattler.repo_data import SourceConfig
 from channel_tools.channel import Channel, add_set, channel_writer, published_packages
 from channel_tools.environments import create_environment
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import make_conda, new_channel, own
 from tests.support.readers import reader_faults
-from tests.unit.channel.toys import make_conda, new_channel, own
 
 
 def install(address: str, prefix: Path, spec: str, *, sharded: bool, endpoint: str | None) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import zstandard
 
-from tests.unit.channel.toys import tar_zst
+from tests.support.packages import FORMAT, conda_bytes, tar_zst
 
 Members = dict[str, bytes | tarfile.TarInfo]
 
@@ -66,14 +66,9 @@ class Mutator:
             "hash_input.json": {"v": "1"},
         }  # fmt: skip
 
-    def pack(self, payload: bytes, info: bytes, metadata: bytes = b'{"conda_pkg_format_version": 2}') -> bytes:
+    def pack(self, payload: bytes, info: bytes, metadata: bytes = FORMAT) -> bytes:
         """A package of these parts."""
-        stream = io.BytesIO()
-        with zipfile.ZipFile(stream, "w") as archive:
-            archive.writestr("metadata.json", metadata)
-            archive.writestr(f"pkg-{self._stem}.tar.zst", payload)
-            archive.writestr(f"info-{self._stem}.tar.zst", info)
-        return stream.getvalue()
+        return conda_bytes(self._stem, payload, info, metadata=metadata)
 
     def sound(self) -> bytes:
         """The package as it should be."""
@@ -149,7 +144,7 @@ class Mutator:
         payload = self.payload()
         method = self._random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
         parts = [
-            ("metadata.json", self._random.choice((b'{"conda_pkg_format_version": 2}', b"[]", b"{", b" " * 9999))),
+            ("metadata.json", self._random.choice((FORMAT, b"[]", b"{", b" " * 9999))),
             (f"pkg-{self._stem}.tar.zst", tar_zst(payload)),
             (f"info-{self._stem}.tar.zst", info_part(self.documents(payload))),
             (self._random.choice(("../x", "/x", "more")), b"x"),

@@ -24,9 +24,9 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import PackageSet
 from channel_tools.system.errors import DiskFullError
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import make_conda, own
 from tests.support.programs import program
 from tests.support.readers import reader_faults, run_killed
-from tests.unit.channel.toys import make_conda, own
 from tests.unit.publish.sets import make_set
 
 SUBDIRS = ("linux-64", "noarch")

@@ -23,8 +23,8 @@ from channel_tools.publish.bucket.target import BucketTarget
 from channel_tools.publish.model import PackageSet
 from channel_tools.publish.s3.client import S3Store
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import make_conda
 from tests.support.s3 import ACCESS_KEY, SECRET_KEY, Bucket, Server, StrictS3, publish, s3_client
-from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
 _CHANGING = frozenset({"PUT", "POST", "DELETE"})

@@ -18,8 +18,8 @@ from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
 from channel_tools.system.errors import IntegrityError
 from tests.integration.mutants import Mutator
+from tests.support.packages import new_channel
 from tests.support.tars import unpack_tar
-from tests.unit.channel.toys import new_channel
 
 pytestmark = pytest.mark.integration  # ten seconds of nothing but computing
 

@@ -26,9 +26,9 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import hotfix, yank
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import make_conda, new_channel
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.readers import unpack
-from tests.unit.channel.toys import make_conda, new_channel
 from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration

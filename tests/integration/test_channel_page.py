@@ -23,9 +23,9 @@ from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import ShownBandwidth, ShownStack
 from channel_tools.validate import write_page as write_report_page
+from tests.support.packages import make_conda, new_channel, own
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
-from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 from tests.unit.validate.reports import whole_report
 

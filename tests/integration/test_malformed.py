@@ -13,8 +13,8 @@ import pytest
 from channel_tools.channel import create_channel
 from tests.support.command_line import run_tool
 from tests.support.malformed import FILE_NAME, KINDS, STEM, SUBDIR, sound
+from tests.support.packages import REGISTRY
 from tests.support.serving import Server, make_token, running
-from tests.unit.channel.toys import REGISTRY
 
 pytestmark = pytest.mark.integration
 _EXIT_INTEGRITY = 6

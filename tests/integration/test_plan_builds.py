@@ -13,7 +13,6 @@ import yaml
 
 from channel_tools.conda.archive import read_info_files
 from channel_tools.conda.metadata import PackageMetadata
-from channel_tools.conda.writer import write_conda_package
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.plan import (
     Plan,
@@ -24,6 +23,7 @@ from channel_tools.plan import (
     render_folder,
 )
 from channel_tools.system.processes import run_command
+from tests.support.packages import write_files
 from tests.unit.matrix.toytree import FILES, PLATFORM, write_tree
 
 if TYPE_CHECKING:
@@ -73,14 +73,10 @@ def foundation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("foundation")
     exports: dict[str, Any] = {}
     for name, version, depends, run_exports in FOUNDATION:
-        content = folder / "content" / f"{name}-{version}"
-        (content / "share").mkdir(parents=True)
-        (content / "share" / f"{name}.txt").write_text(version, encoding="utf-8")
         metadata = PackageMetadata(
             name=name, version=version, build="h1_0", subdir=PLATFORM, depends=depends, run_exports=run_exports
         )
-        (folder / PLATFORM).mkdir(exist_ok=True)
-        write_conda_package(content, metadata, folder / PLATFORM / metadata.file_name)
+        write_files(folder / PLATFORM, metadata, {f"share/{name}.txt": version})
         exports[metadata.file_name] = {"run_exports": {kind: list(specs) for kind, specs in run_exports.items()}}
     _driver("index", folder)
     text = json.dumps({"info": {"subdir": PLATFORM}, "packages": {}, "packages.conda": exports})

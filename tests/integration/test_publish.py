@@ -18,9 +18,9 @@ from channel_tools.publish.maintenance import hotfix, yank
 from channel_tools.system.progress import SilentProgress
 from tests.integration.test_channel import drive, served
 from tests.support.command_line import run_tool
+from tests.support.packages import make_conda, new_channel
 from tests.support.processes import RANDOM_KILLS, TEST_TIMEOUT_S
 from tests.support.programs import in_namespaces, program
-from tests.unit.channel.toys import make_conda, new_channel
 from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration

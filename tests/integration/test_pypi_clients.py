@@ -13,9 +13,9 @@ import pytest
 from channel_tools.channel import Channel, add_set, channel_writer, verify_channel
 from channel_tools.conda.package import sidecar_sha256, write_sidecar
 from channel_tools.system.beneath import Beneath
+from tests.support.packages import make_conda, new_channel
 from tests.support.pypi_clients import CLIENTS, run_client
 from tests.support.serving import make_token, running
-from tests.unit.channel.toys import make_conda, new_channel
 
 pytestmark = pytest.mark.integration
 

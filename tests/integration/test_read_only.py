@@ -20,10 +20,10 @@ from channel_tools.publish.server.protocol import API, encode, set_request
 from channel_tools.system.errors import FileAccessError
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import state_of
+from tests.support.packages import make_conda
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import in_namespaces, program
 from tests.support.serving import make_token, running
-from tests.unit.channel.toys import make_conda
 from tests.unit.mirror.bundles import add_toys, exporting_site, foreign_channel, import_to, toy_channel
 from tests.unit.publish.sets import make_set
 

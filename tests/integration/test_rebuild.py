@@ -18,9 +18,9 @@ from channel_tools.channel.records import cached_package
 from channel_tools.conda.archive import read_index_json, read_package
 from channel_tools.conda.metadata import PackageMetadata
 from channel_tools.conda.repodata import encode_repodata, encode_run_exports
-from channel_tools.conda.writer import write_conda_package
 from channel_tools.system.files import sha256_of_file
 from tests.support.command_line import run_tool
+from tests.support.packages import write_files
 from tests.support.programs import in_namespaces, program
 
 pytestmark = pytest.mark.integration
@@ -74,9 +74,6 @@ os.execv(sys.executable, [sys.executable, "-m", "channel_tools", *sys.argv[1:]])
 
 def _write_foundation(folder: Path) -> None:
     """A channel with one package, of a date of its own."""
-    content = folder.with_name("content")
-    (content / "share").mkdir(parents=True)
-    (content / "share" / "base").write_text("base\n")
     metadata = PackageMetadata(
         name="base", version="1.0", build="h1_0", subdir="noarch", noarch="generic", timestamp_ms=_DATE_S * 1000
     )
@@ -84,8 +81,7 @@ def _write_foundation(folder: Path) -> None:
         (folder / subdir).mkdir(parents=True)
         (folder / subdir / "repodata.json").write_bytes(encode_repodata(subdir, {}))
         (folder / subdir / "run_exports.json").write_bytes(encode_run_exports(subdir, {}))
-    path = folder / "noarch" / metadata.file_name
-    write_conda_package(content, metadata, path)
+    path = write_files(folder / "noarch", metadata, {"share/base": "base\n"})
     row = cached_package(path, read_package(path, contents=False), indexed_ms=0)
     repodata = encode_repodata("noarch", {path.name: msgspec.Raw(row.record_json)})
     (folder / "noarch" / "repodata.json").write_bytes(repodata)

@@ -20,9 +20,9 @@ from channel_tools.publish.s3.client import PART_BYTES
 from channel_tools.publish.target import MaintainedTarget
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import CONDA_FORGE, make_conda, own
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.s3 import Answer, Bucket, Request, publish
-from tests.unit.channel.toys import CONDA_FORGE, make_conda, own
 from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration

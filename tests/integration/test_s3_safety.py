@@ -20,9 +20,9 @@ from channel_tools.conda.repodata import encode_json
 from channel_tools.publish.bucket.lease import LeaseRecord, Owner
 from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.http.pace import Timeouts
+from tests.support.packages import make_conda
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.s3 import ACCESS_KEY, ERROR, SECRET_KEY, After, Answer, Bucket, Request, Watch, publish, serve_s3
-from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration

@@ -24,10 +24,10 @@ from channel_tools.publish.server.protocol import API, JobResponse, YankRequest,
 from channel_tools.publish.server.target import ServerTarget, open_server
 from channel_tools.system.errors import DiskFullError
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import REGISTRY, make_conda
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.support.serving import Server, make_token, running, select_briefly
-from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.publish.sets import package_file
 
 pytestmark = pytest.mark.integration

@@ -15,10 +15,10 @@ import pytest
 
 from channel_tools.channel import Channel, add_set, channel_writer, create_channel
 from tests.support import conda_reader
+from tests.support.packages import REGISTRY, make_conda
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.support.serving import Server, make_token, running
-from tests.unit.channel.toys import REGISTRY, make_conda
 
 pytestmark = pytest.mark.integration
 

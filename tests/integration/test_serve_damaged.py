@@ -18,8 +18,8 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.server.protocol import API, encode, set_request
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, peak_memory_bytes, places_of
+from tests.support.packages import make_conda
 from tests.support.serving import Answer, Server, make_token, running
-from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration

@@ -32,10 +32,10 @@ from channel_tools.system.errors import ChannelError, NetworkError
 from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import DAMAGES, damage, places_of
+from tests.support.packages import REGISTRY, make_conda
 from tests.support.processes import RANDOM_KILLS, wait_for
 from tests.support.readers import reader_faults
 from tests.support.serving import Server, make_token, running
-from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.publish.sets import package_file
 
 pytestmark = pytest.mark.integration

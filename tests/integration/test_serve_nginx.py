@@ -14,8 +14,8 @@ from channel_tools.publish.model import PackageSet
 from channel_tools.publish.server.target import open_server
 from channel_tools.system.progress import SilentProgress
 from tests.integration.test_serve_clients import auth_file, drive
+from tests.support.packages import REGISTRY, make_conda
 from tests.support.serving import Front, make_token, nginx_alone, nginx_before, running
-from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.publish.sets import package_file
 
 pytestmark = pytest.mark.integration

@@ -19,9 +19,9 @@ from channel_tools.conda.package import PackageRef
 from channel_tools.publish.server.protocol import API, SetRequest, encode
 from channel_tools.serve.admission import raise_files_limit
 from tests.support.overload import ATTACKS, begin_peak, memory_kib, peak_kib, send_without_end
+from tests.support.packages import REGISTRY
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.serving import Server, make_token, running
-from tests.unit.channel.toys import REGISTRY
 
 pytestmark = pytest.mark.integration
 

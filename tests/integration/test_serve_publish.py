@@ -24,9 +24,9 @@ from channel_tools.publish.server.protocol import API, JobResponse, encode, set_
 from channel_tools.publish.server.target import ServerTarget, open_server
 from channel_tools.system.errors import ChannelError, ConfigError, IntegrityError, UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import REGISTRY, make_conda, own
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.serving import Server, make_token, running
-from tests.unit.channel.toys import REGISTRY, make_conda, own
 from tests.unit.publish.sets import package_file
 
 pytestmark = pytest.mark.integration

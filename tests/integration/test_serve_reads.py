@@ -19,9 +19,9 @@ import pytest
 from channel_tools.channel import add_set, channel_writer, create_channel
 from channel_tools.page.write import add_page, paged_folder
 from channel_tools.serve.access.tokens import default_tokens_file, revoke_token
+from tests.support.packages import REGISTRY, make_conda
 from tests.support.processes import TEST_TIMEOUT_S, wait_for
 from tests.support.serving import Answer, Server, make_token, running
-from tests.unit.channel.toys import REGISTRY, make_conda
 
 pytestmark = pytest.mark.integration
 

@@ -30,9 +30,9 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.serve.access.tokens import create_token, default_tokens_file
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import damage
+from tests.support.packages import REGISTRY, make_conda
 from tests.support.sweep import FINGERPRINT, FULL, PLACE, READONLY, Run, Sweeper, sweeper
 from tests.support.toy_tree import write_toy_tree
-from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.mirror.bundles import ExportingSite, new_keys
 from tests.unit.publish.sets import make_set
 

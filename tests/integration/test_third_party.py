@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.packages import make_conda
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.third_party_servers import KEY, ForeignServer, foreign_server
-from tests.unit.channel.toys import make_conda
 
 pytestmark = pytest.mark.integration
 

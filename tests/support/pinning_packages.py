@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from channel_tools.conda.package import by_format
 from channel_tools.matrix.pinning_lock import PACKAGE_MIGRATIONS, PINNING_PACKAGE
 from channel_tools.matrix.variants import CONDA_BUILD_CONFIG
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 
 if TYPE_CHECKING:
     import tarfile

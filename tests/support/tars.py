@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def plain_tar(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
-    """An archive that is not compressed: of each name its content, or a member that has none, as links."""
+def plain_tar(members: Mapping[str, bytes | tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    """An archive that is not compressed: of each name its content, a member that has none, as links, or both."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name, content in members.items():
             if isinstance(content, tarfile.TarInfo):
                 tar.addfile(content)
                 continue
-            header = tarfile.TarInfo(name)
-            header.size = len(content)
-            tar.addfile(header, io.BytesIO(content))
+            header, data = content if isinstance(content, tuple) else (tarfile.TarInfo(name), content)
+            header.size = len(data)
+            tar.addfile(header, io.BytesIO(data))
     return stream.getvalue()
 
 

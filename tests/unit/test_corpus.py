@@ -17,7 +17,7 @@ from tests.corpus.__main__ import print_report
 from tests.corpus.attempts import Attempt, kind_of
 from tests.corpus.channels import write_channel_for
 from tests.support.command_line import run_tool
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 
 _LOCK = """\
 version: 6

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import zstandard
+from tests.support.packages import write_conda
 
 BUILD = "h0123456_0"
 BUILD_FOLDER = "/srv/builder/out/bld/toy"
@@ -29,6 +27,13 @@ class Entry:
     kind: bytes = tarfile.REGTYPE
     placeholder: str = ""
     file_mode: str = "text"
+
+    def header(self, name: str) -> tarfile.TarInfo:
+        """Its header in the payload, without a size."""
+        header = tarfile.TarInfo(name)
+        header.mode, header.linkname = self.mode, self.link
+        header.type = tarfile.SYMTYPE if self.link else self.kind
+        return header
 
 
 Files = Mapping[str, bytes | Entry]
@@ -50,18 +55,13 @@ class Toy:
     def write(self, folder: Path) -> Path:
         """The package file in ``folder/subdir``."""
         stem = f"{self.name}-{self.version}-{BUILD}"
-        destination = folder / self.subdir / f"{stem}.conda"
-        destination.parent.mkdir(parents=True, exist_ok=True)
         payload = {
             name: entry if isinstance(entry, Entry) else Entry(content=entry) for name, entry in self.files.items()
         }
-        with zipfile.ZipFile(destination, "w") as archive:
-            archive.writestr("metadata.json", '{"conda_pkg_format_version": 2}')
-            archive.writestr(f"pkg-{stem}.tar.zst", _tar(payload))
-            archive.writestr(f"info-{stem}.tar.zst", _tar(self._info(payload)))
-        return destination
+        members = {name: (entry.header(name), entry.content) for name, entry in payload.items()}
+        return write_conda(folder / self.subdir / f"{stem}.conda", members, self._info(payload))
 
-    def _info(self, payload: Mapping[str, Entry]) -> dict[str, Entry]:
+    def _info(self, payload: Mapping[str, Entry]) -> dict[str, object]:
         index = {"name": self.name, "version": self.version, "build": BUILD, "build_number": 0, "subdir": self.subdir}
         index |= {"depends": list(self.depends), "constrains": list(self.constrains)}
         values = {
@@ -69,8 +69,7 @@ class Toy:
             "about.json": {"extra": self.extra},
             "paths.json": {"paths": [_row(name, entry) for name, entry in payload.items()], "paths_version": 1},
         }
-        contents = {name: json.dumps(value).encode() for name, value in values.items()} | dict(self.info)
-        return {f"info/{name}": Entry(content=content) for name, content in contents.items()}
+        return values | dict(self.info)
 
 
 def index_json(**fields: object) -> bytes:
@@ -105,16 +104,3 @@ def _row(name: str, entry: Entry) -> dict[str, Any]:
     if entry.placeholder:
         row |= {"prefix_placeholder": entry.placeholder, "file_mode": entry.file_mode}
     return row
-
-
-def _tar(members: Mapping[str, Entry]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for name, entry in members.items():
-            header = tarfile.TarInfo(name)
-            header.mode = entry.mode
-            header.type = tarfile.SYMTYPE if entry.link else entry.kind
-            header.linkname = entry.link
-            header.size = len(entry.content)
-            tar.addfile(header, io.BytesIO(entry.content))
-    return zstandard.compress(stream.getvalue())

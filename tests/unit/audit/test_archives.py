@@ -15,12 +15,12 @@ from channel_tools.audit.model import Rule
 from channel_tools.audit.run import channel_packages
 from channel_tools.system.archives import ar_members
 from channel_tools.system.errors import IntegrityError, VerificationError
+from tests.support.packages import make_conda, new_channel
 from tests.support.programs import program
 from tests.unit.audit.packages import Toy, archive
 from tests.unit.audit.spoiled import library
 from tests.unit.audit.test_instructions import DISPATCHED, SUMS, assembled
 from tests.unit.audit.test_rules import audited, enter, findings
-from tests.unit.channel.toys import make_conda, new_channel
 
 LONG_NAME = "a_name_that_no_header_holds.o"
 needs_compiler = pytest.mark.skipif(platform.machine() != "x86_64", reason="gcc makes code of another processor here")

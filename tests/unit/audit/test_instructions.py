@@ -15,10 +15,10 @@ from elftools.elf.elffile import ELFFile
 from channel_tools.audit import instructions
 from channel_tools.audit.instructions import code_ranges, instructions_beyond
 from channel_tools.audit.model import Instruction, Rule
+from tests.support.packages import new_channel
 from tests.support.programs import program
 from tests.unit.audit.packages import Toy
 from tests.unit.audit.test_rules import audited, enter, findings
-from tests.unit.channel.toys import new_channel
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="gcc makes code of another processor here")
 

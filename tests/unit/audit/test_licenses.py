@@ -16,10 +16,10 @@ from channel_tools.channel import ChannelWriter, published_packages
 from channel_tools.conda.archive import PackageInfo
 from channel_tools.conda.compiled_in import what_can_be_compiled_in
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import new_channel
 from tests.unit.audit.packages import BUILD, Toy
 from tests.unit.audit.spoiled import library
 from tests.unit.audit.test_rules import audited
-from tests.unit.channel.toys import new_channel
 
 LIBRARY = {"lib/libtoy.so.1": library(rpath="$ORIGIN")}
 TEXTS = {"licenses/compiled-in/lower/LICENSE": b"text"}

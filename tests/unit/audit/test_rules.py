@@ -20,9 +20,9 @@ from channel_tools.channel import Channel, ChannelWriter, published_packages
 from channel_tools.conda.archive import PackageInfo
 from channel_tools.system.errors import ChannelToolsError, IntegrityError, VerificationError
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import new_channel
 from tests.unit.audit.packages import BUILD_FOLDER, Entry, Toy
 from tests.unit.audit.spoiled import CASES, GXX, Case, library
-from tests.unit.channel.toys import new_channel
 
 # test_instructions.py and test_licenses.py have the packages for the two rules that are not below
 OF_FOUNDATIONS = (Rule.DEPENDS, Rule.OWNER, Rule.LEFTOVER)  # test_foundation.py spoils packages for each

@@ -12,7 +12,7 @@ from channel_tools.build.settle import settle_built
 from channel_tools.conda.archive import read_info_files
 from channel_tools.system.errors import BuildError
 from channel_tools.system.yamlfile import dump_yaml
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 
 if TYPE_CHECKING:
     from pathlib import Path

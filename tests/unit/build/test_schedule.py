@@ -16,8 +16,8 @@ from channel_tools.channel import Channel, ChannelWriter, channel_writer, publis
 from channel_tools.system.errors import BuildError, ChannelError, ConfigError
 from channel_tools.system.files import exclusive_lock
 from channel_tools.system.progress import NotesOnly, SilentProgress
+from tests.support.packages import CONDA_FORGE, REGISTRY, new_channel
 from tests.unit.audit.packages import BUILD, Toy
-from tests.unit.channel.toys import CONDA_FORGE, REGISTRY, new_channel
 
 
 def job(name: str, *waits_for: str) -> BuildJob:

@@ -10,7 +10,7 @@ from channel_tools.build.usage import asked_for, read_usage, record_usage, usage
 from channel_tools.channel import Channel
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.schedulers import BuildResources
-from tests.unit.channel.toys import CONDA_FORGE
+from tests.support.packages import CONDA_FORGE
 
 GIB = 1 << 30
 

@@ -15,9 +15,9 @@ import zstandard
 from rattler.index import index_fs
 
 from channel_tools.conda.archive import read_package
+from tests.support.packages import make_conda, old_format
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
-from tests.unit.channel.toys import make_conda, old_format
 
 Maker = Callable[[Path], None]
 

@@ -24,6 +24,7 @@ from channel_tools.system.errors import ChannelError, FoundationError, Integrity
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.adopt import adopt_channel
 from channel_tools.workflow.channel_page import write_channel_page
+from tests.support.packages import CONDA_FORGE, REGISTRY, make_conda
 from tests.unit.channel.other_tools import (
     CHANNELS,
     MAKERS,
@@ -35,7 +36,6 @@ from tests.unit.channel.other_tools import (
     one_of_each,
     write_shards,
 )
-from tests.unit.channel.toys import CONDA_FORGE, REGISTRY, make_conda
 from tests.unit.mirror.bundles import exporting_site, verify
 
 

@@ -7,7 +7,7 @@ from channel_tools.channel import add_set, channel_writer, published_packages
 from channel_tools.channel.content import INDEX_FILES, subdir_content
 from channel_tools.channel.listing import Listing, prefer
 from channel_tools.channel.state import read_listing, read_state
-from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.support.packages import make_conda, new_channel, own
 
 
 def test_records_alone_give_the_bytes_that_a_folder_has(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from channel_tools.channel import (
 )
 from channel_tools.conda.contents import JsonObject
 from channel_tools.system.staging import Staged
-from tests.unit.channel.toys import make_conda, new_channel
+from tests.support.packages import make_conda, new_channel
 
 
 def put(channel: Channel, *files: Path) -> None:

@@ -15,7 +15,7 @@ from channel_tools.channel import Channel, add_set, channel_writer, index_channe
 from channel_tools.channel.publish import check_package
 from channel_tools.conda.archive import read_package
 from channel_tools.system.errors import IntegrityError
-from tests.unit.channel.toys import link, make_conda, new_channel, old_format
+from tests.support.packages import link, make_conda, new_channel, old_format
 
 OLD = "toy-1.0-0.tar.bz2"
 

@@ -20,7 +20,7 @@ from channel_tools.channel import publish as publish_module
 from channel_tools.channel.records import Origin
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, IntegrityError
-from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.support.packages import make_conda, new_channel, own
 
 UDP = {"switchml_transport": "udp"}
 

@@ -13,7 +13,7 @@ from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.conda.repodata import encode_repodata, encode_shard
 from channel_tools.system.files import sha256_of_file
 from tests.support import conda_reader
-from tests.unit.channel.toys import make_conda, new_channel
+from tests.support.packages import make_conda, new_channel
 
 ATTESTED = "attested-1.0-0.conda"
 

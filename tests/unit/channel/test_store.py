@@ -15,7 +15,7 @@ from channel_tools.channel import (
 )
 from channel_tools.system.errors import ChannelError, FoundationError
 from channel_tools.system.files import TEMPORARY_PREFIX
-from tests.unit.channel.toys import CONDA_FORGE, REGISTRY, make_conda, new_channel
+from tests.support.packages import CONDA_FORGE, REGISTRY, make_conda, new_channel
 
 
 def test_a_channel_is_opened_with_the_foundation_it_was_made_with(tmp_path: Path) -> None:

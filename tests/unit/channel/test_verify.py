@@ -13,7 +13,7 @@ from channel_tools.conda.archive import PackageInfo, read_package
 from channel_tools.conda.repodata import SHARD_INDEX
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.staging import Staged
-from tests.unit.channel.toys import make_conda, new_channel
+from tests.support.packages import make_conda, new_channel
 
 
 def put(channel: Channel, *files: Path) -> None:

@@ -20,7 +20,7 @@ import channel_tools
 from channel_tools.cli import console
 from channel_tools.system.errors import ConfigError
 from tests.support.command_line import run_tool
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 
 PACKAGE = Path(channel_tools.__file__).parent
 COMMANDS_OF_TERMINALS = re.compile(

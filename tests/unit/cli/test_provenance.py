@@ -11,8 +11,8 @@ import pytest
 
 from channel_tools.channel import Channel, add_set, channel_writer
 from tests.support.command_line import run_tool
+from tests.support.packages import make_conda, new_channel, own
 from tests.support.sigstore import identity_token, running_sigstore
-from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.matrix.toytree import FILES, write_tree
 
 NAME = "toy-meta-1.0-0.conda"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import run_tool
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 
 STACKS = b"""\
 default_stack: toy

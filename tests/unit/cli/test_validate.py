@@ -15,7 +15,7 @@ import pytest
 from channel_tools.channel import add_set, channel_writer
 from channel_tools.system.errors import SolveError
 from tests.support.command_line import run_tool
-from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.support.packages import make_conda, new_channel, own
 from tests.unit.matrix.toytree import FILES, write_tree
 
 VERSIONS = ("3.12", "3.11")

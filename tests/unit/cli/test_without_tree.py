@@ -12,7 +12,7 @@ from rattler.index import index_fs
 
 from channel_tools.foundation.table import load_table
 from tests.support.command_line import run_tool
-from tests.unit.channel.toys import make_conda, old_format
+from tests.support.packages import make_conda, old_format
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from channel_tools.conda import tarstream
 from channel_tools.conda.archive import read_package
 from channel_tools.system.errors import IntegrityError
-from tests.unit.channel.toys import link, make_conda
+from tests.support.packages import link, make_conda
 
 
 def test_facts_are_those_of_the_file(tmp_path: Path) -> None:

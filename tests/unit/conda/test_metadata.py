@@ -12,7 +12,7 @@ from channel_tools.channel.publish import check_package
 from channel_tools.conda import metadata
 from channel_tools.conda.repodata import encode_repodata
 from channel_tools.system.errors import IntegrityError
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 
 _LETTERS = st.text(alphabet="0129abz.*<>=!|, _-+", min_size=1, max_size=9)
 

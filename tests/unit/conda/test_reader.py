@@ -9,8 +9,8 @@ import pytest
 
 from channel_tools.conda.archive import read_index_json, read_info_files, read_info_json, stream_component
 from channel_tools.conda.metadata import PackageMetadata
-from channel_tools.conda.writer import write_conda_package
 from channel_tools.system.errors import IntegrityError
+from tests.support.packages import write_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    (tree / "noise").write_bytes(random.Random(1).randbytes(200_000))  # noqa: S311 - no secret, only incompressible
+    noise = random.Random(1).randbytes(200_000)  # noqa: S311 - no secret, only incompressible
     metadata = PackageMetadata(name="demo", version="1", build="h_0", subdir="linux-64")
-    return write_conda_package(tree, metadata, tmp_path / "demo-1-h_0.conda").path
+    return write_files(tmp_path, metadata, {"noise": noise})
 
 
 def _drain(path: Path) -> int:

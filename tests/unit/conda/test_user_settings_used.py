@@ -17,7 +17,7 @@ from channel_tools.system.http.pace import Retry
 from tests.support.certificates import Authority, make_authority
 from tests.support.command_line import run_tool
 from tests.support.folder_server import serve_folder
-from tests.unit.channel.toys import REGISTRY, make_conda
+from tests.support.packages import REGISTRY, make_conda
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import zstandard
 
+from tests.support.packages import write_conda
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -146,12 +148,14 @@ class _QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 def _write_package(archive: Path, index: Mapping[str, object], files: Mapping[str, bytes]) -> None:
     paths = {"paths": [_path_entry(path, content) for path, content in files.items()], "paths_version": 1}
-    texts = {"index": index, "paths": paths, "about": {}}
-    info = {f"info/{name}.json": json.dumps(content).encode() for name, content in texts.items()}
-    with zipfile.ZipFile(archive, "w") as container:
-        container.writestr("metadata.json", json.dumps({"conda_pkg_format_version": 2}))
-        container.writestr(f"pkg-{archive.stem}.tar.zst", _packed(files))
-        container.writestr(f"info-{archive.stem}.tar.zst", _packed(info))
+    payload = {path: (_header(path), content) for path, content in files.items()}
+    write_conda(archive, payload, {"index.json": index, "paths.json": paths, "about.json": {}})
+
+
+def _header(path: str) -> tarfile.TarInfo:
+    header = tarfile.TarInfo(path)
+    header.mode = 0o755 if path.startswith("bin/") else 0o644
+    return header
 
 
 def _path_entry(path: str, content: bytes) -> dict[str, object]:
@@ -164,17 +168,6 @@ def _path_entry(path: str, content: bytes) -> dict[str, object]:
     if PREFIX_PLACEHOLDER.encode() in content:
         entry |= {"prefix_placeholder": PREFIX_PLACEHOLDER, "file_mode": "text"}
     return entry
-
-
-def _packed(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path, content in files.items():
-            member = tarfile.TarInfo(path)
-            member.size = len(content)
-            member.mode = 0o755 if path.startswith("bin/") else 0o644
-            archive.addfile(member, io.BytesIO(content))
-    return zstandard.compress(buffer.getvalue())
 
 
 def _record(archive: Path) -> dict[str, object]:

@@ -34,7 +34,7 @@ from channel_tools.system.files import sha256_of_file
 from channel_tools.system.http.client import HttpClient
 from channel_tools.system.http.pace import Retry, Timeouts
 from channel_tools.system.progress import SilentProgress
-from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.support.packages import make_conda, new_channel, own
 
 PLATFORM = "linux-64"
 DAYS = {"root": 365, "targets": 90, "snapshot": 90, "timestamp": 90}

@@ -18,8 +18,8 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import sha256_of_file
 from tests.support import conda_reader
+from tests.support.packages import make_conda
 from tests.support.readers import unpack
-from tests.unit.channel.toys import make_conda
 from tests.unit.mirror.bundles import (
     ExportingSite,
     add_toys,

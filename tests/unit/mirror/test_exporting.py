@@ -23,7 +23,7 @@ from channel_tools.mirror.exporting.plan import pip_for_conda
 from channel_tools.mirror.records import SubdirRecords, read_index
 from channel_tools.pins import solve_lock
 from channel_tools.system.errors import ChannelError, NetworkError, UsageError
-from tests.unit.channel.toys import make_conda, new_channel
+from tests.support.packages import make_conda, new_channel
 from tests.unit.mirror.bundles import PLATFORM, http_client, lock_of, toy_channel
 
 SUBDIR = "linux-64"

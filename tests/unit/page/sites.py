@@ -14,7 +14,7 @@ from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import PageChoices, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
 from channel_tools.page.write import PageReport, add_page, follow_change, paged_folder
-from tests.unit.channel.toys import make_conda, own
+from tests.support.packages import make_conda, own
 
 RECIPE = {
     "finalized_sources": [

@@ -19,7 +19,7 @@ from channel_tools.channel.results import BuildRecord
 from channel_tools.conda.package import write_sidecar
 from channel_tools.page.model import ShownStack, TreeRecords
 from channel_tools.page.write import _FolderPlace, follow_change, paged_folder, remember_records
-from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.support.packages import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 
 

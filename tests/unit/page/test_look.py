@@ -27,7 +27,7 @@ from channel_tools.system.charts import SizeLine, SizePoint, size_chart
 from channel_tools.system.errors import UsageError
 from channel_tools.system.pages import SHARED_TEMPLATES, day
 from channel_tools.system.yamlfile import load_plain_yaml
-from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.support.packages import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 
 ATOM = "{http://www.w3.org/2005/Atom}"

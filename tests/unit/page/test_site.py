@@ -27,7 +27,7 @@ from channel_tools.page.write import follow_change, paged_folder, remember_recor
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.files import sha256_of_file
-from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.support.packages import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;\u202e\x1b[31m"

@@ -16,7 +16,7 @@ from channel_tools.plan.remote_run_exports import RemoteRunExports
 from channel_tools.plan.run_exports import FolderRunExports
 from channel_tools.system.errors import FoundationError
 from tests.support.folder_server import serve_folder
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ from channel_tools.system.errors import ChannelToolsError, ConfigError, Integrit
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import AttestRequest, sign_packages
 from channel_tools.workflow.verify import verify_folder
-from tests.unit.channel.toys import make_conda, new_channel
+from tests.support.packages import make_conda, new_channel
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 SHA256 = "ab" * 32

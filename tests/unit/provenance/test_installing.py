@@ -22,7 +22,7 @@ from channel_tools.system.errors import UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.attest import AttestRequest, sign_packages
 from channel_tools.workflow.verify import attestation_check, trusted_keys, verify_address, verify_folder
-from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.support.packages import make_conda, new_channel, own
 from tests.unit.environments.toychannel import move_packages, served
 
 AUTHORIZATION = "Bearer abc"

@@ -19,7 +19,7 @@ from channel_tools.provenance.licenses import license_row, spdx_expression
 from channel_tools.system.errors import CommandError, IntegrityError, UsageError
 from channel_tools.system.progress import ignore
 from channel_tools.workflow.inventory import make_document, take_inventory
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 MARKUP = "</script><b>&\"'"

@@ -23,8 +23,8 @@ from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity, cre
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError, VerificationError
 from channel_tools.workflow.attest import AttestRequest, sign_packages
 from channel_tools.workflow.verify import verify_folder
+from tests.support.packages import make_conda, new_channel, own
 from tests.support.sigstore import Sigstore, identity_token, running_sigstore
-from tests.unit.channel.toys import make_conda, new_channel, own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from pathlib import Path
 from channel_tools.channel import Foundation
 from channel_tools.publish.model import PackageFile, PackageSet
 from channel_tools.system.files import sha256_of_file
-from tests.unit.channel.toys import REGISTRY
+from tests.support.packages import REGISTRY
 
 
 def package_file(path: Path, *, foundation: bool = False) -> PackageFile:

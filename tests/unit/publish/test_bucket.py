@@ -44,7 +44,7 @@ from channel_tools.publish.target import MaintainedTarget, maintained
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress, Task
 from tests.support import conda_reader
-from tests.unit.channel.toys import CONDA_FORGE, make_conda, old_format, own
+from tests.support.packages import CONDA_FORGE, make_conda, old_format, own
 from tests.unit.publish.sets import make_set
 
 ONE, TWO = "linux-64/one-1.0-0.conda", "linux-64/two-1.0-0.conda"

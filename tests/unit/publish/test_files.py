@@ -14,7 +14,7 @@ from channel_tools.publish.target import open_target
 from channel_tools.system.errors import FoundationError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.publish import files_to_publish
-from tests.unit.channel.toys import CONDA_FORGE, REGISTRY, make_conda, old_format
+from tests.support.packages import CONDA_FORGE, REGISTRY, make_conda, old_format
 
 
 def moved(package: Path, folder: Path) -> Path:

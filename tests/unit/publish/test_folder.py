@@ -17,7 +17,7 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import PackageSet, PublishReport
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress
-from tests.unit.channel.toys import CONDA_FORGE, make_conda, own
+from tests.support.packages import CONDA_FORGE, make_conda, own
 from tests.unit.publish.sets import make_set
 
 

@@ -15,7 +15,7 @@ from channel_tools.publish.maintenance import Changed, hotfix, promoted_keys, re
 from channel_tools.publish.target import MaintainedTarget, maintained, open_target
 from channel_tools.system.errors import ChannelError, ConfigError, UsageError
 from channel_tools.system.progress import SilentProgress
-from tests.unit.channel.toys import make_conda, own
+from tests.support.packages import make_conda, own
 from tests.unit.publish.sets import make_set
 
 DAY_S = 24 * 3600.0

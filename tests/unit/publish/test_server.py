@@ -27,9 +27,9 @@ from channel_tools.system.errors import (
 )
 from channel_tools.system.http.pace import Retry, Timeouts
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import make_conda
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
-from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
 TOKEN = "ct-0123abcd-" + "9f" * 24

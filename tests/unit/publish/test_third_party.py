@@ -10,7 +10,7 @@ from channel_tools.publish.third_party.services import parse_service_address
 from channel_tools.publish.third_party.target import dependencies_first, open_third_party
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 from tests.unit.publish.sets import make_set
 
 

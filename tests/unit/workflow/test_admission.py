@@ -21,8 +21,8 @@ from channel_tools.build.remote import (
 )
 from channel_tools.channel import add_set, channel_writer, published_packages
 from channel_tools.workflow.admission import admit_package
+from tests.support.packages import new_channel
 from tests.unit.audit.packages import BUILD, Toy
-from tests.unit.channel.toys import new_channel
 
 NAMES = ("first", "second", "third")
 

@@ -11,7 +11,7 @@ import pytest
 from channel_tools.build.model import BuildJob, BuildResult, BuildUsage
 from channel_tools.channel.results import read_builds
 from channel_tools.workflow.build import record_result
-from tests.unit.channel.toys import new_channel
+from tests.support.packages import new_channel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import ChannelToolsError, ConfigError, UsageError
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.channel_page import read_logo, remember_for_page, write_channel_page
-from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.support.packages import make_conda, new_channel, own
 from tests.unit.matrix.toytree import write_tree
 from tests.unit.page.sites import publish
 

@@ -21,7 +21,7 @@ from channel_tools.workflow.environment import (
     install_specs,
     validate_installed,
 )
-from tests.unit.channel.toys import new_channel
+from tests.support.packages import new_channel
 from tests.unit.matrix.toytree import FILES, write_tree
 from tests.unit.validate.conftest import report
 

@@ -31,8 +31,8 @@ from channel_tools.workflow.foundation_pinning import change_pinning, write_pinn
 from channel_tools.workflow.plan import PlanRequest, plan_request
 from tests.support.command_line import run_tool
 from tests.support.conda_forge import conda_forge_folder
+from tests.support.packages import REGISTRY, link, make_conda, old_format
 from tests.support.pinning_packages import list_package, make_pinning, unlist_version
-from tests.unit.channel.toys import REGISTRY, link, make_conda, old_format
 from tests.unit.environments.toychannel import served
 from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
 

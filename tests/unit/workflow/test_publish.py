@@ -11,7 +11,7 @@ from channel_tools.system.errors import ChannelError
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.plan import PlanRequest, plan_request
 from channel_tools.workflow.publish import package_set
-from tests.unit.channel.toys import REGISTRY, make_conda, own
+from tests.support.packages import REGISTRY, make_conda, own
 from tests.unit.matrix.toytree import write_foundation, write_tree
 
 REQUEST = PlanRequest(stack="udp")

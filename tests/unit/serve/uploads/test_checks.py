@@ -9,9 +9,9 @@ from channel_tools.channel import Foundation, add_set, channel_writer
 from channel_tools.plan.inputs import HASH_DIGITS
 from channel_tools.serve.uploads.checks import DIGEST_DIGITS, audit_uploaded, check_digests
 from channel_tools.system.errors import IntegrityError, VerificationError
+from tests.support.packages import REGISTRY, link, make_conda, new_channel, own
 from tests.unit.audit.packages import Toy
 from tests.unit.audit.test_licenses import LIBRARY, recorded
-from tests.unit.channel.toys import REGISTRY, link, make_conda, new_channel, own
 
 DIGEST = "0123456789abcdef" * 4
 

@@ -31,7 +31,7 @@ from tests.support.damage import (
     places_of,
     state_of,
 )
-from tests.unit.channel.toys import make_conda
+from tests.support.packages import make_conda
 from tests.unit.publish.sets import make_set
 
 NOW_S = 1_900_000_000.0

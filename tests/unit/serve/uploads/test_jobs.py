@@ -27,8 +27,8 @@ from channel_tools.serve.uploads.jobs import JobQueue, carry_out
 from channel_tools.serve.uploads.store import Job, JobStore, State, jobs_folder
 from channel_tools.system.errors import DiskFullError, IntegrityError, UsageError
 from channel_tools.system.files import sha256_of_file
+from tests.support.packages import CONDA_FORGE, make_conda
 from tests.support.serving import select_briefly
-from tests.unit.channel.toys import CONDA_FORGE, make_conda
 from tests.unit.publish.sets import make_set
 
 YANK = YankRequest(label="main", keys=("noarch/a-1-0.conda",), reason="x")

@@ -21,7 +21,7 @@ from channel_tools.serve.uploads.store import (
 )
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import IntegrityError
-from tests.unit.channel.toys import REGISTRY
+from tests.support.packages import REGISTRY
 
 FILE = PackageRef(subdir="noarch", file_name="a-1-0.conda", sha256="0" * 64, size_bytes=3, foundation=False)
 SET = SetRequest(label="main", name="a set", foundation=REGISTRY, files=(FILE,))

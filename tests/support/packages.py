@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Small real packages, sound ones and lying ones."""
+"""Small real packages, sound ones and lying ones: the parts that a .conda file is made of, and whole files."""
 
 from __future__ import annotations
 
 import bz2
+import io
 import json
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,8 +17,14 @@ import zstandard
 from channel_tools.channel.model import Channel, Foundation
 from channel_tools.channel.store import create_channel
 from channel_tools.conda.archive import stream_component
+from channel_tools.conda.metadata import PackageMetadata
+from channel_tools.conda.writer import write_conda_package
 from tests.support.tars import plain_tar
 
+Members = Mapping[str, bytes | tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]]
+"""What a tar archive holds, by name: contents, members without one, as links, or members with their contents."""
+FORMAT = b'{"conda_pkg_format_version": 2}'
+"""metadata.json of a .conda file."""
 REGISTRY = Foundation(kind="registry")
 CONDA_FORGE = Foundation(kind="conda-forge", address="https://channel.example/conda-forge")
 
@@ -25,8 +33,44 @@ def new_channel(folder: Path) -> Channel:
     return create_channel(folder / "channel", REGISTRY)
 
 
-def tar_zst(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
+def tar_zst(members: Members) -> bytes:
+    """A part of a .conda file: its payload, or its metadata under names that begin with ``info/``."""
     return zstandard.compress(plain_tar(members))
+
+
+def conda_bytes(stem: str, payload: bytes, info: bytes, *, metadata: bytes = FORMAT) -> bytes:
+    """The .conda file of these parts, whose names have the ``stem`` of the file; the same parts give the same bytes."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in (
+            ("metadata.json", metadata),
+            (f"pkg-{stem}.tar.zst", payload),
+            (f"info-{stem}.tar.zst", info),
+        ):
+            archive.writestr(zipfile.ZipInfo(name), content)  # with ZipInfo's own fixed time
+    return stream.getvalue()
+
+
+def write_conda(path: Path, payload: Members, info: Mapping[str, bytes | object]) -> Path:
+    """The .conda file at ``path`` with this payload; ``info`` are the files of info/, as bytes or what JSON holds."""
+    documents = {
+        f"info/{name}": content if isinstance(content, bytes) else json.dumps(content).encode()
+        for name, content in info.items()
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(conda_bytes(path.name.removesuffix(".conda"), tar_zst(payload), tar_zst(documents)))
+    return path
+
+
+def write_files(folder: Path, metadata: PackageMetadata, files: Mapping[str, bytes | str]) -> Path:
+    """A package of these files in ``folder``, by the program's own writer."""
+    with tempfile.TemporaryDirectory() as name:
+        for file, content in files.items():
+            place = Path(name) / file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content if isinstance(content, bytes) else content.encode())
+        folder.mkdir(parents=True, exist_ok=True)
+        return write_conda_package(Path(name), metadata, folder / metadata.file_name).path
 
 
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
@@ -66,28 +110,16 @@ def make_conda(
         else {"_path": path, "path_type": "softlink"}
         for path, content in payload.items()
     ]
-    metadata: dict[str, object] = {
-        "info/index.json": said,
-        "info/about.json": about or {},
-        "info/run_exports.json": run_exports,
+    documents: dict[str, object] = {
+        "index.json": said,
+        "about.json": about or {},
+        "run_exports.json": run_exports,
+        "hash_input.json": variant,
+        "paths.json": {"paths": rows if paths is None else paths, "paths_version": 1},
     }
-    metadata["info/hash_input.json"] = variant
-    metadata["info/paths.json"] = {"paths": rows if paths is None else paths, "paths_version": 1}
-    members: dict[str, bytes | tarfile.TarInfo] = {
-        path: json.dumps(value).encode()
-        for path, value in metadata.items()
-        if value is not None and path not in without
-    }
-    members |= info or {}
-    stem = stem or f"{name}-{version}-{build}"
-    destination = folder / subdir / f"{stem}.conda"
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(destination, "w") as archive:
-        # ZipInfo's own fixed time: the same package made twice has the same bytes
-        archive.writestr(zipfile.ZipInfo("metadata.json"), '{"conda_pkg_format_version": 2}')
-        archive.writestr(zipfile.ZipInfo(f"pkg-{stem}.tar.zst"), tar_zst(payload))
-        archive.writestr(zipfile.ZipInfo(f"info-{stem}.tar.zst"), tar_zst(members))
-    return destination
+    written = {name: value for name, value in documents.items() if value is not None and f"info/{name}" not in without}
+    written |= {name.removeprefix("info/"): content for name, content in (info or {}).items()}
+    return write_conda(folder / subdir / f"{stem or f'{name}-{version}-{build}'}.conda", payload, written)
 
 
 def old_format(package: Path, *, without: Collection[str] = (), index: Mapping[str, object] | None = None) -> Path:
