@@ -63,7 +63,7 @@ test-clients: setup
 	  $(BIN)/python -m tests.clients $(TESTS)
 
 sweep: setup
-	CHANNEL_TOOLS_TEST_SWEEP=$(SHARE) $(BIN)/python -m pytest tests/integration/test_sweep.py
+	CHANNEL_TOOLS_TEST_SWEEP=$(SHARE) $(BIN)/python -m pytest tests/integration/cli/test_sweep.py
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -97,7 +97,7 @@ fuzz: setup
 	$(BIN)/python -m tests.fuzz.switchml --minutes $(MINUTES)
 
 sanitize: setup
-	CHANNEL_TOOLS_TEST_HEAVY=1 $(BIN)/python -m pytest tests/integration/test_sanitizers.py
+	CHANNEL_TOOLS_TEST_HEAVY=1 $(BIN)/python -m pytest tests/integration/recipes/test_sanitizers.py
 
 FOLDER ?= $(error name the folder of files: make corpus FOLDER=...)
 corpus: setup
@@ -112,7 +112,7 @@ docs: setup
 	$(BIN)/mkdocs build --strict --quiet
 
 screenshots: setup
-	CHANNEL_TOOLS_TEST_SCREENSHOTS=docs/how-to/images $(BIN)/python -m pytest tests/integration/test_channel_page.py tests/integration/test_terminal.py -k screenshots
+	CHANNEL_TOOLS_TEST_SCREENSHOTS=docs/how-to/images $(BIN)/python -m pytest tests/integration/page/test_channel_page.py tests/integration/cli/test_terminal.py -k screenshots
 
 # a missed limit fails it, after all has been measured
 bench: channel

@@ -21,13 +21,13 @@ from tests.support.programs import HEAVY_VARIABLE, variable_of
 
 _TESTS = {
     "conda": (
-        *("tests/integration/test_serve_clients.py", "tests/integration/test_publish.py"),
-        *("tests/integration/test_stack_clients.py", "tests/unit/channel/test_adopt.py"),
-        "tests/integration/test_conda_settings.py",
+        *("tests/integration/serve/test_clients.py", "tests/integration/publish/test_publish.py"),
+        *("tests/integration/environments/test_stack_clients.py", "tests/unit/channel/test_adopt.py"),
+        "tests/integration/conda/test_conda_settings.py",
     ),
-    "conda-build": ("tests/integration/test_main_job.py",),
-    "conda-render": ("tests/integration/test_every_variant.py",),
-    "conda-smithy": ("tests/integration/test_feedstock.py",),
+    "conda-build": ("tests/integration/workflow/test_main_job.py",),
+    "conda-render": ("tests/integration/matrix/test_every_variant.py",),
+    "conda-smithy": ("tests/integration/feedstock/test_feedstock.py",),
 }
 """The files with tests of each program; _CHOICE selects these tests there."""
 _CHOICE = "conda or the_stack_is_installed"

@@ -14,31 +14,31 @@ from tests.support.command_line import start_server
 from tests.support.programs import HEAVY_VARIABLE, restricted_path
 
 _LONGEST_FIRST = (
-    *("test_torch_switchml_sources.py", "test_switchml_patched.py", "test_whole_path.py", "test_stack_clients.py"),
-    *("test_switchml_sources.py", "test_sanitizers.py", "test_main_job.py", "test_audit.py"),
-    *(
-        "test_torch_mpi.py",
-        "test_validate_switchml.py",
-        "test_mpi_cuda_awareness.py",
-        "test_mirror.py",
-        "test_serve_kills.py",
-        "test_cluster.py",
-    ),
-    *("test_s3_safety.py", "test_sources.py", "test_s3.py", "test_publish.py"),
-    *("test_autotools.py", "test_conda_forge_foundation.py", "test_build.py", "test_archive_fuzz.py"),
+    # those that need the stack
+    *("recipes/test_torch_switchml_sources.py", "workflow/test_whole_path.py", "recipes/test_switchml_sources.py"),
+    *("environments/test_stack_clients.py", "recipes/test_sanitizers.py", "workflow/test_main_job.py"),
+    *("audit/test_audit.py", "validate/test_switchml.py", "recipes/test_torch_mpi.py"),
+    *("recipes/test_switchml_patched.py", "recipes/test_mpi_cuda_awareness.py"),
+    # those that run while it is built
+    *("build/test_cluster.py", "mirror/test_mirror.py", "publish/test_s3_safety.py", "publish/test_s3.py"),
+    *("foundation/test_conda_forge_foundation.py", "cli/test_sweep.py", "publish/test_publish.py"),
+    *("build/test_build.py", "serve/test_damaged.py", "serve/test_overload.py", "serve/test_attacks.py"),
+    *("serve/test_kills.py", "serve/test_publish.py", "cli/test_command_line.py", "conda/test_archive_fuzz.py"),
+    *("sources/test_sources.py", "foundation/test_autotools.py"),
 )
-"""Files of integration tests that take tens of seconds.
+"""Files of integration tests that take a processor for eight seconds or more, most of it first.
 
 A worker is given its next file when it has two tests left, so a long file of one or two tests has a short one after it.
 """
 
 _LONG_UNIT_TESTS = frozenset(
     {
-        *("launch/test_launch.py", "workflow/test_pins.py", "cli/test_entry.py", "environments/test_create.py"),
-        *("foundation/test_build.py", "mirror/test_bootstrap.py", "mirror/test_importing.py", "publish/test_server.py"),
+        *("publish/test_damaged.py", "foundation/test_build.py", "environments/test_hostile.py"),
+        *("mirror/test_damaged.py", "cli/test_entry.py", "launch/test_run.py", "channel/test_adopt.py"),
+        *("data/test_bootstrap.py", "pins/test_formats.py", "conda/test_one_reading.py", "publish/test_server.py"),
     }
 )
-"""Files of unit tests that take three seconds or more, most of it waiting: begun last, they would be waited for."""
+"""Files of unit tests that take three seconds or more: begun last, they would be waited for."""
 _HALF_OF_UNIT_TESTS = "test_i"
 """Files with names before this take about half of the time of all unit tests."""
 _ALLOCATIONS_PER_COLLECTION = 20_000
@@ -98,11 +98,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> tuple[int, int]:
         if item.get_closest_marker("integration") is not None:
-            return 2 if item.path in after_the_stack else 0, first.get(item.path.name, len(first))
-        is_long = "/".join(item.path.parts[-2:]) in _LONG_UNIT_TESTS
+            return 2 if item.path in after_the_stack else 0, first.get(_name(item), len(first))
+        is_long = _name(item) in _LONG_UNIT_TESTS
         return 1 if item.path.name < _HALF_OF_UNIT_TESTS else 3, 0 if is_long else 1
 
     items.sort(key=place)
+
+
+def _name(item: pytest.Item) -> str:
+    """The test's file, with the folder that it is in."""
+    return "/".join(item.path.parts[-2:])
 
 
 def _waits_for_the_stack(item: pytest.Item) -> bool:

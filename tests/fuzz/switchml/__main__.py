@@ -5,7 +5,7 @@ Debian's clang, with libFuzzer and the sanitizers for addresses and undefined be
 parser against the foundation's libraries; the default stack's channel has to be built. Inputs lie in
 ``output/fuzz/switchml/NAME``, beside them what failed. A finding, and what covers code that no committed input covers,
 is added to ``tests/fuzz/switchml/corpus/NAME.zip`` by ``python -m tests.fuzz.switchml NAME --add FILE``;
-tests/integration/test_sanitizers.py replays what is in there.
+tests/integration/recipes/test_sanitizers.py replays what is in there.
 """
 
 from __future__ import annotations

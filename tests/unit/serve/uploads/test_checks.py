@@ -11,7 +11,7 @@ from channel_tools.serve.uploads.checks import DIGEST_DIGITS, audit_uploaded, ch
 from channel_tools.system.errors import IntegrityError, VerificationError
 from tests.support.packages import REGISTRY, link, make_conda, new_channel, own
 from tests.unit.audit.packages import Toy
-from tests.unit.audit.test_licenses import LIBRARY, recorded
+from tests.unit.audit.rules.test_licenses import LIBRARY, recorded
 
 DIGEST = "0123456789abcdef" * 4
 

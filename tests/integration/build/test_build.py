@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from channel_tools.build.failed import find_failed, shell_command, work_folder_of
+from channel_tools.build.model import BuildJob
+from channel_tools.build.tools import find_conda_build
+from channel_tools.build.usage import read_usage
+from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
+from channel_tools.conda.archive import stream_component
+from channel_tools.system.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
+from channel_tools.system.work_folder import choose_work_folder
+from tests.integration.build.driver import BUILD, build, toy_job
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended
+from tests.support.programs import program
+
+pytestmark = pytest.mark.integration
+
+_ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    create_channel(tmp_path / "channel", Foundation(kind="registry"))
+    return tmp_path
+
+
+def toy(
+    folder: Path,
+    name: str,
+    *waits_for: str,
+    script: str | None = None,
+    test: str | None = None,
+    build_string: str = BUILD,
+    extra: dict[str, object] | None = None,
+    sources: Sequence[Mapping[str, str]] = (),
+) -> BuildJob:
+    """Write a recipe that needs no compiler and no foundation; its job."""
+    recipe = {
+        "schema_version": 1,
+        "package": {"name": name, "version": "1.0"},
+        "source": [*sources],
+        "build": {
+            "number": 0,
+            "noarch": "generic",
+            "string": build_string,
+            "script": [script or f"mkdir -p $PREFIX/share; echo {name} > $PREFIX/share/{name}"],
+        },
+        "requirements": {"host": list(waits_for), "run": list(waits_for)},
+        "tests": [{"script": [test or f"test -f $PREFIX/share/{name}"]}],
+        "extra": {"channel_tools": {"schema": 1, "digest": f"digest of {name}", "inputs": {}, **(extra or {})}},
+    }
+    recipe_folder = folder / "recipes" / name
+    recipe_folder.mkdir(parents=True)
+    (recipe_folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return toy_job(folder, name, *waits_for)
+
+
+def channel_of(folder: Path) -> Channel:
+    return Channel(path=folder / "channel", foundation=Foundation(kind="registry"))
+
+
+def published(folder: Path) -> list[str]:
+    """Names of our packages in a channel that is sound."""
+    assert verify_channel(channel_of(folder)) == []
+    repodata = json.loads((folder / "channel" / "noarch" / "repodata.json").read_bytes())
+    names = [package.row.name for package in published_packages(channel_of(folder))]
+    assert sorted(row["name"] for row in repodata["packages.conda"].values()) == names
+    return names
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("my trée $;&(a:b,c%#d\ne=f'\"`\\", id="odd"), pytest.param("a" * 200, id="long")]
+)
+def test_a_package_is_built_wherever_its_recipe_and_channel_lie(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    create_channel(folder / "channel", Foundation(kind="registry"))
+    # as many scripts do, this one leaves out the quotes
+    script = "cd $SRC_DIR; mkdir -p $PREFIX/share; cp $RECIPE_DIR/recipe.yaml $PREFIX/share/toy"
+    jobs = [toy(folder, "toy", script=script), toy(folder, "after", "toy", test="test -f $PREFIX/share/toy")]
+    with tempfile.TemporaryDirectory() as short:
+        work = choose_work_folder(output=folder, cache=folder / "cache", environ={"TMPDIR": short})
+        assert str(work).startswith(short)
+        results = build(folder, jobs, work=work)
+        assert sorted(path.name for path in work.iterdir()) == [".lock", ".lock.owner"]
+    assert [result.status for result in results] == ["built", "built"]
+    assert published(folder) == ["after", "toy"]
+
+
+def test_a_name_too_long_for_a_prefix_is_refused_before_anything_is_built(folder: Path) -> None:
+    jobs = [toy(folder, "toy"), toy(folder, "n" * 120)]
+    with pytest.raises(ConfigError, match="bytes longer than the 255 allowed"):
+        build(folder, jobs)
+    assert [path for path in (folder / "work").iterdir() if path.is_dir()] == []
+
+
+def test_a_chain_is_built_tested_and_published(folder: Path) -> None:
+    jobs = [
+        toy(folder, "upper", "lower", test="test -f $PREFIX/share/lower && test -f $PREFIX/share/upper"),
+        toy(folder, "lower"),
+    ]
+    results = build(folder, jobs)
+    assert [(result.job.stem, result.status) for result in results] == [
+        ("lower-1.0-h_0", "built"),
+        ("upper-1.0-h_0", "built"),
+    ]
+    assert [result.package for result in results] == [
+        folder / "channel" / "noarch" / f"{name}-1.0-h_0.conda" for name in ("lower", "upper")
+    ]
+    assert published(folder) == ["lower", "upper"]
+    assert {package.row.digest for package in published_packages(channel_of(folder))} == {
+        "digest of lower",
+        "digest of upper",
+    }
+    assert [path.name for path in (folder / "work").iterdir() if path.is_dir()] == []
+    usage = read_usage(channel_of(folder))
+    assert sorted(usage) == ["lower-1.0-h_0", "upper-1.0-h_0"]
+    assert all(used.seconds > 0 and used.cpu_s > 0 and used.memory_bytes > 1 << 20 for used in usage.values())
+    assert "+ echo lower" in (folder / "logs" / "lower-1.0-h_0.log").read_text()
+
+
+def test_independent_packages_are_built_at_once(folder: Path) -> None:
+    one, two = folder / "one.pipe", folder / "two.pipe"
+    os.mkfifo(one)
+    os.mkfifo(two)
+    finish = "mkdir -p $PREFIX/share; touch $PREFIX/share/{name}"
+    jobs = [  # each waits for the other; alone, either would wait forever
+        toy(folder, "first", script=f"echo x > {one}; read y < {two}; " + finish.format(name="first")),
+        toy(folder, "second", script=f"read y < {one}; echo x > {two}; " + finish.format(name="second")),
+    ]
+    assert [result.status for result in build(folder, jobs, max_jobs=2)] == ["built", "built"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "error", "words"),
+    [
+        pytest.param(
+            {"script": "echo compiling; echo boom >&2; exit 3"},
+            BuildError,
+            ["build script failed", "boom"],
+            id="script",
+        ),
+        pytest.param({"test": "echo testing; false"}, BuildError, ["the recipe's test failed", "testing"], id="test"),
+        pytest.param(
+            {"script": "echo x > /dev/full"}, DiskFullError, ["no space is left", "No space left on device"], id="disk"
+        ),
+        pytest.param({"script": "kill -9 $PPID"}, BuildError, ["it was killed (signal 9)"], id="engine killed"),
+        pytest.param(
+            {"script": "kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 1000"},
+            BuildError,
+            ["it was killed (signal 9)"],
+            id="supervisor killed",
+        ),
+        pytest.param(
+            {"script": "mkdir $PREFIX/bin; printf '\\0%s' $PREFIX > $PREFIX/bin/x"},
+            BuildError,
+            ["the build engine failed", "bin/x which contains host prefix placeholder"],
+            id="prefix in a binary file",
+        ),
+        pytest.param(
+            {"script": "mkdir $PREFIX/bin; mkfifo $PREFIX/bin/pipe"},
+            BuildError,
+            [
+                (
+                    "one of its files cannot be packed (bin/pipe is a named pipe; packages have only files, folders "
+                    "and links)"
+                )
+            ],
+            id="a named pipe",
+        ),
+        pytest.param(
+            {"script": "cd $PREFIX; exec python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"open\")'"},
+            BuildError,
+            ["one of its files cannot be packed (open is a socket;"],
+            id="a socket",
+        ),
+        pytest.param(
+            {"build_string": "other_0"},
+            BuildError,
+            ["made noarch/bad-1.0-other_0.conda; expected noarch/bad-1.0-h_0.conda"],
+            id="another name than planned",
+        ),
+    ],
+)
+def test_a_failed_build_says_why_and_publishes_nothing_of_it(
+    folder: Path, recipe: dict[str, str], error: type[BuildError], words: list[str]
+) -> None:
+    name = recipe.get("build_string", BUILD)
+    script = recipe.get("script", f"mkdir -p $PREFIX/share; echo {name} > $PREFIX/share/bad")
+    bad = toy(folder, "bad", script=script, test=recipe.get("test"), build_string=name)
+    jobs = [bad, toy(folder, "after", "bad"), toy(folder, "beside")]
+    with pytest.raises(error) as caught:
+        build(folder, jobs)
+    assert type(caught.value) is error
+    for word in words:
+        assert word in caught.value.message
+    assert "bad-1.0-h_0" in caught.value.message
+    assert f"log: {folder / 'logs' / 'bad-1.0-h_0.log'}" in caught.value.message
+    assert "not built because of that: after-1.0-h_0" in caught.value.message
+    assert published(folder) == ["beside"]
+
+
+def test_what_cannot_be_solved_or_rendered_says_so(folder: Path) -> None:
+    with pytest.raises(SolveError, match=r"cannot be solved[\s\S]*no-such-package"):
+        build(folder, [toy(folder, "lonely", "no-such-package")])
+    broken = toy(folder, "broken")
+    (broken.recipe_folder / "recipe.yaml").write_text("schema_version: 1\npackage: {name: broken}\n")
+    with pytest.raises(ConfigError, match="the engine rejects the rendered recipe"):
+        build(folder, [broken])
+
+
+def test_a_mended_recipe_builds_after_a_failure(folder: Path) -> None:
+    bad = toy(folder, "toy", script="echo begun > left; exit 1")
+    with pytest.raises(BuildError):
+        build(folder, [bad])
+    failed = find_failed([folder / "work"], "toy")
+    look = shell_command(work_folder_of(failed), ["sh", "-c", "cat left; echo $PKG_NAME"])
+    seen = subprocess.run(look, cwd=work_folder_of(failed), capture_output=True, text=True, check=True)
+    assert seen.stdout == "begun\ntoy\n"
+    recipe_file = bad.recipe_folder / "recipe.yaml"
+    recipe_file.write_text(
+        recipe_file.read_text().replace("echo begun > left; exit 1", "mkdir $PREFIX/share; touch $PREFIX/share/toy")
+    )
+    assert [result.status for result in build(folder, [bad])] == ["built"]
+    assert (folder / "logs" / "toy-1.0-h_0.previous.log").is_file()
+
+
+def test_a_failed_build_goes_on_with_what_it_had_done_if_its_sources_are_the_recipes(folder: Path) -> None:
+    go = folder / "go"
+    script = (
+        f"test -e done || {{ echo made by run $$ >> done; test -e {go}; }}; "
+        "mkdir -p $PREFIX/share; cat source.txt done > $PREFIX/share/toy"
+    )
+    job = toy(folder, "toy", script=script, sources=[{"path": "source.txt"}])
+    (job.recipe_folder / "source.txt").write_text("as it was\n")
+    with pytest.raises(BuildError):
+        build(folder, [job])
+    work = work_folder_of(find_failed([folder / "work"], "toy"))
+    first = (work / "done").read_text()
+
+    (work / "source.txt").write_text("by hand\n")
+    with pytest.raises(BuildError, match=r"no longer those of the recipe: source\.txt"):
+        build(folder, [job], from_failed=True)
+    (folder / "work" / job.folder_name / "kept" / "source.txt").write_text("as it was\n")
+    go.touch()
+
+    (result,) = build(folder, [job], from_failed=True)
+    assert (result.status, result.usage) == ("built", None)
+    members = stream_component(folder / "channel" / "noarch" / job.file_name, "pkg")
+    (made,) = [stream.read() for member, stream in members if member.name == "share/toy" and stream is not None]
+    assert made.decode() == f"as it was\n{first}"
+
+
+def test_building_a_published_package_again_keeps_its_bytes(folder: Path) -> None:
+    job = toy(folder, "toy")
+    build(folder, [job])
+    published_file = folder / "channel" / "noarch" / job.file_name
+    before = published_file.read_bytes()
+    assert [(result.status, result.package) for result in build(folder, [job])] == [("built", published_file)]
+    assert published_file.read_bytes() == before
+    recipe_file = job.recipe_folder / "recipe.yaml"
+    recipe_file.write_text(recipe_file.read_text().replace("digest of toy", "another digest"))
+    with pytest.raises(ChannelError, match="the channel has other bytes under this name"):
+        build(folder, [job])
+    assert published_file.read_bytes() == before
+
+
+def test_a_build_sees_no_tool_of_the_host_but_the_systems(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    compiler = tmp_path / "bin" / "my-compiler"
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("CFLAGS", "-march=native")
+    script = (
+        'echo "PATH=$PATH CFLAGS=[$CFLAGS] CORES=$CPU_COUNT"; ! command -v my-compiler; '
+        "mkdir $PREFIX/share; touch $PREFIX/share/toy"
+    )
+    build(folder, [toy(folder, "toy", script=script)])
+    log = (folder / "logs" / "toy-1.0-h_0.log").read_text()
+    assert ":/usr/bin:/bin CFLAGS=[] CORES=2" in log
+
+
+@pytest.fixture
+def conda_build() -> Path:
+    return find_conda_build({**os.environ, "PATH": f"{Path(program('conda-build')).parent}:{os.environ['PATH']}"})
+
+
+def test_conda_build_builds_tests_and_publishes_the_same_names(folder: Path, conda_build: Path) -> None:
+    jobs = [toy(folder, "upper", "lower", test="test -f $PREFIX/share/lower"), toy(folder, "lower")]
+    assert [result.status for result in build(folder, jobs, conda_build=conda_build)] == ["built", "built"]
+    assert published(folder) == ["lower", "upper"]
+    assert "conda-build" in (folder / "logs" / "upper-1.0-h_0.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [({"test": "false"}, "the recipe's test failed"), ({"script": "exit 3"}, "the build script failed")],
+    ids=["test", "script"],
+)
+def test_a_failure_under_conda_build_says_why(
+    folder: Path, conda_build: Path, faults: dict[str, str], words: str
+) -> None:
+    with pytest.raises(BuildError, match=words):
+        build(folder, [toy(folder, "toy", **faults)], conda_build=conda_build)  # type: ignore[arg-type]
+    assert published(folder) == []
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
+    """The driver with one package built and one in the midst of its script; the ids of that script and its daemon."""
+    pipe = folder / "pids.pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    daemon = "setsid sleep 1000 > /dev/null 2>&1 & daemon=$!"
+    toy(folder, "done")
+    toy(folder, "endless", script=f"{daemon}; echo $$ $daemon > {pipe}; sleep 1000")
+    command = [sys.executable, "-m", "tests.integration.build.driver", str(folder), "done", "endless"]
+    with subprocess.Popen(command, cwd=_ROOT) as driver:
+        try:
+            assert select.select([reading], [], [], TEST_TIMEOUT_S)[0], "the build did not start"
+            yield driver, [int(word) for word in os.read(reading, 4096).split()]
+        finally:
+            driver.kill()
+            os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
+    ids=["interrupt", "terminate", "kill"],
+)
+def test_an_interrupted_run_leaves_no_process_and_a_sound_channel(
+    folder: Path, number: signal.Signals, status: int
+) -> None:
+    with running(folder) as (driver, process_ids):
+        driver.send_signal(number)
+        assert driver.wait(timeout=TEST_TIMEOUT_S) == status
+        assert len(process_ids) == 2
+        assert_ended(process_ids)
+    assert "endless" not in published(folder)
+    recipe_file = folder / "recipes" / "endless" / "recipe.yaml"
+    recipe = yaml.safe_load(recipe_file.read_text())
+    recipe["build"]["script"] = ["mkdir $PREFIX/share; touch $PREFIX/share/endless"]
+    recipe_file.write_text(yaml.safe_dump(recipe))
+    left = [name for name in ("done", "endless") if name not in published(folder)]
+    assert [result.status for result in build(folder, [toy_job(folder, name) for name in left])] == ["built"] * len(
+        left
+    )
+    assert published(folder) == ["done", "endless"]
+    assert [path.name for path in (folder / "work").iterdir() if path.is_dir()] == []
+
+
+def test_a_second_run_at_the_same_time_is_refused_at_once(folder: Path) -> None:
+    with running(folder) as (driver, _), pytest.raises(ChannelError, match=f"in use by process {driver.pid}"):
+        build(folder, [toy(folder, "other")])
