@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import stat
 import statistics
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,8 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 from pydantic.dataclasses import dataclass
 
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ConfigError, ValidationError
-from channel_tools.system.files import read_regular
 from channel_tools.validate.model import (
     SCHEMA_VERSION,
     ChangedPackage,
@@ -108,6 +109,8 @@ class KeptRun:
 
 _RUN = TypeAdapter(KeptRun)
 _REPORT_BYTES = 64 << 20
+_SUFFIX = ".json"
+_HISTORY = "history"
 
 
 def read_history(folder: Path) -> tuple[KeptRun, ...]:
@@ -115,13 +118,28 @@ def read_history(folder: Path) -> tuple[KeptRun, ...]:
 
     Raises ConfigError for a file that is not a report, or has another schema.
     """
-    return tuple(read_run(path) for path in sorted(folder.glob("*.json")))
+    files = Beneath(root=folder)
+    return tuple(read_run(files, name) for name in files.names() if name.endswith(_SUFFIX))
 
 
-def read_run(path: Path) -> KeptRun:
-    """The run of a report. Raises ConfigError for a file that is not a report, or has another schema."""
+def read_runs(reports: Path) -> tuple[KeptRun, ...]:
+    """The runs of all reports in a folder of reports and in its ``history``. Raises as read_history does."""
+    files = Beneath(root=reports)
+    stacks = [f"{_HISTORY}/{stack}" for stack in files.names(_HISTORY)]
+    folders = ["", *(name for name in stacks if (status := files.stat(name)) and stat.S_ISDIR(status.st_mode))]
+    names = [f"{folder}/{name}".lstrip("/") for folder in folders for name in files.names(folder)]
+    return tuple(read_run(files, name) for name in sorted(names) if name.endswith(_SUFFIX))
+
+
+def read_run(files: Beneath, name: str) -> KeptRun:
+    """The run of a report.
+
+    Raises ConfigError for a file that is not a report, or has another schema; ChannelError for one that is no regular
+    file, is a link out of the folder, or is too large.
+    """
+    path = files.path / name
     try:
-        run = _RUN.validate_json(read_regular(path, limit_bytes=_REPORT_BYTES))
+        run = _RUN.validate_json(files.read(name, limit_bytes=_REPORT_BYTES))
     except PydanticValidationError as err:
         fault = err.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "the file"

@@ -145,12 +145,11 @@ def _shown_stack(stack: Stack, runs: list[ShownRun]) -> ShownStack:
 
 
 def _read_runs(reports: Path) -> defaultdict[str, list[ShownRun]]:
-    """The runs of each stack, by their reports. Raises ConfigError for a file that is not a report."""
-    from channel_tools.validate.history import read_run  # noqa: PLC0415 - a quarter of a second, for pages only
+    """The runs of each stack, by their reports. Raises as read_runs does."""
+    from channel_tools.validate.history import read_runs  # noqa: PLC0415 - a quarter of a second, for pages only
 
     found: defaultdict[str, list[ShownRun]] = defaultdict(list)
-    for path in sorted([*reports.glob("*.json"), *reports.glob("history/*/*.json")]):
-        run = read_run(path)
+    for run in read_runs(reports):
         found[run.stack].append(_shown_run(run))
     return found
 

@@ -33,6 +33,7 @@ GUARDED = (
     "serve/reads.py",
     "serve/uploads",
     "system/http/download.py",
+    "validate/history.py",
     "workflow/adopt.py",
     "workflow/attest.py",
     "workflow/verify.py",

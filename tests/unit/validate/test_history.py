@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from channel_tools.system.errors import ConfigError, ValidationError
+from channel_tools.system.errors import ChannelError, ConfigError, ValidationError
 from channel_tools.validate import report_document, report_tables, write_report
 from channel_tools.validate.history import (
     _STUDENT_T,
@@ -25,9 +26,11 @@ from channel_tools.validate.history import (
     kept_file,
     raise_for_drops,
     read_history,
+    read_runs,
 )
 from channel_tools.validate.judging import spread_of
 from channel_tools.validate.model import BandwidthRow, ValidationReport, Verdict
+from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, faults_of, peak_memory_bytes, places_of
 
 FOLDER = Path("history")
 RUN = TypeAdapter(KeptRun)
@@ -178,6 +181,36 @@ def test_a_report_of_another_schema_is_named(report: ValidationReport, tmp_path:
     (tmp_path / "one.json").write_text(json.dumps({**report_document(report), "schema_version": 2}))
     with pytest.raises(ConfigError, match=r"one\.json: has schema_version 2; this program reads 1"):
         read_history(tmp_path)
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damage_in_the_place_of_a_report_is_one_error_or_leaves_it_out(
+    report: ValidationReport, tmp_path: Path, kind: str
+) -> None:
+    whole, reports, outside = tmp_path / "whole", tmp_path / "reports", tmp_path / "outside"
+    for folder in (whole, whole / "history" / "udp", outside):
+        folder.mkdir(parents=True)
+        write_report(report, kept_file(folder, report))
+    assert len(read_runs(whole)) == 2
+    peak, failures = peak_memory_bytes(), []
+    for place in places_of(whole):
+        shutil.copytree(whole, reports)
+        damage(reports, place, kind, outside)
+        failures += faults_of(lambda: read_runs(reports), f"page, {place}")
+        failures += faults_of(lambda: read_history(reports / "history" / "udp"), f"validate, {place}")
+        shutil.rmtree(reports)
+    assert failures == []
+    assert peak_memory_bytes() - peak < GROWTH_BYTES
+
+
+def test_a_link_out_of_the_reports_is_not_read(report: ValidationReport, tmp_path: Path) -> None:
+    reports, outside = tmp_path / "reports", tmp_path / "other.json"
+    reports.mkdir()
+    write_report(report, outside)
+    (reports / "one.json").symlink_to(outside)
+    for read in (read_runs, read_history):
+        with pytest.raises(ChannelError, match=r"one\.json: is a symbolic link to .*, out of the folder"):
+            read(reports)
 
 
 @pytest.mark.parametrize("earlier", [FEWEST_RUNS, 12, MOST_RUNS])
