@@ -119,7 +119,9 @@ def create(
                 choice=choice,
             )
     for file in modulefiles or ():
-        about = f"{result.prefix.name}: a conda environment of {len(result.records)} packages at {result.prefix}"
+        about = (
+            f"{result.prefix.name}: a conda environment of {counted(len(result.records), 'package')} at {result.prefix}"
+        )
         write_modulefile(file, result.prefix, about=about, environ=os.environ)
     if as_json:
         packages = [asdict(record) for record in result.records]
