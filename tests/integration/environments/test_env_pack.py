@@ -14,12 +14,20 @@ from channel_tools.environments import create_environment
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings
 from tests.support.command_line import run_tool
-from tests.support.programs import in_namespaces
+from tests.support.programs import in_namespaces, program
 from tests.support.stacks import SUBDIR
 
 pytestmark = pytest.mark.integration
 _LIMIT_S = 300
-PROGRAMS = ("bash", "basename", "dirname", "env", "gzip", "mkdir", "tar")
+PROGRAMS = ("bash", "basename", "dirname", "env", "gzip", "ls", "mkdir", "tar")
+# every C program of a machine has them, and a loader finds what is beside a program by /proc
+C_LIBRARY = ("libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1", "libresolv.so.2")
+IN_THE_ROOT = """
+mount=$1 root=$2
+"$mount" --rbind /proc "$root/proc"
+"$mount" --rbind /dev "$root/dev"
+exec env -i PATH=/bin "$3" "$root" /bin/bash -ec "$4"
+"""
 UNPACKS = """
 mkdir -p /opt/elsewhere
 tar -xzf /env.tar.gz -C /opt/elsewhere
@@ -32,7 +40,7 @@ python -c 'import json, ssl, sysconfig; print(sysconfig.get_path("stdlib"))'
 def test_a_packed_environment_works_where_nothing_else_is(
     tmp_path: Path, own_settings: Settings, stack_channel: Path
 ) -> None:
-    alone = in_namespaces("net", "mount")
+    alone, mount = in_namespaces("net", "mount"), program("mount")
     prefix, root = tmp_path / "made here", tmp_path / "root"
     create_environment(
         prefix, ["python"], [str(stack_channel)],
@@ -45,8 +53,8 @@ def test_a_packed_environment_works_where_nothing_else_is(
     shutil.rmtree(prefix)
     chroot = shutil.which("chroot", path="/usr/sbin:/sbin:/usr/bin:/bin") or "chroot"
     result = subprocess.run(
-        [*alone, chroot, root, "/bin/bash", "-ec", UNPACKS],
-        env={"PATH": "/bin"}, capture_output=True, text=True, check=False, timeout=_LIMIT_S,
+        [*alone, "bash", "-ec", IN_THE_ROOT, "bash", mount, root, chroot, UNPACKS],
+        capture_output=True, text=True, check=False, timeout=_LIMIT_S,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("/opt/elsewhere/lib/python3.")
@@ -61,11 +69,12 @@ def _copy_programs(root: Path) -> None:
         shutil.copy(path, root / "bin" / name)
         listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
         for word in listed.split():
-            if word.startswith("/"):
-                target = root / word.lstrip("/")
+            beside = [Path(word).with_name(one) for one in C_LIBRARY] if "/libc.so" in word else []
+            for file in [Path(word), *beside] if word.startswith("/") else []:
+                target = root / str(file).lstrip("/")
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(word, target)
+                shutil.copy(file, target)
+    (root / "proc").mkdir()
     (root / "dev").mkdir()
-    (root / "dev" / "null").touch()  # a device of its own takes a right that this user may lack
     (root / "usr" / "bin").mkdir(parents=True)
     (root / "usr" / "bin" / "env").symlink_to("/bin/env")
