@@ -246,8 +246,9 @@ def _members(source: _Forward, limit: int) -> Iterator[tuple[tarfile.TarInfo, IO
             if count > limit:
                 raise tarfile.ReadError(f"more than {limit} members, which no archive of its size has")
             _check(member)
+            end = headers.end_of(member)  # who gets the member may change it, such as its size, to write it elsewhere
             yield member, cast("IO[bytes]", _Content(source, member.size)) if member.isreg() else None
-            headers.skip_content(member)
+            headers.skip_to(end)
             member = _next_member(archive, headers)
     while chunk := source.read(_CHUNK_BYTES):
         if chunk != bytes(len(chunk)):
@@ -324,12 +325,15 @@ class _Headers:
             member.offset = member.offset_data - tarfile.BLOCKSIZE
         return member
 
-    def skip_content(self, member: tarfile.TarInfo) -> None:
-        """Go to the header after ``member``. Raises ReadError if the archive ends before."""
-        self._pieces = 0
+    def end_of(self, member: tarfile.TarInfo) -> int:
+        """Where the header after ``member`` begins."""
         has_content = member.isreg() or not (member.isdir() or member.issym() or member.islnk() or member.isdev())
         blocks = -(-member.size // tarfile.BLOCKSIZE) if has_content else 0
-        end = member.offset_data + blocks * tarfile.BLOCKSIZE
+        return member.offset_data + blocks * tarfile.BLOCKSIZE
+
+    def skip_to(self, end: int) -> None:
+        """Go to the header at ``end``. Raises ReadError if the archive ends before."""
+        self._pieces = 0
         self._source.seek(end)
         if self._source.tell() < end:
             raise tarfile.ReadError("unexpected end of data")

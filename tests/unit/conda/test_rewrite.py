@@ -249,3 +249,29 @@ def test_a_file_and_its_debug_information_keep_the_build_id_by_which_they_are_fo
 )
 def test_what_has_no_build_id_stays(content: bytes) -> None:
     assert _renewed(content) == content
+
+
+@pytest.mark.parametrize("filler_bytes", [0, 5 << 20], ids=["read from memory", "read forward"])
+def test_a_record_that_needs_fewer_blocks_without_what_is_left_out(tmp_path: Path, filler_bytes: int) -> None:
+    """The reader goes on after the RECORD that it read, not after the shorter one that is written."""
+    left = f"site/{'x' * 90}.pyc"
+    record = f"{left.removeprefix('site/')},,\n".encode() + b"toy.py,,\n" * 50
+    assert len(record) // 512 > len(b"toy.py,,\n" * 50) // 512
+    payload = {
+        "site/toy-1.0.dist-info/RECORD": record,
+        "site/filler": bytes(range(256)) * (filler_bytes // 256),
+        "site/toy.py": b"toy",
+        left: b"left",
+    }
+    package = _package(tmp_path / "a", payload, prefix=_prefix("/b/"), hour=1)
+
+    dropped = settle_package(
+        package, lambda _info: {}, date_s=DATE_S, threads=1, leaves_out=lambda name, _content: name == left
+    )
+
+    assert dropped == (left,)
+    read_package(package, contents=True)
+    found = {member.name: stream.read() for member, stream in stream_component(package, "pkg") if stream}
+    assert found == {name: content for name, content in payload.items() if name != left} | {
+        "site/toy-1.0.dist-info/RECORD": b"toy.py,,\n" * 50
+    }
