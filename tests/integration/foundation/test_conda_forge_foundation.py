@@ -122,7 +122,7 @@ about: {{license: BSD-3-Clause}}
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
-        (b"the same\n", 0, "built after"),
+        (b"the same\n", 0, "built fetched-1.0-"),
         (b"cut sh", 6, "got 6 bytes with sha256 "),
         (None, 5, "fetched.txt: HTTP status 404"),
     ],

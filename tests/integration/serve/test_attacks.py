@@ -195,7 +195,7 @@ def test_a_sender_that_lies_about_its_file_gets_nothing_in(
     assert commit.status == 202
     ended = place._ended(JobResponse(**json.loads(commit.body)), SilentProgress(), "it")
     assert ended.error is not None
-    assert "files of the set are missing" in ended.error.message
+    assert "1 file of the set is missing" in ended.error.message
     assert not (server.root / f"lies-{lie}").exists()
 
 
