@@ -368,15 +368,16 @@ def lost_shard(folder: Path) -> None:
     one_of_each(folder)
     by_rattler(folder)
     leave_only_shards(folder)
-    next((folder / "linux-64" / "shards").iterdir()).unlink()
+    for shard in (folder / "linux-64" / "shards").iterdir():
+        shard.unlink()
 
 
 def cut_shard(folder: Path) -> None:
-    lost_shard(folder)
+    one_of_each(folder)
     by_rattler(folder)
     leave_only_shards(folder)
-    shard = next((folder / "linux-64" / "shards").iterdir())
-    shard.write_bytes(shard.read_bytes()[:-1])
+    for shard in (folder / "linux-64" / "shards").iterdir():
+        shard.write_bytes(shard.read_bytes()[:-1])
 
 
 def far_shards(folder: Path) -> None:
