@@ -40,7 +40,10 @@ def copy_tree(destination: Path, *, pinning: Path | str | None = None) -> Path:
     for name in ("recipes", "variants", "patches"):
         ignored = shutil.ignore_patterns("build", "build-*", ".*_cache", "__pycache__")
         shutil.copytree(_ROOT / name, destination / name, ignore=ignored)
-    shutil.copyfile(_ROOT / "LICENSE", destination / "LICENSE")
+    # the recipe of channel_tools takes the program and its project files from beside it
+    shutil.copytree(_ROOT / "channel_tools", destination / "channel_tools", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
+        shutil.copyfile(_ROOT / name, destination / name)
     if pinning is not None:
         stacks = destination / "variants" / "stacks.yaml"
         stacks.write_text(f"pinning: {pinning}\n{stacks.read_text(encoding='utf-8')}", encoding="utf-8")
