@@ -39,7 +39,7 @@ from channel_tools.serve.uploads.api import UploadApi
 from channel_tools.serve.uploads.checks import Limits
 from channel_tools.serve.uploads.jobs import JobQueue, JobRunner
 from channel_tools.system.errors import ChannelToolsError, UsageError
-from channel_tools.system.workers import end_with_parent, signals_held, signals_released
+from channel_tools.system.workers import end_with_parent, signals_held, signals_noted, signals_released
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from starlette.types import ASGIApp
+
+    from channel_tools.system.workers import NotedSignals
 
 
 _log = logging.getLogger(__name__)
@@ -138,8 +140,9 @@ def serve(settings: ServeSettings, *, ready: Callable[[str], None]) -> None:
             supervisor.start()
             ready(_address(listener))
             supervisor.run()
-        except KeyboardInterrupt:
             _log.info("ending")  # how a server is meant to end
+        except KeyboardInterrupt:
+            _log.info("ending before it served")
         finally:
             try:
                 supervisor.stop()
@@ -180,16 +183,26 @@ class _Supervisor:
                     self._workers[process.sentinel] = _Worker(process=process, place=place, started_s=time.monotonic())
 
     def run(self) -> None:
-        wait_s = 0.0
-        while True:
-            ready = multiprocessing.connection.wait([*self._workers, *self._queue.waitables], timeout=wait_s)
-            for sentinel in [one for one in self._workers if one in ready]:
-                self._note_end(sentinel)
-            steps = (self.start, functools.partial(self._queue.handle, ready), self._clean)
-            failed = [step for step in steps if not self._done(step)]
-            if failed:
-                multiprocessing.connection.wait([], timeout=_AGAIN_S)
-            wait_s = _AGAIN_S if failed else _LOOK_S
+        """Keep all going until a signal asks to end."""
+        with signals_noted() as noted:
+            wait_s = 0.0
+            while not noted.heard:
+                wait_s = self._run_once(noted, wait_s)
+
+    def _run_once(self, noted: NotedSignals, wait_s: float) -> float:
+        """Wait for something to do, and do it; returns how long to wait for the next."""
+        ready = multiprocessing.connection.wait(
+            [noted.arriving, *self._workers, *self._queue.waitables], timeout=wait_s
+        )
+        if noted.arriving in ready:
+            noted.drain()
+        for sentinel in [one for one in self._workers if one in ready]:
+            self._note_end(sentinel)
+        steps = (self.start, functools.partial(self._queue.handle, ready), self._clean)
+        failed = [step for step in steps if not self._done(step)]
+        if failed:
+            multiprocessing.connection.wait([noted.arriving], timeout=_AGAIN_S)
+        return _AGAIN_S if failed else _LOOK_S
 
     def _done(self, step: Callable[[], None]) -> bool:
         """Run a step; returns whether it succeeded, and logs why if not."""

@@ -14,6 +14,7 @@ import os
 import pickle
 import resource
 import signal
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _PR_SET_CHILD_SUBREAPER = 36
+_DRAINED_BYTES = 4096
 SIGNALLED = 128
 """Added to the number of the signal that ended a supervised function, for its exit status."""
 
@@ -119,8 +121,55 @@ def signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotedSignals:
+    """Signals that have arrived in a block of signals_noted; ``arriving`` can be read from when one does."""
+
+    heard: list[int]
+    arriving: socket.socket
+
+    def drain(self) -> None:
+        """Read what signals wrote, so that only the next one makes ``arriving`` readable again."""
+        with contextlib.suppress(BlockingIOError):
+            while self.arriving.recv(_DRAINED_BYTES):
+                pass
+
+
+@contextlib.contextmanager
+def signals_noted() -> Iterator[NotedSignals]:
+    """While the block runs, note the signals of signals_raised instead of raising; for loops that wait for more.
+
+    What a handler raises is lost if it runs within a finalizer or a callback of a weak reference (Python's
+    documentation of sys.unraisablehook), and a signal that arrives just before a wait does not end that. Here the first
+    is noted in any case, and ``arriving``, which the loop waits for, is signal.set_wakeup_fd's.
+    """
+    before = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if callable(handler := signal.getsignal(number))
+    }
+    arriving, waking = socket.socketpair()
+    with arriving, waking:
+        arriving.setblocking(False)  # noqa: FBT003 - the socket's own signature
+        waking.setblocking(False)  # noqa: FBT003
+        noted = NotedSignals(heard=[], arriving=arriving)
+        former = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        for number in before:
+            signal.signal(number, lambda number, _frame: noted.heard.append(number))
+        try:
+            yield noted
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(former)
+
+
 def signals_released() -> None:
-    """In a child that was forked with signals blocked: set its own handlers and unblock the signals."""
+    """In a child that was forked with signals blocked and has set its own handlers: unblock the signals.
+
+    They no longer wake what the parent waits with, see signals_noted.
+    """
+    signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 

@@ -41,7 +41,9 @@ def copy_tree(destination: Path, *, pinning: Path | str | None = None) -> Path:
         ignored = shutil.ignore_patterns("build", "build-*", ".*_cache", "__pycache__")
         shutil.copytree(_ROOT / name, destination / name, ignore=ignored)
     # the recipe of channel_tools takes the program and its project files from beside it
-    shutil.copytree(_ROOT / "channel_tools", destination / "channel_tools", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        _ROOT / "channel_tools", destination / "channel_tools", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("LICENSE", "README.md", "pyproject.toml"):
         shutil.copyfile(_ROOT / name, destination / name)
     if pinning is not None:

@@ -159,17 +159,24 @@ class Job:
         return try_lock(self.files, f"{_PARTS}/{wanted.subdir}/.{wanted.file_name}.lock")
 
     def is_complete(self, wanted: PackageRef) -> bool:
-        """Whether all of a file was received and checked. Raises ChannelError if something else is in its place."""
-        return self.files.file_stat(self.file_name(wanted)) is not None
+        """Whether all of a file was received and checked, and has the bytes still.
+
+        Raises ChannelError if something else is in its place.
+        """
+        status = self.files.file_stat(self.file_name(wanted))
+        return status is not None and status.st_size == wanted.size_bytes
 
     def has_files(self) -> bool:
         """Whether any sent files are still kept."""
         return any(self.files.stat(name) is not None for name in _SENT_FOLDERS)
 
     def received(self, wanted: PackageRef) -> int:
-        """How many bytes of an incomplete file were received. Raises ChannelError as is_complete does."""
+        """How many bytes of an incomplete file were received; none if there are more than it has, as after damage.
+
+        Raises ChannelError as is_complete does.
+        """
         status = self.files.file_stat(self.part_name(wanted))
-        return 0 if status is None else status.st_size
+        return 0 if status is None or status.st_size > wanted.size_bytes else status.st_size
 
     def state(self) -> State:
         """Its state."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,3 +49,35 @@ def test_public_names_a_channel(settings: ServeSettings, public: str) -> None:
 def test_tokens_are_not_kept_among_what_is_served(settings: ServeSettings, place: str) -> None:
     with pytest.raises(UsageError, match="the token file is in a folder that would be served"):
         check_settings(replace(settings, tokens_file=settings.root / place))
+
+
+_ASKED_TO_END_IN_A_CALLBACK = """
+import os, signal, sys, weakref
+from pathlib import Path
+from channel_tools.serve.access.tokens import default_tokens_file
+from channel_tools.serve import server
+from channel_tools.serve.uploads.jobs import JobQueue
+from channel_tools.system.errors import signals_raised
+
+class Dropped:
+    pass
+
+class Queue(JobQueue):
+    def handle(self, ready):
+        super().handle(ready)
+        dropped = Dropped()
+        weakref.finalize(dropped, os.kill, os.getpid(), signal.SIGTERM)
+        del dropped  # what a handler raises in the callback is lost
+
+server.JobQueue = Queue
+root = Path(sys.argv[1])
+settings = server.ServeSettings(root=root, tokens_file=default_tokens_file(root), host="127.0.0.1", port=0, workers=1)
+with signals_raised():
+    server.serve(settings, ready=lambda _address: None)
+"""
+
+
+def test_a_signal_that_arrives_while_python_runs_a_callback_ends_the_server(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _ASKED_TO_END_IN_A_CALLBACK, str(tmp_path)]
+    done = subprocess.run(command, timeout=60, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -16,7 +16,7 @@ from starlette.types import Message
 
 from channel_tools.conda.package import PackageRef
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.server.protocol import JobKind, SetRequest, YankRequest
+from channel_tools.publish.server.protocol import JobKind, ReceivedBytes, SetRequest, YankRequest
 from channel_tools.serve.uploads.jobs import carry_out
 from channel_tools.serve.uploads.receive import Span, receive_file, received_of
 from channel_tools.serve.uploads.store import ARRIVING_FOLDER, Job, JobStore, jobs_folder
@@ -144,3 +144,19 @@ def test_every_use_of_damaged_uploads_ends_with_a_result_or_one_error(
                 before = state_of(victim)
     assert failures == []
     assert peak_memory_bytes() - peak < GROWTH_BYTES
+
+
+@pytest.mark.parametrize("kept", ["part", "file"])
+def test_a_file_with_more_bytes_than_it_has_is_sent_anew(uploads: Uploads, tmp_path: Path, kept: str) -> None:
+    damaged = Uploads(tmp_path / "channels", [])
+    damaged.contents, damaged.wanted = uploads.contents, uploads.wanted
+    shutil.copytree(uploads.root, damaged.root, symlinks=True)
+    job, number = damaged.job("publish", damaged.wanted), 0 if kept == "file" else 1
+    wanted = damaged.files()[number]
+    place = job.file(wanted) if kept == "file" else job.folder / job.part_name(wanted)
+    with place.open("ab") as stream:
+        stream.write(damaged.contents[number] + b"more")
+    assert asyncio.run(received_of(job, wanted)) == ReceivedBytes(received=0, complete=False)
+    damaged.send(job, number, 0, wanted.size_bytes)
+    assert asyncio.run(received_of(job, wanted)) == ReceivedBytes(received=wanted.size_bytes, complete=True)
+    assert job.file(wanted).read_bytes() == damaged.contents[number]
