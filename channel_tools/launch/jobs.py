@@ -123,9 +123,11 @@ def run_job_script(
         state = _Follower(scheduler, job, folder, listener, asks).follow(ask_every_s)
     except BaseException:
         if cancel:
-            with contextlib.suppress(CommandError):
+            try:
                 run_command(cancel, env=environ, timeout_s=_CANCEL_LIMIT_S)
                 listener.note(f"job {job} cancelled")
+            except CommandError as err:  # the first error is what ends this; the job may be running still
+                listener.note(f"job {job} could not be cancelled ({err.message}); cancel it: {shlex.join(cancel)}")
         raise
     code = folder.exit_code()
     if code is None or state.failure:

@@ -180,6 +180,7 @@ class ToldScheduler:
     """Why it does not take the job."""
     interrupted_by: signal.Signals | None = None
     """What this process gets while it submits."""
+    cannot_cancel: bool = False
 
     def submit(self, script: Path, options: object) -> str:
         del script, options
@@ -202,19 +203,24 @@ class ToldScheduler:
         return {name: QueuedJob(job="7", stuck="") for name in names}
 
     def cancel_command(self, job: str) -> list[str]:
-        return ["sh", "-c", f"echo {job} > cancelled"]
+        return ["sh", "-c", f"echo {job} > cancelled/job" if self.cannot_cancel else f"echo {job} > cancelled"]
 
 
 RUNNING, DONE = JobState(phase="running", words="R"), JobState(phase="ended", words="done")
 
 
 def run(
-    folder: Path, *steps: object, refusal: str = "", interrupted_by: signal.Signals | None = None
+    folder: Path,
+    *steps: object,
+    refusal: str = "",
+    interrupted_by: signal.Signals | None = None,
+    notes: list[str] | None = None,
+    cannot_cancel: bool = False,
 ) -> tuple[int, list[str], bytes]:
-    notes: list[str] = []
+    notes = [] if notes is None else notes
     errors: list[bytes] = []
     listener = Listener(note=notes.append, output=errors.append, errors=errors.append)
-    scheduler = ToldScheduler([*steps], refusal=refusal, interrupted_by=interrupted_by)
+    scheduler = ToldScheduler([*steps], refusal=refusal, interrupted_by=interrupted_by, cannot_cancel=cannot_cancel)
     code = run_job_script(
         scheduler, JobFolder(path=folder), folder / "job.sh",
         options=(), asks="nodes: 5", environ={"PATH": "/usr/bin:/bin"}, listener=listener, ask_every_s=0.0,
@@ -250,6 +256,17 @@ def test_an_interrupt_cancels_the_job(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, RUNNING, KeyboardInterrupt())
     assert (tmp_path / "cancelled").read_text() == "7\n"
+
+
+def test_a_job_that_cannot_be_cancelled_is_named_with_the_command_to_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    notes: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, RUNNING, KeyboardInterrupt(), notes=notes, cannot_cancel=True)
+    assert notes[-1].startswith("job 7 could not be cancelled (")
+    assert notes[-1].endswith("; cancel it: sh -c 'echo 7 > cancelled/job'")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
