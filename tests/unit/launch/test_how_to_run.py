@@ -8,6 +8,7 @@ from pathlib import Path
 
 from channel_tools.launch.how_to_run import how_to_run
 from channel_tools.matrix.stacks import read_stacks
+from channel_tools.system.yamlfile import YamlValue
 
 STACKS = read_stacks(Path(__file__).parents[3] / "variants" / "stacks.yaml").stacks
 
@@ -31,6 +32,13 @@ def test_variables_come_before_the_launcher() -> None:
     first, *rest = how_to_run(STACKS["openmpi"].validation)
     assert first.startswith("export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe ")
     assert any(line.startswith("mpiexec") for line in rest)
+
+
+def test_no_variable_is_left_out_and_what_holds_for_one_host_is_said() -> None:
+    variables: dict[str, YamlValue] = {f"NAME_{number}": number for number in range(20)}
+    line, *_ = how_to_run({"method": "distributed", "backend": "toys", "environment": variables})
+    assert all(f"{name}={value}" in line.split() for name, value in variables.items())
+    assert line.endswith("# as it was validated, on one host")
 
 
 def test_what_only_launch_can_start_and_what_carries_nothing_have_no_lines() -> None:
