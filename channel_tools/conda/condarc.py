@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from channel_tools.system.errors import ConfigError
-from channel_tools.system.yamlfile import read_yaml
+from channel_tools.system.yamlfile import parse_yaml, read_yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,12 +85,13 @@ def read_condarc(environ: Mapping[str, str]) -> Condarc:
     """What all of conda's files and variables say. Raises ConfigError (file, line) for what conda would not read."""
     merged = Condarc()
     for path in condarc_files(environ):
-        document = read_yaml(path)
+        text = read_yaml_text(path)
+        document = parse_yaml(text, path)
         if document.value is None:
             continue
         if not isinstance(document.value, dict):
             raise ConfigError("not a configuration file of conda", path=path, hint="write each setting as  KEY: value")
-        _File(document, document.value, environ).merge_into(merged)
+        _File(document, document.value, text.splitlines(), environ).merge_into(merged)
     for key in _TEXTS:
         if value := environ.get(f"CONDA_{key.upper()}", ""):
             merged.texts[key] = Setting(value=_as_boolean(value), origin=f"CONDA_{key.upper()}")
@@ -103,9 +104,10 @@ def read_condarc(environ: Mapping[str, str]) -> Condarc:
 class _File:
     """One file, whose settings stand over those that were merged before, unless these are final."""
 
-    def __init__(self, document: YamlDocument, content: dict[str, YamlValue], environ: Mapping[str, str]) -> None:
-        self._document, self._content, self._environ = document, content, environ
-        self._lines = document.path.read_text(encoding="utf-8").splitlines()
+    def __init__(
+        self, document: YamlDocument, content: dict[str, YamlValue], lines: list[str], environ: Mapping[str, str]
+    ) -> None:
+        self._document, self._content, self._lines, self._environ = document, content, lines, environ
 
     def merge_into(self, merged: Condarc) -> None:
         content = self._content
@@ -156,7 +158,8 @@ class _File:
         value = self._at(*where)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise self._document.error(f"{'.'.join(where)}: expected a list", *where, hint="write each as  - ADDRESS")
-        if any(_ORDERED.search(line) for line in self._lines):
+        at = {self._document.line_of(*where, *below) for below in ((), *((place,) for place in range(len(value))))}
+        if any(_ORDERED.search(self._lines[line - 1]) for line in at):
             message = "#!top and #!bottom in lists of channels are not read here"
             raise self._document.error(message, *where, hint="write the whole list, in order, into one file")
         return tuple(self._expanded(str(one)) for one in value)

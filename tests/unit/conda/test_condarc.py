@@ -92,3 +92,8 @@ def test_what_conda_would_not_read_is_an_error_with_its_line(
     with pytest.raises(ConfigError, match=said) as raised:
         read_condarc({"HOME": str(tmp_path)})
     assert (raised.value.path, raised.value.line) == (path, line)
+
+
+def test_an_order_of_another_list_is_no_order_of_channels(tmp_path: Path) -> None:
+    write(tmp_path / ".condarc", "pkgs_dirs:\n- /a  #!top\ndefault_channels:\n- https://one\n")
+    assert read_condarc({"HOME": str(tmp_path)}).multichannels["defaults"].value == ("https://one",)
