@@ -15,10 +15,10 @@ import difflib
 import errno
 import os
 import signal
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
     from types import FrameType
 
@@ -213,6 +213,12 @@ def signals_raised() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def ending_handlers() -> dict[signal.Signals, Callable[[int, FrameType | None], Any]]:
+    """The functions that handle the signals of signals_raised now; not those that are ignored or end the process."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+
+
 @contextlib.contextmanager
 def signals_raised_afterwards() -> Iterator[None]:
     """Delay the signals of signals_raised: the first that arrives while the block runs is raised at its end.
@@ -220,11 +226,7 @@ def signals_raised_afterwards() -> Iterator[None]:
     For short steps that must not be left half done. Signals that are ignored, or end the process, still do.
     """
     heard: list[int] = []
-    before = {
-        number: handler
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if callable(handler := signal.getsignal(number))
-    }
+    before = ending_handlers()
     for number in before:
         signal.signal(number, lambda number, _frame: heard.append(number))
     try:

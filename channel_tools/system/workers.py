@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from channel_tools.system.errors import ChannelToolsError
+from channel_tools.system.errors import ChannelToolsError, ending_handlers
 from channel_tools.system.processes import PR_SET_PDEATHSIG, all_processes, stat_fields
 
 if TYPE_CHECKING:
@@ -143,11 +143,7 @@ def signals_noted() -> Iterator[NotedSignals]:
     documentation of sys.unraisablehook), and a signal that arrives just before a wait does not end that. Here the first
     is noted in any case, and ``arriving``, which the loop waits for, is signal.set_wakeup_fd's.
     """
-    before = {
-        number: handler
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if callable(handler := signal.getsignal(number))
-    }
+    before = ending_handlers()
     arriving, waking = socket.socketpair()
     with arriving, waking:
         arriving.setblocking(False)  # noqa: FBT003 - the socket's own signature
