@@ -6,10 +6,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-from collections import Counter
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -27,51 +24,16 @@ from channel_tools.page.write import follow_change, paged_folder, remember_recor
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.files import sha256_of_file
+from tests.support.html_pages import Page, read_page
 from tests.support.packages import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;\u202e\x1b[31m"
-VOID = {"meta", "link", "input", "br", "img"}
 _ICONS = 2  # the mark of the channel, and that of the search
 
 
-@dataclass
-class Page(HTMLParser):
-    """What stands in a page, as a parser sees it; a tag that does not close what is open is an error."""
-
-    open: list[str] = field(default_factory=list)
-    tags: Counter[str] = field(default_factory=Counter)
-    attributes: list[tuple[str, str, str]] = field(default_factory=list)
-    words: str = ""
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        self.words += " " if tag in {"dt", "td", "th"} else ""
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
-
-
 def read(path: Path) -> Page:
-    page = Page()
-    page.feed(path.read_text(encoding="utf-8"))
-    page.close()
-    assert page.open == []
-    return page
+    return read_page(path.read_text(encoding="utf-8"))
 
 
 def pages(channel: Channel) -> dict[str, Page]:

@@ -6,8 +6,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,51 +18,9 @@ from channel_tools.validate.history import KeptRun, compare_with_history
 from channel_tools.validate.model import Check, Spread, ValidationReport
 from channel_tools.validate.page import render_page
 from channel_tools.validate.report import doubts
+from tests.support.html_pages import read_page
 
-VOID = {"meta"}
-SELF_CLOSING = {"rect", "path", "line", "circle", "polygon", "polyline"}
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;"
-
-
-@dataclass
-class Page(HTMLParser):
-    """What stands in a page, as a parser sees it; a tag that does not close what is open is an error."""
-
-    open: list[str] = field(default_factory=list)
-    tags: Counter[str] = field(default_factory=Counter)
-    attributes: list[tuple[str, str, str]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in SELF_CLOSING
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    def values(self, name: str) -> list[str]:
-        return [value for _tag, key, value in self.attributes if key == name]
-
-
-def read(text: str) -> Page:
-    page = Page()
-    page.feed(text)
-    page.close()
-    assert page.open == []
-    return page
 
 
 @pytest.fixture
@@ -79,7 +36,7 @@ def told(report: ValidationReport) -> ValidationReport:
 
 
 def test_a_page_loads_nothing_and_runs_nothing(told: ValidationReport) -> None:
-    page = read(render_page(told))
+    page = read_page(render_page(told))
     assert not {"script", "link", "img", "iframe", "object", "form"} & set(page.tags)
     assert not {name for _tag, name, _value in page.attributes} & {"src", "srcset", "onclick", "style"}
     assert set(page.values("href")) == {"#content"}
@@ -89,7 +46,7 @@ def test_a_page_loads_nothing_and_runs_nothing(told: ValidationReport) -> None:
 
 
 def test_tables_and_plots_are_named_for_those_who_hear_them(told: ValidationReport) -> None:
-    page = read(render_page(told))
+    page = read_page(render_page(told))
     groups = len({case.dtype for case in told.result.cases}) + bool(told.result.omitted)
     assert page.tags["table"] == page.tags["caption"] == len(report_tables(told)) - 1 + groups + 1  # the packages
     headers = [name for tag, name, _value in page.attributes if tag == "th"]
@@ -103,7 +60,7 @@ def test_tables_and_plots_are_named_for_those_who_hear_them(told: ValidationRepo
 
 
 def test_a_page_says_what_the_tables_say(told: ValidationReport) -> None:
-    texts = set(read(render_page(told)).texts)
+    texts = set(read_page(render_page(told)).texts)
     for table in report_tables(told):
         assert {cell for row in table.rows for cell in row if cell} <= texts
     assert "all 15 checks passed; 1 of 1 bandwidth dropped below the noise of earlier runs" in texts
@@ -111,7 +68,7 @@ def test_a_page_says_what_the_tables_say(told: ValidationReport) -> None:
 
 
 def test_words_from_outside_are_no_markup(told: ValidationReport) -> None:
-    plain = read(render_page(told))
+    plain = read_page(render_page(told))
     check = Check(name=HOSTILE, passed=False, found=HOSTILE, expected=HOSTILE)
     (package,) = told.environment.records
     hostile = replace(
@@ -127,14 +84,14 @@ def test_words_from_outside_are_no_markup(told: ValidationReport) -> None:
             details={**told.result.details, "torch": HOSTILE},
         ),
     )
-    page = read(render_page(hostile))
+    page = read_page(render_page(hostile))
     assert page.tags == plain.tags
     assert page.texts.count(HOSTILE) > 5
 
 
 def test_a_failure_is_seen_at_once(told: ValidationReport) -> None:
     checks = (Check(name="one", passed=False, found="", expected=""), *told.result.checks[1:])
-    page = read(render_page(replace(told, result=replace(told.result, checks=checks))))
+    page = read_page(render_page(replace(told, result=replace(told.result, checks=checks))))
     assert "verdict failed" in page.values("class")
     assert page.values("class").count("failed") == 2  # the check, and the drop
     assert any(text.startswith("1 of 15 checks failed") for text in page.texts)
@@ -143,11 +100,11 @@ def test_a_failure_is_seen_at_once(told: ValidationReport) -> None:
 def test_a_page_without_figures_has_no_plots(report: ValidationReport, tmp_path: Path) -> None:
     path = tmp_path / "report" / "udp.html"
     write_page(replace(report, result=replace(report.result, bandwidth=())), path)
-    assert read(path.read_text(encoding="utf-8")).tags["svg"] == 1  # what carried the data
+    assert read_page(path.read_text(encoding="utf-8")).tags["svg"] == 1  # what carried the data
 
 
 def test_a_page_says_what_the_data_went_over_and_why(report: ValidationReport) -> None:
-    texts = " ".join(" ".join(read(render_page(report)).texts).split())
+    texts = " ".join(" ".join(read_page(render_page(report)).texts).split())
     jobs = {totals.name: totals.jobs for totals in report.result.transports if totals.jobs is not None}
     assert all(f"{name} {count} (" in texts for name, count in jobs.items())
     reasons = Counter(case.reason for case in report.result.cases for _call in range(case.calls) if case.reason)
@@ -158,7 +115,7 @@ def test_a_page_says_what_the_data_went_over_and_why(report: ValidationReport) -
 
 @pytest.mark.parametrize(("load", "said"), [(0.25, False), (1.5, True)])
 def test_figures_of_a_busy_machine_are_marked_as_doubtful(report: ValidationReport, load: float, said: bool) -> None:  # noqa: FBT001
-    page = read(render_page(replace(report, host=replace(report.host, load_average=load))))
+    page = read_page(render_page(replace(report, host=replace(report.host, load_average=load))))
     assert any("busy before the run" in text for text in page.texts) == said
 
 
@@ -176,7 +133,7 @@ def test_figures_with_a_wide_spread_are_marked_as_doubtful(report: ValidationRep
 def test_cases_are_folded_by_type_and_those_that_failed_are_open(report: ValidationReport) -> None:
     first, *others = report.result.cases
     failed = replace(first, problems=("wrong",))
-    page = read(render_page(replace(report, result=replace(report.result, cases=(failed, *others)))))
+    page = read_page(render_page(replace(report, result=replace(report.result, cases=(failed, *others)))))
     opened = [tag for tag, name, _value in page.attributes if (tag, name) == ("details", "open")]
     assert len(opened) == 2  # the failed case's, and a finding with a warning
     alike = sum(case.dtype == first.dtype for case in report.result.cases)
@@ -186,7 +143,7 @@ def test_cases_are_folded_by_type_and_those_that_failed_are_open(report: Validat
 def test_a_chart_stands_alone() -> None:
     bars = (Bar(label="<b>", value=0.5, figure="0.50", look="less"), Bar(label="c", value=0, figure="0", look="own"))
     text = str(bar_chart("one", "A & B", (BarGroup(label="g", bars=bars),), description="d", reference=1.0))
-    drawn = read(text)
+    drawn = read_page(text)
     assert text.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
     assert "A & B" in drawn.texts
     assert "<b>" in drawn.texts
