@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import json
 import os
 import shutil
 from pathlib import Path
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 KEPT = "kept"
 """The work folder of the failed build, in the folder of the build that continues it."""
 _OPENED = "opened"
+_SOURCE_RECORD = ".source_info.json"
+"""The engine's record of a recipe's sources, in the work folder; the order of the keys in it changes between builds
+(rattler-build's source cache keeps them in a HashMap)."""
 _NAMED_AT_MOST = 5
 _HINT = "run the same command without --from-failed to start from the beginning"
 
@@ -61,9 +65,8 @@ def can_resume(folder: Path, job: BuildJob) -> bool:
 def set_aside(folder: Path, job: BuildJob) -> Path:
     """Keep only the work folder of a failed build that can_resume accepts; returns where it is."""
     kept = folder / KEPT
-    if (work := _work_folder(folder, job)) is not None:
-        if kept.is_dir():  # from a build that failed before its script started again
-            shutil.rmtree(kept)
+    # one that is kept already has what was compiled: the build that should have continued it did not get to its script
+    if not kept.is_dir() and (work := _work_folder(folder, job)) is not None:
         work.rename(kept)
     for path in [*folder.iterdir()]:
         if path.name not in {KEPT, SPEC_FILE, "recipe"}:
@@ -127,5 +130,14 @@ def _is_same(one: Path, other: Path) -> bool:
         return one.is_symlink() and other.is_symlink() and one.readlink() == other.readlink()
     if one.is_dir() or other.is_dir():
         return one.is_dir() and other.is_dir()
+    if one.name == _SOURCE_RECORD and other.is_file():
+        return _is_same_record(one, other)
     executable = os.access(one, os.X_OK)
     return other.is_file() and executable == os.access(other, os.X_OK) and filecmp.cmp(one, other, shallow=False)
+
+
+def _is_same_record(one: Path, other: Path) -> bool:
+    try:
+        return bool(json.loads(one.read_bytes()) == json.loads(other.read_bytes()))
+    except ValueError:
+        return False

@@ -3,8 +3,9 @@
 set -euo pipefail
 
 if [[ "${CHANNEL_SOURCES}" == debian ]]; then
-  mv debian/kineto-*/ third_party/kineto
-  mv debian/pocketfft-*/ third_party/pocketfft
+  # copied, not moved: a build that continues after a failure compares its folder with the recipe's sources
+  cp -aT debian/kineto-*/ third_party/kineto
+  cp -aT debian/pocketfft-*/ third_party/pocketfft
   # PyTorch asks whether submodules that this build leaves out are there, too; CMake wants the folder of one's headers
   mkdir -p third_party/{fbgemm/third_party/asmjit,cutlass,opentelemetry-cpp/api/include}
   touch third_party/{fbgemm,fbgemm/third_party/asmjit,cutlass}/CMakeLists.txt
@@ -18,12 +19,38 @@ find third_party -type f \( -iname 'LICENSE*' -o -iname 'COPYING*' -o -iname 'NO
 
 # PyTorch writes the compilers' flags into its libraries (torch.__config__), so those that hold a path of this build go
 # into wrappers, and out of what the activation of the compilers put into the environment.
+#
+# A compilation has the environment's folder below the sources, and the folder it runs in, as that is below the sources:
+# what a compiler cache compares, and what it makes of paths below CCACHE_BASEDIR, is then the same in each work folder,
+# whatever the length of its name, and the objects are the same with and without a cache.
 wrappers="${SRC_DIR}/.compilers"
 mkdir -p "${wrappers}"
+ln -sfn "${PREFIX}" "${SRC_DIR}/.host"
 maps="-ffile-prefix-map=${SRC_DIR}=pytorch -ffile-prefix-map=${PREFIX}=host -ffile-prefix-map=${BUILD_PREFIX}=build"
+wrapper() {
+  printf '#!/bin/bash\nreal=%q src=%q prefix=%q\nmaps="%s"\n' "$1" "${SRC_DIR}" "${PREFIX}" "${maps}"
+  cat <<'END'
+for argument in "$@"; do
+  if [[ "${argument}" == -c ]]; then
+    set -- "${@//"${prefix}"/"${src}/.host"}"
+    case "${PWD}" in
+      "${src}") maps+=" -ffile-prefix-map=./=pytorch/" ;;
+      "${src}"/*)
+        here="pytorch/${PWD#"${src}/"}"
+        maps+=" -ffile-prefix-map=./=${here}/ -ffile-prefix-map=..=${here%/*}"
+        ;;
+    esac
+    export CCACHE_BASEDIR="${src%/*}"
+    break
+  fi
+done
+# shellcheck disable=SC2086 # several words
+exec "${real}" ${maps} "$@"
+END
+}
 for name in CC CXX; do
   real="$(command -v "${!name}")"
-  printf '#!/bin/bash\nexec %q %s "$@"\n' "${real}" "${maps}" > "${wrappers}/$(basename "${real}")"
+  wrapper "${real}" > "${wrappers}/$(basename "${real}")"
   chmod +x "${wrappers}/$(basename "${real}")"
   export "${name}=$(basename "${real}")"
 done

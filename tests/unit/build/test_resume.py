@@ -58,6 +58,16 @@ def test_of_a_failed_build_the_work_folder_stays(work: Path, job: BuildJob) -> N
     assert set_aside(work / job.folder_name, job) == kept
 
 
+def test_what_was_compiled_outlives_a_build_that_could_not_continue_it(work: Path, job: BuildJob) -> None:
+    kept = set_aside(work / job.folder_name, job)
+    ran = ran_in(work, job)
+    ran.mkdir(parents=True)
+    (ran / "build_env.sh").touch()
+    (ran.parents[2] / "rattler-build-log.txt").write_text(json.dumps({"work_dir": str(ran)}) + "\n")
+    assert set_aside(work / job.folder_name, job) == kept
+    assert (kept / "source.c").read_text() == "int one;"
+
+
 def test_the_build_of_another_recipe_is_begun_anew(work: Path, job: BuildJob) -> None:
     (job.recipe_folder / "recipe.yaml").write_text("package: {name: toy}\nbuild: {number: 1}\n")
     assert resumable(work, job) == []
@@ -106,6 +116,23 @@ def test_a_kept_folder_with_the_recipes_sources_takes_the_place_of_the_new_one(t
     take_over(kept, fresh)
     assert (fresh / "lib" / "a.o").read_text() == "object"
     assert not kept.exists()
+
+
+def test_the_engines_record_of_the_sources_may_have_its_keys_in_another_order(tmp_path: Path) -> None:
+    fresh, kept = trees(tmp_path)
+    (fresh / ".source_info.json").write_text('{"extracted": {"0": "ef56", "1": "a8f5"}}')
+    (kept / ".source_info.json").write_text('{"extracted": {"1": "a8f5", "0": "ef56"}}')
+    take_over(kept, fresh)
+    assert (fresh / "lib" / "a.o").exists()
+
+
+@pytest.mark.parametrize("text", ['{"extracted": {"0": "ef57"}}', "not JSON"])
+def test_another_record_of_the_sources_is_named(tmp_path: Path, text: str) -> None:
+    fresh, kept = trees(tmp_path)
+    (fresh / ".source_info.json").write_text('{"extracted": {"0": "ef56"}}')
+    (kept / ".source_info.json").write_text(text)
+    with pytest.raises(BuildError, match=r"no longer those of the recipe: \.source_info\.json$"):
+        take_over(kept, fresh)
 
 
 def test_sources_that_are_no_longer_the_recipes_are_named(tmp_path: Path) -> None:
