@@ -17,6 +17,7 @@
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
 # make bench-cluster  what a job takes besides its build on a Slurm of two nodes, 2,000 packages planned, large plans simulated; output/bench/
+# make pytorch      PyTorch from source with MPI, for hours; the same command continues it; CACHE=ccache; then what its users do with it
 # make changelog    CHANGELOG.md's section for VERSION from the files in changes/
 # make release      sets VERSION, and builds and checks what is released, into output/release; RELEASING.md has all steps
 # make soak         the server under abuse, with little memory, few descriptors, full and slow disks, for SECONDS (3600)
@@ -30,7 +31,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: changelog release release-python release-conda corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
+.PHONY: changelog release release-python release-conda corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster pytorch soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -131,6 +132,16 @@ bench-allreduce: setup
 
 bench-cluster: setup
 	$(BIN)/python -m benchmarks.cluster
+
+# the one that the registry foundation has the dependencies of; continues where a run before was stopped or failed
+PATCHED := --variant cray-mpich-patched --python 3.11 --pytorch 2.6.0
+CACHE   ?=
+pytorch: setup
+	$(BIN)/channel_tools build $(PATCHED) --package pytorch-cray-mpich-patched --from-failed $(if $(CACHE),--compiler-cache $(CACHE))
+	$(BIN)/channel_tools build --variant mpich-external
+	$(BIN)/channel_tools validate $(PATCHED) --ranks $(RANKS)
+	CHANNEL_TOOLS_TEST_PYTORCH_CHANNEL=output/channel $(BIN)/python -m pytest -n 0 \
+	  tests/integration/recipes/test_pytorch_whole.py tests/integration/recipes/test_pytorch_patches.py
 
 changelog: setup
 	$(BIN)/towncrier build --yes --version "$(VERSION)"

@@ -44,7 +44,7 @@ def build_from_upstream(settings: Settings, stack: str, package: str, *, heavy: 
     if heavy and not os.environ.get(HEAVY_VARIABLE):
         pytest.skip(f"{package} builds for minutes: set {HEAVY_VARIABLE}=1 to build and test it")
     needed = [
-        source for source in _sources(stack, package) if any(name.endswith(release) for name in source["packages"])
+        source for source in sources_of(stack, package) if any(name.endswith(release) for name in source["packages"])
     ]
     if missing := [source for source in needed if not source["present"]]:
         addresses = ", ".join(str(source["urls"][0]) for source in missing)
@@ -62,7 +62,8 @@ def packages_of(channel: Path, name: str) -> Iterator[Path]:
 
 
 @functools.cache
-def _sources(stack: str, package: str) -> list[dict[str, Any]]:
+def sources_of(stack: str, package: str) -> list[dict[str, Any]]:
+    """What ``sources list --json`` says of the sources of one recipe of a stack."""
     words = ("sources", "list", "--variant", stack, "--package", package, "--json")
     result = run_tool(*words, cwd=ROOT, environ=os.environ)
     assert result.returncode == 0, result.stderr

@@ -3,18 +3,26 @@
 
 Nothing here is fetched: a folder with what is wanted is named by a variable, and what it lacks is skipped by name.
 
-CHANNEL_TOOLS_PYTORCH_SOURCES   a folder per version (2.4.1 ...) with the tagged files by their paths; a checkout does
-CHANNEL_TOOLS_PYTORCH_RELEASES  a folder per version with what a wheel holds: torch/include, and for 1.7.1 torch/lib
+CHANNEL_TOOLS_PYTORCH_SOURCES       a folder per version (2.4.1 ...) with the tagged files by their paths, as checkouts
+CHANNEL_TOOLS_PYTORCH_RELEASES      a folder per version with what a wheel holds: torch/include, and 1.7.1's torch/lib
+CHANNEL_TOOLS_TEST_PYTORCH_CHANNEL  a channel with the patched PyTorch, whose headers do for its version
+
+Without the first, 2.6.0's files are those of the source store, where `make pytorch` or `channel_tools sources fetch`
+has put them.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import json
 import os
 import re
 import shutil
 import socket
+import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,7 +35,7 @@ from tests.integration.conftest import ROOT
 from tests.support.ports import free_port
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
-from tests.support.stacks import install
+from tests.support.stacks import install, sources_of
 from tests.support.switch import running_switch
 
 pytestmark = pytest.mark.integration
@@ -39,6 +47,9 @@ PATCHES = sorted(
 )
 WITH_MPI = ("2.2.2", "2.3.1", "2.4.0", "2.4.1", "2.6.0")
 OLD = "1.7.1"
+IN_PARTS = "2.6.0"
+SOURCES, RELEASES = "CHANNEL_TOOLS_PYTORCH_SOURCES", "CHANNEL_TOOLS_PYTORCH_RELEASES"
+CHANNEL = "CHANNEL_TOOLS_TEST_PYTORCH_CHANNEL"
 SPECS = ["gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "mpich", "libswitchml * udp*", "switchml-switch"]
 GLOO = ("gloo/*.cc", "gloo/common/*.cc", "gloo/rendezvous/*.cc", "gloo/transport/*.cc", "gloo/transport/tcp/*.cc")
 NOT_BUILT = re.compile(r"cuda|nccl|rccl|win\.cc|redis|mpi|hip")
@@ -48,6 +59,8 @@ SESSION = ("Agreement", "Jobs", "Library", "Report", "Session", "Settings")
 
 def _folder(variable: str, version: str, *within: str) -> Path:
     base = os.environ.get(variable)
+    if base is None and (variable, version) == (SOURCES, IN_PARTS):
+        return _stored_sources().joinpath(*within)
     if base is None:
         pytest.skip(f"{variable} names no folder")
     path = Path(base, version, *within)
@@ -56,13 +69,31 @@ def _folder(variable: str, version: str, *within: str) -> Path:
     return path
 
 
+@functools.cache
+def _stored_sources() -> Path:
+    """The folder of PyTorch's own files of 2.6.0, from the source store; skips where it has none."""
+    found = [
+        source["path"]
+        for source in sources_of("cray-mpich-patched", "pytorch-cray-mpich-patched")
+        if source["present"] and re.search(rf"/pytorch_{re.escape(IN_PARTS)}[^/]*\.orig\.", source["urls"][0])
+    ]
+    if not found:
+        pytest.skip(f"{SOURCES} names no folder, and the source store does not have PyTorch {IN_PARTS}")
+    target = Path(tempfile.mkdtemp(prefix="pytorch-sources-"))
+    atexit.register(shutil.rmtree, target)
+    with tarfile.open(found[0]) as archive:
+        archive.extractall(target, filter="data")
+    (top,) = target.iterdir()
+    return top
+
+
 def _patches(version: str) -> list[Path]:
     return [path for path in PATCHES if path.parent.name == version]
 
 
 def _patched(version: str, target: Path) -> Path:
     """A copy of the tagged files that the patches change, patched; with what the recipe adds."""
-    source = _folder("CHANNEL_TOOLS_PYTORCH_SOURCES", version)
+    source = _folder(SOURCES, version)
     for patch in _patches(version):
         names = names_in(patch)
         lacking = sorted(name for name in names if not (source / name).is_file())
@@ -82,7 +113,7 @@ def _patched(version: str, target: Path) -> Path:
 
 @pytest.mark.parametrize("path", PATCHES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_patch_fits_the_tagged_file_to_the_line(path: Path, tmp_path: Path) -> None:
-    source = _folder("CHANNEL_TOOLS_PYTORCH_SOURCES", path.parent.name)
+    source = _folder(SOURCES, path.parent.name)
     for name in names_in(path):
         if not (source / name).is_file():
             pytest.skip(f"{source / name} does not exist")
@@ -106,7 +137,7 @@ def prefix(own_settings: Settings, stack_channel: Path, tmp_path_factory: pytest
 
 
 def _includes(version: str, *folders: Path) -> list[str]:
-    release = _folder("CHANNEL_TOOLS_PYTORCH_RELEASES", version, "torch", "include")
+    release = _folder(RELEASES, version, "torch", "include")
     return [f"-I{folder}" for folder in (*folders, release, release / "torch" / "csrc" / "api" / "include")]
 
 
@@ -127,6 +158,27 @@ def test_the_process_group_of_mpi_compiles(version: str, request: pytest.Fixture
     _compile(prefix, options, source, tmp_path / "object.o")
 
 
+@pytest.fixture(scope="module")
+def whole(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the patched PyTorch."""
+    if CHANNEL not in os.environ:
+        pytest.skip(f"{CHANNEL} names no channel: `make pytorch` builds it")
+    specs = ["pytorch-cray-mpich=*=patched_cpu*", "mpich", "gcc_linux-64", "gxx_linux-64", "sysroot_linux-64"]
+    return install(own_settings, Path(os.environ[CHANNEL]).resolve(), tmp_path_factory.mktemp("whole") / "env", specs)
+
+
+@pytest.mark.parametrize("name", ["ProcessGroupMPI.cpp", "init.cpp"])
+def test_what_includes_the_check_compiles_with_the_packages_headers(name: str, whole: Path, tmp_path: Path) -> None:
+    (header,) = whole.glob("lib/python3.*/site-packages/torch/include")
+    (python,) = whole.glob("include/python3.*")
+    patched, sources = _patched(IN_PARTS, tmp_path / "patched"), _folder(SOURCES, IN_PARTS)
+    places = (patched, sources, header, header / "torch/csrc/api/include", python, whole / "include")
+    options = ["-std=c++17", "-DUSE_C10D_MPI", "-DUSE_C10D_GLOO", "-DUSE_RPC", *(f"-I{place}" for place in places)]
+    folder = "torch/csrc/distributed/c10d"
+    source = next(place / folder / name for place in (patched, sources) if (place / folder / name).is_file())
+    _compile(whole, options, source, tmp_path / "object.o")
+
+
 @pytest.mark.parametrize("standard", ["c++14", "c++17"])
 @pytest.mark.parametrize("macros", [[], ["-DUSE_C10D_SWITCHML"]], ids=["without switchml", "with switchml"])
 def test_the_process_group_of_gloo_compiles(
@@ -139,7 +191,7 @@ def test_the_process_group_of_gloo_compiles(
 
 def _old_sources(tmp_path: Path) -> tuple[Path, list[str]]:
     """The folder c10d of PyTorch 1.7.1, patched, and the folders of headers; gloo's patched, too."""
-    source = _folder("CHANNEL_TOOLS_PYTORCH_SOURCES", OLD, "third_party", "gloo", "gloo").parents[2]
+    source = _folder(SOURCES, OLD, "third_party", "gloo", "gloo").parents[2]
     tree = tmp_path / "patched"
     for part in ("torch/lib/c10d", "third_party/gloo"):
         shutil.copytree(source / part, tree / part, ignore=shutil.ignore_patterns("test"))
@@ -156,7 +208,7 @@ def _old_sources(tmp_path: Path) -> tuple[Path, list[str]]:
 def test_the_patched_process_group_reduces_in_the_released_pytorch(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    libraries = _folder("CHANNEL_TOOLS_PYTORCH_RELEASES", OLD, "torch", "lib", "libtorch_cpu.so").parent
+    libraries = _folder(RELEASES, OLD, "torch", "lib", "libtorch_cpu.so").parent
     source, includes = _old_sources(tmp_path)
     prefix: Path = request.getfixturevalue("prefix")
     gloo = tmp_path / "patched/third_party/gloo"
