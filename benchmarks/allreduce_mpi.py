@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch-mpi's allreduce beside mpi4py's in-place Allreduce and gloo's: the same ranks, a call of each in turn.
+"""PyTorch's allreduce over MPI beside mpi4py's in-place Allreduce and gloo's: the same ranks, a call of each in turn.
 
 `python -m benchmarks.allreduce_mpi` makes an environment from output/channel, which `channel_tools build --variant
-cray-mpich` fills, and puts mpi4py's wheel into it. Writes allreduce_mpi.json and .md.
+cray-mpich` fills, and puts mpi4py's wheel into it. `--way patched` measures the backend of a PyTorch that was built
+with MPI (`make pytorch`), and with `--way plugin` too, both, in one table. Writes allreduce_mpi.json and .md.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
 
     from channel_tools.validate.model import Spread
 
-SPECS = ("pytorch-cray-mpich=*=plugin*", "mpich", "pip", "numpy")
+WAYS = {"plugin": "pytorch-cray-mpich=*=plugin*", "patched": "pytorch-cray-mpich=*=patched*"}
+"""How PyTorch comes to MPI: by torch-mpi in a stock PyTorch, or by its own backend, built with MPI."""
+SPECS = ("mpich", "pip", "numpy")
 SUBDIR = "linux-64"
 LIMIT_S = 900.0
 RANK = Path(__file__).with_name("mpi_rank.py")
-PATHS = ("torch-mpi", "mpi4py", "PyTorch+mpi4py", "gloo")
+PATHS = ("PyTorch", "mpi4py", "PyTorch+mpi4py", "gloo")
 SIZES = ((1, 100, 1000), (256, 100, 1000), (16 << 10, 20, 200), (1 << 18, 5, 60), (1 << 20, 3, 30), (16 << 20, 1, 9))
 """Elements of float32, calls that do not count, calls that do."""
 
@@ -43,21 +46,22 @@ SIZES = ((1, 100, 1000), (256, 100, 1000), (16 << 10, 20, 200), (1 << 18, 5, 60)
 class Measured:
     """One size with so many ranks: seconds of a call by path, and the machine's load average over the minute before."""
 
+    way: str
     ranks: int
     size_bytes: int
     seconds: dict[str, Spread]
     load: float
 
     def ratio(self, other: str) -> float:
-        """How many times as fast as the other path torch-mpi is."""
-        return self.seconds[other].median / self.seconds["torch-mpi"].median
+        """How many times as fast as the other path PyTorch's call is."""
+        return self.seconds[other].median / self.seconds["PyTorch"].median
 
 
-def prepare(channel: Path, prefix: Path) -> None:
+def prepare(channel: Path, prefix: Path, way: str) -> None:
     """An environment at ``prefix`` with the stack of the channel folder and mpi4py."""
     create_environment(
         prefix,
-        SPECS,
+        [WAYS[way], *SPECS],
         [channel.resolve().as_uri()],
         package_cache=find_cache(os.environ) / "packages",
         subdir=SUBDIR,
@@ -67,7 +71,7 @@ def prepare(channel: Path, prefix: Path) -> None:
 
 
 def measure(
-    prefix: Path, ranks: int, sizes: Sequence[tuple[int, int, int]], folder: Path
+    prefix: Path, way: str, ranks: int, sizes: Sequence[tuple[int, int, int]], folder: Path
 ) -> tuple[list[Measured], float]:
     """Every size in one launch of the ranks, and the share of a core that an idle rank takes."""
     plan = folder / "plan.json"
@@ -78,6 +82,7 @@ def measure(
     reports = [json.loads((folder / f"rank-{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
     rows = [
         Measured(
+            way=way,
             ranks=ranks,
             size_bytes=4 * numel,
             # a call takes as long as its slowest rank
@@ -94,20 +99,22 @@ def measure(
     return rows, float(reports[0]["idle"])
 
 
-def write_report(rows: Sequence[Measured], idle: dict[int, float], folder: Path) -> str:
+def write_report(rows: Sequence[Measured], idle: dict[str, float], folder: Path) -> str:
     """Write allreduce_mpi.json and .md; the table."""
     about = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "cores": os.cpu_count(), "idle": idle}
     document = {"schema": 1, **about, "rows": [asdict(row) for row in rows]}
-    shares = ", ".join(f"{share:.0%} with {ranks} ranks" for ranks, share in idle.items())
+    shares = ", ".join(f"{share:.0%} {of}" for of, share in idle.items())
     lines = [
         f"{about['date']}, {about['cores']} cores; of a core an idle rank takes {shares}.\n",
-        "| ranks | size | torch-mpi (quartiles) | mpi4py | PyTorch+mpi4py | gloo | times mpi4py | times gloo | load |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| way | ranks | size | PyTorch (quartiles) | mpi4py | with mpi4py | gloo | x mpi4py | x gloo | load |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         times = " | ".join(format_spread(row.seconds[path]) for path in PATHS)
         ratios = f"{row.ratio('mpi4py'):.2f} | {row.ratio('gloo'):.2f}"
-        lines.append(f"| {row.ranks} | {format_size(row.size_bytes)} | {times} | {ratios} | {row.load:.1f} |")
+        lines.append(
+            f"| {row.way} | {row.ranks} | {format_size(row.size_bytes)} | {times} | {ratios} | {row.load:.1f} |"
+        )
     table = "\n".join(lines)
     (folder / "allreduce_mpi.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     (folder / "allreduce_mpi.md").write_text(table + "\n", encoding="utf-8")
@@ -118,21 +125,22 @@ def main() -> int:
     """Measure with each number of ranks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--way", action="append", choices=list(WAYS), help="may be repeated; plugin if none is given")
     parser.add_argument("--channel", type=Path, default=Path("output/channel"))
-    parser.add_argument("--prefix", type=Path, help="an environment with the stack and mpi4py, instead of a new one")
     parser.add_argument("--output", type=Path, default=Path("output/bench"))
     arguments = parser.parse_args()
     rows: list[Measured] = []
-    idle: dict[int, float] = {}
+    idle: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as holder:
-        prefix = arguments.prefix or Path(holder) / "env"
-        if arguments.prefix is None:
-            prepare(arguments.channel, prefix)
-        for ranks in arguments.ranks:
-            folder = Path(holder) / str(ranks)
-            folder.mkdir()
-            measured, idle[ranks] = measure(prefix, ranks, SIZES, folder)
-            rows += measured
+        for way in arguments.way or ["plugin"]:
+            prefix = Path(holder) / way
+            prepare(arguments.channel, prefix, way)
+            for ranks in arguments.ranks:
+                folder = Path(holder) / f"{way}-{ranks}"
+                folder.mkdir()
+                measured, idle[f"of {ranks} ({way})"] = measure(prefix, way, ranks, SIZES, folder)
+                rows += measured
+    rows.sort(key=lambda row: (row.ranks, row.size_bytes))
     arguments.output.mkdir(parents=True, exist_ok=True)
     print(write_report(rows, idle, arguments.output))
     return 0

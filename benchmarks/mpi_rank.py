@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank of the benchmark of torch-mpi: `mpiexec -n N python mpi_rank.py PLAN.json`, in the environment measured.
+"""One rank of the benchmark of allreduces over MPI: `mpiexec -n N python mpi_rank.py PLAN.json`.
+
+Runs in the environment that is measured.
 
 Each call of an allreduce follows one of the others' on the same values, after a barrier; all sums are compared. Who
 comes first changes from round to round: a call finds caches that the one before it has filled or emptied. Writes
@@ -30,8 +32,8 @@ LIMIT = timedelta(minutes=5)
 
 
 def paths_of(port: int) -> dict[str, Callable[[torch.Tensor], object]]:
-    """torch-mpi as scripts call it; mpi4py's in-place Allreduce, alone and after a call of PyTorch that does nothing;
-    gloo's group, which spares c10d's Python.
+    """PyTorch's backend ``mpi`` as scripts call it; mpi4py's in-place Allreduce, alone and after a call of PyTorch that
+    does nothing; gloo's group, which spares c10d's Python.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     store = dist.TCPStore("127.0.0.1", port, size, is_master=rank == 0, timeout=LIMIT)
@@ -47,7 +49,7 @@ def paths_of(port: int) -> dict[str, Callable[[torch.Tensor], object]]:
         mpi4py(tensor)
 
     return {
-        "torch-mpi": dist.all_reduce,
+        "PyTorch": dist.all_reduce,
         "mpi4py": mpi4py,
         "PyTorch+mpi4py": mpi4py_after_pytorch,
         "gloo": lambda tensor: gloo.allreduce([tensor]).wait(),
