@@ -250,10 +250,10 @@ def read_first_line(path: Path, *, limit_bytes: int = 4096, wait_s: float = 10.0
 
 
 def read_tail(path: Path) -> str:
-    """The end of a log, at most 256 KiB of it; bytes that are not UTF-8 are replaced."""
-    with path.open("rb") as stream:
-        stream.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        return stream.read().decode(errors="replace")
+    """The end of a log, at most 256 KiB of it; bytes that are not UTF-8 are replaced. Raises as open_regular does."""
+    with open_regular(path) as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES))
+        return stream.read(_TAIL_BYTES).decode(errors="replace")
 
 
 def link_or_copy(source: Path, destination: Path) -> None:

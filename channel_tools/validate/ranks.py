@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs a worker script as ranks under a launcher, and reads their results.
 
+The folder of a job is theirs, too: what they left there is opened once, beneath it, and read up to a bound.
+
 torchrun gives every rank its own session, which a signal to torchrun's group does not reach: launchers end their ranks
 on SIGTERM, and each rank has asked the kernel to end it with the launcher.
 """
@@ -16,7 +18,10 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
-from channel_tools.system.errors import ValidationError
+from channel_tools.system.beneath import Beneath
+from channel_tools.system.entries import read_at_most
+from channel_tools.system.errors import ChannelToolsError, ValidationError
+from channel_tools.system.files import read_tail
 from channel_tools.system.processes import Deadline, Program, running_program, ssh_command, wait_for_any
 
 if TYPE_CHECKING:
@@ -27,6 +32,8 @@ DIED_UNDER_TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+
 _DIED_UNDER_HYDRA = re.compile(r"PID (\d+) RUNNING AT .*\n=\s*EXIT CODE: (\d+)")
 _DIED_UNDER_SRUN = re.compile(r"^srun: error: \S+: task (\d+): (.+)$", re.MULTILINE)
 _LOOPBACK = "lo"
+_RESULT_BYTES = 64 << 20
+_WORDS_BYTES = 64 << 10
 T = TypeVar("T")
 
 
@@ -82,6 +89,11 @@ class RankJob:
     document: Mapping[str, object]
     """The plan, as the worker reads it."""
     folder: Path
+
+    @property
+    def files(self) -> Beneath:
+        """The folder, for what the ranks leave there."""
+        return Beneath(root=self.folder)
 
 
 def torchrun(prefix: Path, ranks: int) -> tuple[str | Path, ...]:
@@ -146,16 +158,16 @@ def run_job(job: RankJob, *, deadline: Deadline, companions: Sequence[Companion]
 
 def read_results(job: RankJob, kind: type[T], *, hint: str) -> tuple[T, ...]:
     """The ranks' results, by rank. Raises ValidationError with ``hint`` if one has another shape."""
-    return tuple(_read_result(job.folder / f"rank-{rank}.json", kind, hint) for rank in range(job.ranks))
+    return tuple(_read_result(job, f"rank-{rank}.json", kind, hint) for rank in range(job.ranks))
 
 
 def _rank_failure(launcher: Program, job: RankJob) -> ValidationError:
     """The error saying which rank failed and why, without the ranks that the launcher ended because of it."""
     hint = f"the ranks' log is {launcher.log}"
-    errors = {rank: job.folder / f"rank-{rank}.error" for rank in range(job.ranks)}
-    said = [f"rank {rank}: {path.read_text(encoding='utf-8')}" for rank, path in errors.items() if path.is_file()]
-    died = _dead_rank(launcher.log.read_text(encoding="utf-8", errors="replace"), job)
-    if died and not errors.get(died[0], job.folder).is_file():
+    errors = {rank: text for rank in range(job.ranks) if (text := _words(job, f"rank-{rank}.error")) is not None}
+    said = [f"rank {rank}: {text}" for rank, text in errors.items()]
+    died = _dead_rank(read_tail(launcher.log), job)
+    if died and died[0] not in errors:
         said.insert(0, f"rank {died[0]}: ended by itself with {died[1]}")
     if said:
         return ValidationError("\n".join([*said, f"the ranks were at: {_whereabouts(job)}"]), hint=hint)
@@ -168,30 +180,39 @@ def _dead_rank(log: str, job: RankJob) -> tuple[int, str] | None:
         return int(by_torchrun[2]), f"exit status {by_torchrun[1]} (negative: a signal)"
     by_srun = _DIED_UNDER_SRUN.search(log)
     if (
-        by_srun and (job.folder / f"rank-{by_srun[1]}.pid").is_file()
+        by_srun and _words(job, f"rank-{by_srun[1]}.pid") is not None
     ):  # otherwise it did not start, and the log says why
         return int(by_srun[1]), by_srun[2]
     if by_hydra := _DIED_UNDER_HYDRA.search(log):
         for rank in range(job.ranks):
-            process = job.folder / f"rank-{rank}.pid"
-            if process.is_file() and process.read_text(encoding="utf-8") == by_hydra[1]:
+            if _words(job, f"rank-{rank}.pid") == by_hydra[1]:
                 return rank, f"exit status or signal {by_hydra[2]}"
     return None
 
 
 def _whereabouts(job: RankJob) -> str:
-    steps = {rank: job.folder / f"rank-{rank}.at" for rank in range(job.ranks)}
-    return ", ".join(
-        f"rank {rank}: {path.read_text(encoding='utf-8') if path.is_file() else 'setting up'}"
-        for rank, path in steps.items()
-    )
+    return ", ".join(f"rank {rank}: {_words(job, f'rank-{rank}.at') or 'setting up'}" for rank in range(job.ranks))
 
 
-def _read_result(path: Path, kind: type[T], hint: str) -> T:
-    if not path.is_file():
-        raise ValidationError(f"{path.name}: the rank ended without a result", hint=f"see the log in {path.parent}")
+def _words(job: RankJob, name: str) -> str | None:
+    """What a rank left in a file, up to _WORDS_BYTES, or what is wrong with the file; None if there is none."""
     try:
-        return TypeAdapter(kind).validate_json(path.read_bytes())
+        with job.files.opened(name) as stream:
+            return read_at_most(stream, _WORDS_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    except ChannelToolsError as err:
+        return str(err)
+
+
+def _read_result(job: RankJob, name: str, kind: type[T], hint: str) -> T:
+    path = job.folder / name
+    try:
+        return TypeAdapter(kind).validate_json(job.files.read(name, limit_bytes=_RESULT_BYTES))
+    except FileNotFoundError:
+        raise ValidationError(f"{name}: the rank ended without a result", hint=f"see the log in {job.folder}") from None
+    except ChannelToolsError as err:
+        raise ValidationError(str(err), hint=hint) from None
     except PydanticValidationError as err:
         fault = err.errors()[0]
         where = ".".join(map(str, fault["loc"]))

@@ -34,6 +34,7 @@ GUARDED = (
     "serve/uploads",
     "system/http/download.py",
     "validate/history.py",
+    "validate/ranks.py",
     "workflow/adopt.py",
     "workflow/attest.py",
     "workflow/verify.py",
@@ -119,6 +120,7 @@ ALLOWED = {  # how many calls, and about what
     "page/write.py": (1, "a log in the output folder"),
     "serve/reads.py": (1, "a file that is compared with the one that was opened beneath the channel"),
     "serve/uploads/api.py": (1, "JobStore.open"),
+    "validate/ranks.py": (2, "the plan and a folder, in a folder made for the job"),
 }
 
 

@@ -124,3 +124,37 @@ def test_a_result_of_another_shape_is_an_error(tmp_path: Path, switch: RunningSw
     (tmp_path / "canned-1.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ValidationError, match=r"rank-0\.json: rank: .*integer"):
         run(tmp_path, WRITE_RESULTS, switch)
+
+
+LEAVES_ODD_FILES = """
+    import os, pathlib, sys
+    folder = pathlib.Path(sys.argv[-1]).parent
+    for name in ("rank-0.json", "rank-0.error", "rank-1.at"):
+        match {kind!r}:
+            case "pipe":
+                os.mkfifo(folder / name)
+            case "link":
+                (folder / name).symlink_to("/etc/passwd")
+            case "large":
+                (folder / name).touch()
+                os.truncate(folder / name, 1 << 40)
+    sys.exit({code})
+"""
+ODD_FILES = {"pipe": "is a pipe", "link": "leads outside|is a symbolic link", "large": r"has \d+ bytes or more"}
+"""What ranks may leave that is no result, and what is said of it where it is not cut off."""
+
+
+@pytest.mark.parametrize("kind", ODD_FILES)
+def test_a_result_is_opened_beneath_the_folder_and_bounded(tmp_path: Path, switch: RunningSwitch, kind: str) -> None:
+    with pytest.raises(ValidationError, match=rf"rank-0\.json: ({ODD_FILES[kind]})"):
+        run(tmp_path, LEAVES_ODD_FILES.format(kind=kind, code=0), switch)
+
+
+@pytest.mark.parametrize("kind", ODD_FILES)
+def test_the_words_of_a_rank_are_opened_beneath_the_folder_and_bounded(
+    tmp_path: Path, switch: RunningSwitch, kind: str
+) -> None:
+    with pytest.raises(ValidationError, match="rank 0: ") as raised:
+        run(tmp_path, LEAVES_ODD_FILES.format(kind=kind, code=1), switch)
+    assert "root:" not in str(raised.value)
+    assert len(str(raised.value)) < 1 << 20
