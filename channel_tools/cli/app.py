@@ -14,6 +14,7 @@ from channel_tools.cli import (
     attest,
     audit,
     build,
+    bump,
     channel,
     config,
     debug,
@@ -86,6 +87,7 @@ app.command("render", rich_help_panel=_MAKE)(render.render)
 app.command("config", rich_help_panel=_MAKE)(config.config)
 app.add_typer(export.app, name="export", rich_help_panel=_MAKE)
 app.add_typer(upstream.app, name="upstream", rich_help_panel=_MAKE)
+app.command("bump", rich_help_panel=_MAKE)(bump.bump)
 app.command("build", rich_help_panel=_BUILD)(build.build)
 app.command("debug", rich_help_panel=_BUILD, context_settings={"allow_interspersed_args": False})(debug.debug)
 app.command("rebuild", rich_help_panel=_BUILD)(rebuild.rebuild)

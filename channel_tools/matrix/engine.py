@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage0Recipe
@@ -30,7 +32,6 @@ from channel_tools.system.workers import forked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from rattler_build import RenderedVariant
 
@@ -82,7 +83,7 @@ class RecipeEngine:
             return self._evaluated[place]
         config = engine_variants(matrix)
         try:
-            rendered = _parsed(recipe_file).render(config, self._config)
+            rendered = _parsed(recipe_file, self._folder).render(config, self._config)
         except RattlerBuildError as err:
             raise recipe_error(recipe_file, str(err), matrix, config=self._config, folder=self._folder) from None
         results: list[EvaluatedRecipe] = []
@@ -156,10 +157,16 @@ class RecipeEngine:
         return self._conditions.text_of(name, evaluated.recipe.get("context"), evaluated.variant)
 
 
-def _parsed(recipe_file: RecipeFile) -> Stage0Recipe:
+def _parsed(recipe_file: RecipeFile, folder: Path) -> Stage0Recipe:
+    """The recipe; text in place of the file's is written by the engine, which is to be below ``folder``, not there."""
     if recipe_file.text is None:
         return Stage0Recipe.from_file(recipe_file.path)
-    return Stage0Recipe.from_yaml(recipe_file.text, recipe_dir=recipe_file.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder))
+    for path in recipe_file.folder.iterdir():
+        if path != recipe_file.path:
+            (beside / path.name).symlink_to(path)
+    return Stage0Recipe.from_yaml(recipe_file.text, recipe_dir=beside)
 
 
 def _place(recipe_file: RecipeFile, matrix: VariantMatrix) -> _Place:

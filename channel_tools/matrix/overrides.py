@@ -18,10 +18,10 @@ import yaml
 from channel_tools.matrix.variants import ENGINE_KEYS
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import nearest_names_hint
-from channel_tools.system.yamlfile import parse_yaml, read_yaml_text
+from channel_tools.system.yamlfile import node_of, parse_yaml, read_yaml_text, scalars_below, span_of, with_replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from channel_tools.matrix.engine import EvaluatedRecipe
@@ -55,21 +55,19 @@ def with_version(recipe: RecipeFile, override: Override | None) -> RecipeFile:
     if override is None or override.version is None:
         return recipe
     text = read_yaml_text(recipe.path)
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    version = _child(_child(root, "context"), "version")
+    version = node_of(text, "context", "version")
     if not isinstance(version, yaml.ScalarNode) or "${{" in version.value:
         found = "no context.version" if version is None else f"context.version: {version.value!r}"
         message = f"the override of {recipe.name} has a version, but the recipe has {found}"
         hint = "give its variant key a value under variants" if version is not None else _COPY_HINT
         raise _error(override, message, "version", hint=hint)
-    hashes = [node for key, node in _pairs(_child(root, "source")) if key == "sha256"]
+    hashes = [node for key, node in scalars_below(node_of(text, "source")) if key == "sha256"]
     if len(hashes) != 1:
         having = counted(len(hashes), "source")
         message = f"the override of {recipe.name} has a version, but the recipe has {having} with a sha256"
         raise _error(override, message, "version", hint=_COPY_HINT)
-    new = {version: override.version, hashes[0]: str(override.sha256)}
-    for node in sorted(new, key=lambda node: -node.start_mark.index):
-        text = text[: node.start_mark.index] + json.dumps(new[node]) + text[node.end_mark.index :]
+    new = {span_of(version): json.dumps(override.version), span_of(hashes[0]): json.dumps(override.sha256)}
+    text = with_replaced(text, new)
     return replace(recipe, document=parse_yaml(text, recipe.path), text=text)
 
 
@@ -151,23 +149,6 @@ def _with_line(recipe: RecipeFile, script: YamlValue, line: str, override: Overr
         given = f'bash -ex "$RECIPE_DIR/{given}"'
     lines = given if isinstance(given, list) else [] if given is None else [given]
     return {**section, "content": [*lines, line]}
-
-
-def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    return next((value for name, value in node.value if name.value == key), None)
-
-
-def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
-    """Every key of mappings at any depth, with its value."""
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            yield from _pairs(item)
-    elif isinstance(node, yaml.MappingNode):
-        for name, value in node.value:
-            yield str(name.value), value
-            yield from _pairs(value)
 
 
 def _error(override: Override, message: str, *below: str, hint: str) -> ConfigError:

@@ -25,11 +25,11 @@ from channel_tools.conda.addresses import local_path, scheme_of
 from channel_tools.foundation.apt import Apt, complaints, host_sources
 from channel_tools.sources.git import GitFetcher
 from channel_tools.sources.mirrors import SourceMirrors
-from channel_tools.sources.model import SUPPLY_HINT
+from channel_tools.sources.model import SUPPLY_HINT, NeededSource, file_name_of
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
-from channel_tools.system.files import disk_full_reported, exclusive_lock
+from channel_tools.system.files import disk_full_reported, exclusive_lock, sha256_of_file
 from channel_tools.system.http.download import Cancelled, Download, download
 from channel_tools.system.http.pace import Retry
 from channel_tools.system.processes import run_command
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from channel_tools.sources.model import NeededSource
     from channel_tools.sources.store import SourceStore
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Progress, Task
@@ -176,6 +175,39 @@ def fetch_sources(
         raise _error(failures)
 
 
+def fetch_unknown(
+    urls: Sequence[str],
+    store: SourceStore,
+    *,
+    client: HttpClient,
+    progress: Progress,
+    mirrors: SourceMirrors = NO_MIRRORS,
+) -> NeededSource:
+    """Fetch a file whose sha256 nobody has recorded yet, from the first of its addresses that has it, into the store.
+
+    Nothing vouches for the bytes but the address that they came from. Raises NetworkError or IntegrityError with the
+    reason at each address.
+    """
+    name = file_name_of(urls[0])
+    reasons: list[ChannelToolsError] = []
+    with disk_full_reported(store.folder):
+        store.incoming.mkdir(parents=True, exist_ok=True)
+    with progress.task(name, total=None, unit="bytes") as task, temporary_folder(store.incoming) as folder:
+        run = _Run(store=store, client=client, progress=progress, task=task, mirrors=mirrors)
+        for url in mirrors.addresses(urls):
+            try:
+                path = run.receive(url, folder / "new.part", None)
+                need = NeededSource(kind="url", identity=sha256_of_file(path), urls=tuple(urls), names=(name,))
+                store.add_file(path, need, origin=url)
+            except (NetworkError, IntegrityError) as err:
+                reasons.append(err if url in str(err) else _placed(url, err))
+                (folder / "new.part").unlink(missing_ok=True)
+            else:
+                return need
+    kind = IntegrityError if any(isinstance(err, IntegrityError) for err in reasons) else NetworkError
+    raise kind("\n".join(map(str, reasons)), hint="check the version and the network")
+
+
 def _error(failures: Sequence[_Failure]) -> ChannelToolsError:
     wrong = any(isinstance(error, IntegrityError) for failure in failures for error in failure.reasons)
     kind: type[ChannelToolsError] = IntegrityError if wrong else NetworkError
@@ -256,25 +288,30 @@ class _Run:
     def _fetch_from(self, url: str, need: NeededSource) -> None:
         """Fetch the file from one address. Raises NetworkError or IntegrityError; both name the address."""
         part = self.store.incoming / f"{need.identity}.part"
+        path = self.receive(url, part, need.identity)
+        try:
+            self.store.put_file(path, need, origin=url, move=path == part)
+        except IntegrityError as err:
+            raise _placed(url, err) from None
+
+    def receive(self, url: str, part: Path, sha256: str | None) -> Path:
+        """Download a file to ``part``, whatever it is without ``sha256``; its path, the file's own if it is local."""
         local = local_path(url)
         if local is None and scheme_of(url) == "ftp":
             _download_ftp(url, part, on_bytes=self.task.advance)
         elif local is None:
             wanted = Download(
                 url=url,
-                folder=Beneath(root=self.store.incoming),
+                folder=Beneath(root=part.parent),
                 part=part.name,
-                sha256=need.identity,
+                sha256=sha256,
                 on_bytes=self.task.advance,
                 cancelled=self.stopped,
             )
             download(self.client, wanted)
         elif not local.is_file():
             raise NetworkError(f"{url}: there is no such file")
-        try:
-            self.store.put_file(local or part, need, origin=url, move=local is None)
-        except IntegrityError as err:
-            raise _placed(url, err) from None
+        return local or part
 
     def _fetch_commit(self, need: NeededSource) -> _Failure | None:
         folder = self.store.incoming / f"{self.store.entry(need).name}.git"

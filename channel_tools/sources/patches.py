@@ -87,6 +87,13 @@ def check_patches(sources: Sequence[PatchedSource]) -> None:
     A patch may change files of earlier sources in the same folder. Raises ConfigError naming the patch, its line, the
     hunk and the file if one does not match exactly.
     """
+    for _path, error in try_patches(sources):
+        if error is not None:
+            raise error
+
+
+def try_patches(sources: Sequence[PatchedSource]) -> Iterator[tuple[Path, ConfigError | None]]:
+    """Every patch in the order of check_patches, with why it does not apply; those after it are tried without it."""
     with temporary_folder() as holder:
         work = holder / "source"
         for index, source in enumerate(sources):
@@ -98,7 +105,12 @@ def check_patches(sources: Sequence[PatchedSource]) -> None:
                     (folder / name).parent.mkdir(parents=True, exist_ok=True)
                     (folder / name).write_bytes(content)
             for path in source.patches:
-                apply_patch(path, folder, what=source.what)
+                try:
+                    apply_patch(path, folder, what=source.what)
+                except ConfigError as err:
+                    yield path, err
+                else:
+                    yield path, None
 
 
 def _wanted(sources: Sequence[PatchedSource], folder: str) -> set[str]:

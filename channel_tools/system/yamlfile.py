@@ -18,7 +18,7 @@ import yaml
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
@@ -110,6 +110,42 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
     constructor = _Constructor(path)
     value = constructor.construct(node, ()) if node is not None else None
     return YamlDocument(path=path, value=value, lines=constructor.lines, spellings=constructor.spellings)
+
+
+def node_of(text: str, *key_path: str) -> yaml.Node | None:
+    """The node at a path of keys in valid YAML, with its place in the text; None if there is none.
+
+    The marks of PyYAML's own parser count characters, unlike libyaml's.
+    """
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    for key in key_path:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        node = next((value for name, value in pairs if name.value == key), None)
+    return node
+
+
+def scalars_below(node: yaml.Node | None, key: str | None = None) -> Iterator[tuple[str | None, yaml.ScalarNode]]:
+    """Every scalar value below a node, with the nearest key above it, in the order of the text."""
+    if isinstance(node, yaml.ScalarNode):
+        yield key, node
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from scalars_below(item, key)
+    elif isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            yield from scalars_below(value, str(name.value))
+
+
+def with_replaced(text: str, spans: Mapping[tuple[int, int], str]) -> str:
+    """The text with other words in place of some spans, which do not overlap; all else, comments included, stays."""
+    for start, end in sorted(spans, reverse=True):
+        text = text[:start] + spans[start, end] + text[end:]
+    return text
+
+
+def span_of(node: yaml.Node) -> tuple[int, int]:
+    """The place of a node in its text, for with_replaced."""
+    return node.start_mark.index, node.end_mark.index
 
 
 def _compose(text: str) -> yaml.Node | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix import LoadedTree, RenderedPackage
     from channel_tools.matrix.model import Source
     from channel_tools.plan import Plan, PlannedPackage
+    from channel_tools.plan.model import BuildFile
     from channel_tools.sources.fetch import DebianSources
     from channel_tools.sources.model import NeededSource, StoredSource
     from channel_tools.sources.patches import PatchedSource
@@ -170,6 +171,21 @@ def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: 
     )
 
 
+def fetch_new(settings: Settings, urls: Sequence[str], progress: Progress) -> NeededSource:
+    """Download a file that no recipe names yet into the user's store, as fetch_missing. Raises as fetch_unknown."""
+    from channel_tools.conda.clients import make_http_client  # noqa: PLC0415 - as in fetch_missing
+    from channel_tools.sources.fetch import SOURCE_RETRY, fetch_unknown  # noqa: PLC0415
+    from channel_tools.sources.mirrors import SourceMirrors  # noqa: PLC0415
+
+    return fetch_unknown(
+        urls,
+        SourceStore(folder=settings.sources),
+        client=make_http_client(settings.environ, retry=SOURCE_RETRY),
+        progress=progress,
+        mirrors=SourceMirrors(places=read_source_mirrors(settings.tree)),
+    )
+
+
 def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
     """Debian's source packages in the registry foundation's suite and in later ones, each with a state folder."""
     from channel_tools.foundation.apt import DEB_ARCHITECTURES  # noqa: PLC0415 - as in fetch_missing
@@ -264,7 +280,7 @@ def _check_patches(store: SourceStore, plan: Plan) -> None:
     seen: set[str] = set()
     for package in plan.to_build:
         if any(source.patches for source in package.rendered.sources):
-            sources = [_patched_source(store, package, source) for source in package.rendered.sources]
+            sources = patched_sources(store, package.rendered, package.files)
             if (place := repr(sources)) not in seen:
                 seen.add(place)
                 from channel_tools.sources.patches import check_patches  # noqa: PLC0415 - few packages have patches
@@ -272,15 +288,22 @@ def _check_patches(store: SourceStore, plan: Plan) -> None:
                 check_patches(sources)
 
 
-def _patched_source(store: SourceStore, package: PlannedPackage, source: Source) -> PatchedSource:
-    folder = package.rendered.recipe_file.folder
-    need = need_of(source, source_excludes(package.rendered.recipe))
+def patched_sources(store: SourceStore, package: RenderedPackage, files: Sequence[BuildFile]) -> list[PatchedSource]:
+    """The sources of a package, which the store has, with their patches; ``files`` are those of its build."""
+    return [_patched_source(store, package, files, source) for source in package.sources]
+
+
+def _patched_source(
+    store: SourceStore, package: RenderedPackage, files: Sequence[BuildFile], source: Source
+) -> PatchedSource:
+    folder = package.recipe_file.folder
+    need = need_of(source, source_excludes(package.recipe))
     place = located(folder, source.location) if need is None else store.known(need).path
     given = source.entry.get("file_name")
     name = str(given or (place.name if need is None else file_name_of(source.location)))
     content: Path | dict[str, Path] = {name: place}
     if need is None and place.is_dir():
-        inside = [file.path for file in package.files if file.path.is_relative_to(place)]
+        inside = [file.path for file in files if file.path.is_relative_to(place)]
         content = {path.relative_to(place).as_posix(): path for path in inside}
     elif source.kind == "git" or (given is None and is_archive(name)):
         content = place
@@ -294,12 +317,12 @@ def _patched_source(store: SourceStore, package: PlannedPackage, source: Source)
     )
 
 
-def _target_folder(package: PlannedPackage, source: Source) -> str:
+def _target_folder(package: RenderedPackage, source: Source) -> str:
     """The source's ``target_directory``. Raises ConfigError (file, line) for one outside the work folder."""
     folder = PurePosixPath(source.target_directory or "")
     if folder.is_absolute() or ".." in folder.parts:
         message = f"target_directory {folder} is outside the build's work folder"
-        document = package.rendered.recipe_file.document
+        document = package.recipe_file.document
         raise document.error(message, "source", hint="name a folder relative to it, without ..")
     return folder.as_posix()
 

@@ -38,14 +38,15 @@ class Cancelled(Exception):  # noqa: N818 - not an error: the caller asked for i
 class Download:
     """A file to fetch from ``url`` to ``part`` in ``folder``, where an earlier attempt may have left its start.
 
-    With ``size_bytes``, at most that many bytes are read; without, the server decides where the file ends. ``on_bytes``
-    is called with the length of each chunk. Setting ``cancelled`` ends the download.
+    Without ``sha256``, whatever the address has is taken. With ``size_bytes``, at most that many bytes are read;
+    without, the server decides where the file ends. ``on_bytes`` is called with the length of each chunk. Setting
+    ``cancelled`` ends the download.
     """
 
     url: str
     folder: Beneath
     part: str
-    sha256: str
+    sha256: str | None
     on_bytes: Callable[[int], None]
     size_bytes: int | None = None
     limit: RateLimit | None = None
@@ -82,7 +83,7 @@ class _Transfer:
                 advanced = now >= furthest + _PROGRESS_BYTES and not isinstance(err, TooSlowError)
                 furthest, failures = max(furthest, now), 0 if advanced else failures + 1
             else:
-                if found == wanted.sha256:
+                if wanted.sha256 in {None, found}:
                     return
                 self._discard(where, found, continued=before > 0)
                 problem, failures = (

@@ -107,6 +107,7 @@ def test_variant_values_are_for_that_recipe_alone(tmp_path: Path) -> None:
 def test_another_version_is_rendered_with_its_source(tmp_path: Path) -> None:
     site = _site(tmp_path, f'mine: {{version: "2.10", sha256: "{SHA256}"}}', {"recipes/mine/recipe.yaml": TARBALL})
     package = rendered(site)["mine"]
+    assert (site.recipes / "mine" / "recipe.yaml").read_text() == TARBALL
     assert package.version == "2.10"
     assert package.sources[0].location == "https://example.invalid/mine-2.10.tar.gz"
     assert package.sources[0].sha256 == SHA256

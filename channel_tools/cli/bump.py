@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools bump``: another version of a recipe's software."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import handled, print_json, print_line, print_note, shown_progress
+from channel_tools.system.counting import counted
+
+if TYPE_CHECKING:
+    from channel_tools.workflow.bump import Bumped
+
+
+@handled
+def bump(
+    *,
+    package: Annotated[str, typer.Argument(help="A recipe, by its folder's name.", show_default=False)],
+    version: Annotated[str, typer.Argument(help="The new version.", show_default=False)],
+    old: Annotated[
+        str | None,
+        typer.Option("--from", metavar="VERSION", help="The version to replace.", show_default="the only one"),
+    ] = None,
+    sha256: Annotated[
+        str | None,
+        typer.Option(
+            "--sha256", metavar="HEX", help="Of the new version's source.", show_default="as it is downloaded"
+        ),
+    ] = None,
+    commit: Annotated[
+        str | None,
+        typer.Option("--commit", metavar="HEX", help="The commit of the new version, for a source from git."),
+    ] = None,
+    stack: Annotated[
+        str | None,
+        typer.Option(
+            "--variant",
+            "-V",
+            help="For an upstream's recipe: change the override of this stack alone.",
+            show_default="every stack of the tree that builds it",
+        ),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Say what would change, and write nothing.")] = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write a new version into a recipe: its sources' sha256 and its patches' paths, if all its patches apply."""
+    from channel_tools.workflow.bump import BumpRequest
+    from channel_tools.workflow.bump import bump as bumped
+
+    request = BumpRequest(
+        package=package, version=version, old=old, sha256=sha256, commit=commit, stack=stack, check=check
+    )
+    with shown_progress() as progress:
+        done = bumped(options.settings_from(root, output), request, progress)
+    if as_json:
+        print_json(done.as_json())
+        return
+    _print_bumped(done, check=check)
+
+
+def _print_bumped(done: Bumped, *, check: bool) -> None:
+    for line in done.lines:
+        print_line(f"{line.path}:{line.line}: " + (f"{line.before}  ->  {line.after}" if line.before else line.after))
+    for source in done.sources:
+        print_line(f"{source.url}: sha256 {source.sha256}" + ("" if source.is_checked else " (as given, not fetched)"))
+    for name in done.patches:
+        print_line(f"{name}: applies")
+    for name in done.unchecked:
+        print_line(f"{name}: not tried, since the source is not in the store; builds try it")
+    for before, after in done.moved:
+        print_line(f"{before}  ->  {after}")
+    if done.also:
+        print_note(f"the key of the version is also used by {', '.join(done.also)}: see channel_tools plan --why")
+    would = "would have" if check else "have"
+    what = f"{done.recipe} {', '.join(done.old)} -> {done.new}"
+    print_line(f"{what}: {counted(done.variants, 'variant')} {would} it" + (", nothing was written" if check else ""))

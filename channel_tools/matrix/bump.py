@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The texts of a tree with another version of a recipe: where the version is written, and what follows it.
+
+Files are edited as text, at the places of YAML's nodes: comments, quotes and the order of keys stay. Nothing here reads
+a source; what the new texts mean is known by loading and expanding them as a tree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import yaml
+
+from channel_tools.system.errors import UsageError
+from channel_tools.system.yamlfile import node_of, read_yaml_text, scalars_below, span_of, with_replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.matrix.model import LoadedTree, RecipeFile, Stack
+
+_PLACES = (("context", "version"), ("package", "version"), ("recipe", "version"))
+_NUMBERS = (("context", "number"), ("build", "number"))
+_TEMPLATE = re.compile(r"\$\{\{\s*(\w+)\s*\}\}")
+_HASHES = frozenset({"sha256", "md5", "rev"})
+_VERSION = re.compile(r"[0-9A-Za-z_.+!]+")
+_COPY_HINT = "copy the recipe to recipes/ of the tree and change it there"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VersionPlace:
+    """Where the version of a recipe is written.
+
+    ``recipe``: in its text; ``variants``: as a value of the variant key ``key``; ``override``: the recipe is an
+    upstream's, and the version is in the overrides of stacks.
+    """
+
+    kind: Literal["recipe", "variants", "override"]
+    key: str | None = None
+
+
+def check_version(version: str) -> None:
+    """Raise UsageError for what cannot be a conda version in a file name."""
+    if not _VERSION.fullmatch(version):
+        hint = "a version has letters, digits, '.', '_', '+' and '!', as 1.2.3"
+        raise UsageError(f"{version!r} is not a version", hint=hint)
+
+
+def version_place(loaded: LoadedTree, recipe: RecipeFile) -> VersionPlace:
+    """Where the recipe's version is written. Raises ConfigError (file, line) if it cannot be changed there."""
+    text = read_yaml_text(recipe.path)
+    is_upstreams = recipe.path.is_relative_to(loaded.tree.upstreams)
+    for path in _PLACES:
+        node = node_of(text, *path)
+        if isinstance(node, yaml.ScalarNode):
+            break
+    else:
+        raise recipe.document.error("the recipe has no version", hint="write it as context.version")
+    if "${{" not in node.value:
+        return VersionPlace(kind="override" if is_upstreams else "recipe")
+    found = _TEMPLATE.fullmatch(node.value)
+    if found is None or found[1] not in recipe.used_keys:
+        message = f"the version is computed ({node.value}), so it cannot be changed by name"
+        raise recipe.document.error(message, *path, hint="change by hand what it is computed from")
+    if is_upstreams:
+        message = f"the version is the variant key {found[1]!r}, whose sources are in a recipe of an upstream"
+        raise recipe.document.error(message, *path, hint=_COPY_HINT)
+    return VersionPlace(kind="variants", key=found[1])
+
+
+def renamed(text: str, old: str, new: str) -> str:
+    """A path or address with the new version wherever it has the old one as a whole."""
+    return _whole(old).sub(lambda _match: new, text)
+
+
+def texts_of_recipe(recipe: RecipeFile, place: VersionPlace, old: str, new: str) -> dict[Path, str]:
+    """The recipe's text with the new version: its own, in its sources' addresses and patches, and in conditions."""
+    text = read_yaml_text(recipe.path)
+    spans: dict[tuple[int, int], str] = {}
+    if place.kind == "recipe":
+        node = next(node for path in _PLACES if isinstance(node := node_of(text, *path), yaml.ScalarNode))
+        spans[span_of(node)] = json.dumps(new)
+        for path in _NUMBERS:
+            number = node_of(text, *path)
+            if isinstance(number, yaml.ScalarNode) and number.value.isdecimal() and number.value != "0":
+                spans[span_of(number)] = "0"
+    sources = _sources(text)
+    for key, node in scalars_below(node_of(text)):
+        span = span_of(node)
+        raw = text[slice(*span)]
+        changed = raw
+        if place.key is not None:
+            changed = _condition(place.key, old).sub(lambda match: f"{match[1]}{new}{match[2]}", changed)
+        if key not in _HASHES and any(start <= span[0] and span[1] <= end for start, end in sources):
+            changed = renamed(changed, old, new)
+        if changed != raw and span not in spans:
+            spans[span] = changed
+    return {recipe.path: with_replaced(text, spans)}
+
+
+def texts_of_variants(loaded: LoadedTree, key: str, old: str, new: str) -> dict[Path, str]:
+    """The tree's variant files and stacks.yaml with the new value of the key; the groups of zip_keys stay aligned.
+
+    Raises ConfigError (file, line) if the key has the new value already, or if an upstream's file has the old one.
+    """
+    texts: dict[Path, str] = {}
+    for file in {file.path: file for files in loaded.variant_files.values() for file in files}.values():
+        given = [str(value) for value in file.values.get(key, ())]
+        if old not in given:
+            continue
+        if new in given:
+            message = f"{key} has {new} already, beside {old}"
+            raise file.document.error(message, key, hint=f"take {old} out of the file, and what is zipped with it")
+        if not file.path.is_relative_to(loaded.tree.variants):
+            message = f"{key} has the value {old} in a file of an upstream"
+            raise file.document.error(message, key, hint=f"give {key} its values in variants/ of the tree")
+        text = read_yaml_text(file.path)
+        texts[file.path] = with_replaced(text, _values(node_of(text, key), old, new))
+    stacks = loaded.tree.stacks_file
+    text = read_yaml_text(stacks)
+    spans: dict[tuple[int, int], str] = {}
+    for stack in loaded.own_stacks:
+        for recipe in stack.overrides:
+            node = node_of(text, "stacks", stack.name, "overrides", recipe, "variants", key)
+            spans |= _values(node, old, new)
+    if spans:
+        texts[stacks] = with_replaced(text, spans)
+    return texts
+
+
+def texts_of_overrides(
+    loaded: LoadedTree, recipe: RecipeFile, stacks: Sequence[Stack], new: str, sha256: str
+) -> dict[Path, str]:
+    """stacks.yaml with the version and sha256 in the override of each of these stacks of the tree."""
+    path = loaded.tree.stacks_file
+    text = read_yaml_text(path)
+    for stack in stacks:
+        where = ("stacks", stack.name)
+        override = node_of(text, *where, "overrides", recipe.name)
+        for key, value in (("version", new), ("sha256", sha256)):
+            override = node_of(text, *where, "overrides", recipe.name)
+            given = node_of(text, *where, "overrides", recipe.name, key)
+            if given is not None:
+                text = with_replaced(text, {span_of(given): json.dumps(value)})
+            elif override is not None:
+                text = _with_entry(text, override, key, json.dumps(value))
+            elif (overrides := node_of(text, *where, "overrides")) is not None:
+                text = _with_entry(text, overrides, recipe.name, f"{{{key}: {json.dumps(value)}}}")
+            else:
+                entry = f"{{{json.dumps(recipe.name)}: {{{key}: {json.dumps(value)}}}}}"
+                text = _with_entry(text, node_of(text, *where), "overrides", entry)
+    return {path: text}
+
+
+def changed_lines(before: str, after: str) -> list[tuple[int, str, str]]:
+    """Each line of ``after`` that is not in ``before``: its number, what was there ("": it is new), and what is."""
+    old, new = before.splitlines(), after.splitlines()
+    if len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True), start=1)
+        return [(number, one.strip(), other.strip()) for number, (one, other) in pairs if one != other]
+    known = set(old)
+    return [(number, "", line.strip()) for number, line in enumerate(new, start=1) if line not in known]
+
+
+def _whole(version: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\d.]){re.escape(version)}(?!\d|\.\d)")
+
+
+def _condition(key: str, old: str) -> re.Pattern[str]:
+    return re.compile(rf"""(\b{re.escape(key)}\s*[!=]=\s*["']){re.escape(old)}(["'])""")
+
+
+def _sources(text: str) -> list[tuple[int, int]]:
+    """The places of the recipe's sources and of those of its outputs."""
+    outputs = node_of(text, "outputs")
+    items = outputs.value if isinstance(outputs, yaml.SequenceNode) else []
+    pairs = [pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value]
+    found = [node_of(text, "source"), *(value for name, value in pairs if name.value == "source")]
+    return [span_of(node) for node in found if node is not None]
+
+
+def _values(node: yaml.Node | None, old: str, new: str) -> dict[tuple[int, int], str]:
+    """The places of a value in a list, with the new one."""
+    return {span_of(item): json.dumps(new) for _key, item in scalars_below(node) if item.value == old}
+
+
+def _with_entry(text: str, mapping: yaml.Node | None, key: str, value: str) -> str:
+    """The text with one more entry at the end of a mapping, in the style that the mapping has."""
+    assert isinstance(mapping, yaml.MappingNode)  # noqa: S101 - the file was read and checked before
+    if mapping.flow_style:
+        end = mapping.end_mark.index - 1
+        before = text[:end].rstrip()
+        comma = "" if before.endswith(("{", ",")) else ","
+        return f"{before}{comma} {key}: {value}{text[end:]}" if mapping.value else f"{before}{key}: {value}{text[end:]}"
+    indent = " " * mapping.value[0][0].start_mark.column
+    end = text.rfind("\n", 0, _end_of(mapping)) if text[: _end_of(mapping)].endswith("\n") else _end_of(mapping)
+    line_end = text.find("\n", end)
+    line_end = len(text) if line_end < 0 else line_end
+    return f"{text[:line_end]}\n{indent}{key}: {value}{text[line_end:]}"
+
+
+def _end_of(node: yaml.Node) -> int:
+    """Where the text of a node ends: a block's own mark is where the next thing begins."""
+    if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
+        return _end_of(node.value[-1][1])
+    if isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value:
+        return _end_of(node.value[-1])
+    return int(node.end_mark.index)
+
+
+def with_hashes(texts: Mapping[Path, str], hashes: Mapping[str, str]) -> dict[Path, str]:
+    """The texts with each old hash (or commit) replaced by its new one; they are unique, whatever they are in."""
+    found = dict(texts)
+    for path, text in texts.items():
+        for old, new in hashes.items():
+            text = text.replace(old, new)  # noqa: PLW2901 - one after the other
+        found[path] = text
+    return found

@@ -1,0 +1,480 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``bump``: another version of a recipe's software, written into the tree if everything about it holds.
+
+The tree as it would be is made beside the real one, of links and of the few files that change, and is loaded, expanded
+and its patches tried as every tree's are. So what is written has been read by the tree's own reader before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import msgspec
+
+from channel_tools.conda.metadata import PLATFORMS
+from channel_tools.matrix import expand_stacks, load_tree
+from channel_tools.matrix.bump import (
+    changed_lines,
+    check_version,
+    renamed,
+    texts_of_overrides,
+    texts_of_recipe,
+    texts_of_variants,
+    version_place,
+    with_hashes,
+)
+from channel_tools.matrix.model import FoundationKind, Stack
+from channel_tools.plan.inputs import TreeFiles
+from channel_tools.sources.model import NeededSource, file_name_of, needed_sources
+from channel_tools.sources.patches import try_patches
+from channel_tools.sources.store import SourceStore
+from channel_tools.system.counting import counted
+from channel_tools.system.errors import ConfigError, NetworkError, UsageError, nearest_names_hint
+from channel_tools.system.files import located, write_bytes_atomically
+from channel_tools.system.settings import Tree
+from channel_tools.system.work_folder import temporary_folder
+from channel_tools.system.yamlfile import read_yaml_text
+from channel_tools.workflow.sources import fetch_missing, fetch_new, patched_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from channel_tools.matrix import LoadedTree, RenderedPackage
+    from channel_tools.matrix.bump import VersionPlace
+    from channel_tools.matrix.model import RecipeFile
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+
+_UNKNOWN_SHA256 = "0" * 64
+"""Stands for the sha256 in an override until the source is there."""
+_DOWNLOADS_AT_ONCE = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BumpRequest:
+    """What ``bump`` is asked for."""
+
+    package: str
+    """The recipe's folder."""
+    version: str
+    old: str | None = None
+    """The version to replace; None: the only one there is."""
+    sha256: str | None = None
+    """Of the source of the new version; None: as it is downloaded."""
+    commit: str | None = None
+    """The commit of the new version, for a recipe whose source is named by one."""
+    stack: str | None = None
+    """For an upstream's recipe, the only stack whose override is changed; None: every stack of the tree with it."""
+    check: bool = False
+    """Write nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangedLine:
+    """A line that changes: ``before`` is "" for a new one."""
+
+    path: Path
+    line: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewSource:
+    """The source of the new version."""
+
+    url: str
+    sha256: str
+    is_checked: bool
+    """Whether the bytes of this hash are in the source store; if not, the hash was given and nothing was fetched."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bumped:
+    """What ``bump`` changed, or with ``check`` would change; paths are relative to the tree."""
+
+    recipe: str
+    old: tuple[str, ...]
+    new: str
+    variants: int
+    """The number of variants that have the new version, over all stacks, foundations and platforms."""
+    lines: tuple[ChangedLine, ...]
+    sources: tuple[NewSource, ...]
+    patches: tuple[str, ...]
+    """Those that apply."""
+    unchecked: tuple[str, ...]
+    """Those that could not be tried, since their source is not there."""
+    moved: tuple[tuple[str, str], ...]
+    """Patch files that have another path now."""
+    also: tuple[str, ...]
+    """Other recipes that use the variant key of the version."""
+
+    def as_json(self) -> dict[str, object]:
+        """The values as a JSON document of schema 1."""
+        return {"schema": 1, **msgspec.to_builtins(self, enc_hook=str)}
+
+
+def bump(settings: Settings, request: BumpRequest, progress: Progress) -> Bumped:
+    """Write the new version of a recipe into the tree, the sha256 of its sources, and the paths of its patches.
+
+    Raises UsageError and ConfigError for a recipe or version that is not there or cannot be changed, the errors of
+    fetching, and ConfigError if a patch does not apply; then nothing has been written.
+    """
+    check_version(request.version)
+    for option, digits, given in (("--sha256", 64, request.sha256), ("--commit", 40, request.commit)):
+        if given is not None and not re.fullmatch(rf"[0-9a-f]{{{digits}}}", given):
+            message = f"{option} must be {digits} hexadecimal digits in lower case, got {given!r}"
+            raise UsageError(message, hint="copy it from the release's page, or leave it out")
+    loaded = load_tree(settings.tree, settings.environ)
+    if (recipe := loaded.recipes.get(request.package)) is None:
+        message = f"the tree has no recipe {request.package!r}"
+        raise UsageError(message, hint=nearest_names_hint(request.package, loaded.recipes, what="recipe"))
+    with temporary_folder() as folder:
+        return _Bump(settings, request, progress, loaded, recipe, folder).run()
+
+
+class _Bump:
+    """One run: the tree as it is and as it would be."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        request: BumpRequest,
+        progress: Progress,
+        loaded: LoadedTree,
+        recipe: RecipeFile,
+        folder: Path,
+    ) -> None:
+        self._settings = settings
+        self._request = request
+        self._progress = progress
+        self._loaded = loaded
+        self._recipe = recipe
+        self._folder = folder
+        self._tries = 0
+        self._place: VersionPlace = version_place(loaded, recipe)
+        self._before = _expanded(loaded, recipe.name)
+        self._stacks = self._overriding_stacks()
+        self._old = self._old_versions()
+
+    def run(self) -> Bumped:
+        """Everything, and at the end the writing."""
+        texts = self._texts()
+        patches = self._moved_patches()
+        after = self._expanded_with(texts, patches)
+        hashes, sources = self._new_sources(after)
+        texts = with_hashes(texts, hashes)
+        after = self._expanded_with(texts, patches)
+        self._check_others(after)
+        applied, unchecked = self._try_patches(after, sources)
+        removed = self._unused(patches, texts)
+        lines = [
+            ChangedLine(path=self._shown(path), line=number, before=one, after=other)
+            for path, text in texts.items()
+            for number, one, other in changed_lines(read_yaml_text(path), text)
+        ]
+        if not self._request.check:
+            for old, new in patches.items():
+                write_bytes_atomically(new, old.read_bytes())
+            for path, text in texts.items():
+                write_bytes_atomically(path, text.encode())
+            for path in removed:
+                path.unlink()
+                with contextlib.suppress(OSError):
+                    path.parent.rmdir()
+        return Bumped(
+            recipe=self._recipe.name,
+            old=self._old,
+            new=self._request.version,
+            variants=len(self._with_new(after)),
+            lines=tuple(lines),
+            sources=tuple(sources),
+            patches=tuple(applied),
+            unchecked=tuple(unchecked),
+            moved=tuple((str(self._shown(old)), str(self._shown(new))) for old, new in sorted(patches.items())),
+            also=tuple(self._others_with_key()),
+        )
+
+    def _overriding_stacks(self) -> tuple[Stack, ...]:
+        if self._place.kind != "override":
+            if self._request.stack is not None:
+                message = f"the recipe {self._recipe.name} is the tree's own, the same for every stack"
+                raise UsageError(
+                    message, hint="leave --variant out; it chooses among overrides of an upstream's recipe"
+                )
+            return ()
+        found = [stack for stack in self._loaded.own_stacks if self._recipe.name in stack.packages]
+        if self._request.stack is not None:
+            found = [stack for stack in found if stack.name == self._request.stack]
+        if not found:
+            message = f"no stack of the tree builds {self._recipe.name}, a recipe of an upstream"
+            if self._request.stack is not None:
+                message = f"{self._request.stack!r} is not a stack of the tree that builds {self._recipe.name}"
+            hint = "name it in packages of a stack of variants/stacks.yaml, or extend the upstream's stack there"
+            raise UsageError(message, hint=hint)
+        return tuple(found)
+
+    def _old_versions(self) -> tuple[str, ...]:
+        """The versions to replace. Raises UsageError unless it is clear which, and ConfigError for the new one."""
+        request, names = self._request, {stack.name for stack in self._stacks}
+        concerned = [package for package in self._before if not names or package.stack in names]
+        found = sorted({package.version for package in concerned})
+        if not found:
+            message = f"no stack builds a variant of {self._recipe.name} here"
+            raise UsageError(message, hint="name it in packages of a stack of variants/stacks.yaml")
+        if request.old is not None and request.old not in found:
+            message = f"{self._recipe.name} has no version {request.old}: it has {', '.join(found)}"
+            raise UsageError(message, hint="give one of these to --from")
+        if request.old is None and len(found) > 1 and self._place.kind != "override":
+            message = f"{self._recipe.name} has several versions: {', '.join(found)}"
+            raise UsageError(message, hint=f"say which one {request.version} replaces: --from {found[-1]}")
+        old = tuple(found) if request.old is None else (request.old,)
+        if request.version in (found if self._place.kind == "variants" else old):
+            message = f"{self._recipe.name} has the version {request.version} already"
+            raise UsageError(message, hint="channel_tools list --variant STACK shows the versions")
+        return old
+
+    def _texts(self) -> dict[Path, str]:
+        """The files with the new version, and with the old hashes."""
+        recipe, place, new = self._recipe, self._place, self._request.version
+        if place.kind == "override":
+            return texts_of_overrides(self._loaded, recipe, self._stacks, new, self._request.sha256 or _UNKNOWN_SHA256)
+        (old,) = self._old
+        texts = texts_of_recipe(recipe, place, old, new)
+        if place.key is not None:
+            texts |= texts_of_variants(self._loaded, place.key, old, new)
+        if self._request.commit is not None:
+            texts = with_hashes(texts, {self._old_commit(): self._request.commit})
+        return texts
+
+    def _old_commit(self) -> str:
+        """The one commit of the recipe that its version stands for. Raises UsageError."""
+        found = {str(source.revision) for package in self._with_old() for source in package.sources if source.revision}
+        context = self._recipe.document.value
+        named = context.get("context") if isinstance(context, dict) else None
+        if isinstance(named, dict) and isinstance(named.get("commit"), str):
+            found = {str(named["commit"])}
+        if len(found) != 1:
+            message = (
+                f"{self._recipe.name} has {counted(len(found), 'git source')}; --commit replaces the commit of one"
+            )
+            raise UsageError(message, hint="change the commits by hand, and bump without --commit")
+        return found.pop()
+
+    def _moved_patches(self) -> dict[Path, Path]:
+        """The tree's patches whose path has the version, and their new paths; those that are there already stay."""
+        moved: dict[Path, Path] = {}
+        upstreams, root = self._loaded.tree.upstreams, self._loaded.tree.root
+        is_override = self._place.kind == "override"
+        for package in self._with_old():
+            for source in package.sources:
+                for name in source.patches:
+                    old = located(package.recipe_file.folder, name)
+                    inside = old.relative_to(root).as_posix()
+                    new = root / renamed(inside, package.version, self._request.version)
+                    is_there = new.is_file() or (is_override and any(new.parent.glob("*.patch")))
+                    if new != old and not old.is_relative_to(upstreams) and not is_there:
+                        moved[old] = new
+        return moved
+
+    def _expanded_with(self, texts: Mapping[Path, str], patches: Mapping[Path, Path]) -> list[RenderedPackage]:
+        """The recipe's variants in the tree as it would be. Raises ConfigError, which names the real files."""
+        root = self._loaded.tree.root
+        self._tries += 1
+        tree = Tree(root=self._folder / str(self._tries))
+        contents = {path: text.encode() for path, text in texts.items()}
+        contents |= {new: old.read_bytes() for old, new in patches.items()}
+        _copy_of_links(root, tree.root, {path.relative_to(root): content for path, content in contents.items()})
+        with self._named():
+            return _expanded(load_tree(tree, self._settings.environ), self._recipe.name)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except ConfigError as err:
+            text, root = str(err), str(self._loaded.tree.root)
+            for number in range(1, self._tries + 1):
+                text = text.replace(str(self._folder / str(number)), root)
+            message = f"with version {self._request.version}: {text}"
+            hint = err.hint.replace(str(self._folder / str(self._tries)), root) if err.hint else None
+            raise ConfigError(message, hint=hint) from None
+
+    def _with_old(self) -> list[RenderedPackage]:
+        names = {stack.name for stack in self._stacks}
+        return [one for one in self._before if one.version in self._old and (not names or one.stack in names)]
+
+    def _with_new(self, after: Sequence[RenderedPackage]) -> list[RenderedPackage]:
+        names = {stack.name for stack in self._stacks}
+        return [one for one in after if one.version == self._request.version and (not names or one.stack in names)]
+
+    def _check_others(self, after: Sequence[RenderedPackage]) -> None:
+        """Raise ConfigError unless exactly the variants of the old version have the new one, and no other changed."""
+        old, new = self._with_old(), self._with_new(after)
+        others = [_value(one) for one in self._before if one not in old]
+        remaining = [_value(one) for one in after if one not in new]
+        if len(old) != len(new) or Counter(others) != Counter(remaining):
+            message = (
+                f"with version {self._request.version}, {counted(len(new), 'variant')} would have it in place of "
+                f"{len(old)}, and {len(set(remaining) - set(others))} others would change"
+            )
+            hint = "the recipe's conditions name the version in a way that is not followed: change it by hand"
+            raise ConfigError(message, path=self._recipe.path, hint=hint)
+
+    def _new_sources(self, after: Sequence[RenderedPackage]) -> tuple[dict[str, str], list[NewSource]]:
+        """The sha256 of each source that is another now, by the one that the texts have; each is in the store.
+
+        Raises ConfigError if no source changes with the version, and the errors of fetching.
+        """
+        known = {(source.location, source.revision) for package in self._with_old() for source in package.sources}
+        named = [source for one in self._with_new(after) for source in one.sources if source.kind != "path"]
+        changed = [source for source in named if (source.location, source.revision) not in known]
+        if named and not changed:
+            message = f"no source of {self._recipe.name} changes with its version: {named[0].location}"
+            hint = "give the commit of the new version: --commit" if self._request.commit is None else "check --commit"
+            raise self._recipe.document.error(message, "source", hint=hint)
+        by_hash: dict[str, tuple[str, ...]] = {}
+        for source in changed:
+            if source.sha256 is not None:
+                urls = (*by_hash.get(source.sha256, ()), source.location, *source.mirrors)
+                by_hash[source.sha256] = tuple(dict.fromkeys(urls))
+        if self._request.sha256 is not None and len(by_hash) != 1:
+            message = f"{counted(len(by_hash), 'source')} with a sha256 would change; --sha256 is that of one"
+            raise UsageError(message, hint="leave --sha256 out: they are downloaded")
+        found = {old: self._fetched(urls) for old, urls in by_hash.items()}
+        return {old: one.sha256 for old, one in found.items()}, list(found.values())
+
+    def _fetched(self, urls: Sequence[str]) -> NewSource:
+        """The source at these addresses, in the store; with a given sha256 it may be missing there."""
+        given = self._request.sha256
+        if given is None:
+            try:
+                need = fetch_new(self._settings, urls, self._progress)
+            except NetworkError as err:
+                hint = "check the version; where its address cannot be reached, give its sha256: --sha256"
+                raise NetworkError(f"the source of version {self._request.version}: {err}", hint=hint) from None
+            return NewSource(url=urls[0], sha256=need.identity, is_checked=True)
+        package = f"{self._recipe.name} {self._request.version}"
+        need = NeededSource(
+            kind="url", identity=given, urls=tuple(urls), names=(file_name_of(urls[0]),), packages=(package,)
+        )
+        try:
+            fetch_missing(self._settings, [need], jobs=1, progress=self._progress)
+        except NetworkError as err:
+            self._progress.note(f"{err}; the sha256 is the given one, and patches are not tried")
+            return NewSource(url=urls[0], sha256=given, is_checked=False)
+        return NewSource(url=urls[0], sha256=given, is_checked=True)
+
+    def _try_patches(
+        self, after: Sequence[RenderedPackage], sources: Sequence[NewSource]
+    ) -> tuple[list[str], list[str]]:
+        """The patches that apply to the new version, and those that cannot be tried. Raises ConfigError for others."""
+        patched = [one for one in self._with_new(after) if any(source.patches for source in one.sources)]
+        lacking = {source.sha256 for source in sources if not source.is_checked}
+        store = SourceStore(folder=self._settings.sources)
+        results: dict[str, str | None] = {}
+        unchecked: dict[str, None] = {}
+        seen: set[str] = set()
+        for package in patched:
+            names = [self._shown_patch(package, name) for source in package.sources for name in source.patches]
+            if any(source.sha256 in lacking for source in package.sources):
+                unchecked |= dict.fromkeys(names)
+                continue
+            with self._named():
+                fetch_missing(
+                    self._settings, needed_sources([package]), jobs=_DOWNLOADS_AT_ONCE, progress=self._progress
+                )
+                root = self._folder / str(self._tries)
+                tried = patched_sources(store, package, TreeFiles(root).of_build(package))
+            if (key := repr(tried)) not in seen:
+                seen.add(key)
+                for path, error in try_patches(tried):
+                    name = path.relative_to(root).as_posix()
+                    results[name] = results.get(name) or (None if error is None else _without_place(error, path))
+        failed = [name for name, error in results.items() if error is not None]
+        if failed:
+            raise self._patch_error(results, failed)
+        return list(results), list(unchecked)
+
+    def _patch_error(self, results: Mapping[str, str | None], failed: Sequence[str]) -> ConfigError:
+        rows = [f"{name}: {'applies' if error is None else error}" for name, error in results.items()]
+        what = f"{len(failed)} of {counted(len(results), 'patch', 'patches')}"
+        message = f"{what} of {self._recipe.name} does not apply to {self._request.version}; nothing was written:\n"
+        if len(failed) > 1:
+            message = message.replace(" does not apply", " do not apply")
+        hint = (
+            f"write the patch for the new version to {failed[0]}, or take it out of the recipe, and run the same again"
+        )
+        return ConfigError(message + "\n".join(rows), path=self._recipe.path, hint=hint)
+
+    def _shown_patch(self, package: RenderedPackage, name: str) -> str:
+        root = self._folder / str(self._tries)
+        return located(package.recipe_file.folder, name).relative_to(root).as_posix()
+
+    def _unused(self, patches: Mapping[Path, Path], texts: Mapping[Path, str]) -> list[Path]:
+        """The old patch files that no recipe of the tree names any more; those of overrides stay."""
+        if self._place.kind == "override":
+            return []
+        root = self._loaded.tree.root
+        recipes = [texts.get(path) or read_yaml_text(path) for path in self._loaded.tree.recipes.glob("*/recipe.yaml")]
+        return [old for old in patches if not any(old.relative_to(root).as_posix() in text for text in recipes)]
+
+    def _others_with_key(self) -> list[str]:
+        key = self._place.key
+        return sorted(
+            name for name, one in self._loaded.recipes.items() if key in one.used_keys and name != self._recipe.name
+        )
+
+    def _shown(self, path: Path) -> Path:
+        return path.relative_to(self._loaded.tree.root)
+
+
+def _expanded(loaded: LoadedTree, name: str) -> list[RenderedPackage]:
+    """Every variant of a recipe, over all stacks, kinds of foundation and platforms."""
+    stacks = [stack for stack in loaded.stacks.values() if name in stack.packages]
+    only = [replace(stack, packages=(name,)) for stack in stacks]
+    return [
+        package
+        for kind in get_args(FoundationKind)
+        for platform in PLATFORMS
+        for package in expand_stacks(loaded, only, foundation_kind=kind, platform=platform)
+    ]
+
+
+def _value(package: RenderedPackage) -> str:
+    """What must not change in a variant that is not bumped."""
+    return repr((package.stack, package.platform, sorted(package.variant.items()), package.recipe))
+
+
+def _without_place(error: ConfigError, path: Path) -> str:
+    return f"fails: {str(error).removeprefix(f'{path}:')}"
+
+
+def _copy_of_links(root: Path, target: Path, contents: Mapping[Path, bytes]) -> None:
+    """The tree ``root`` as links in ``target``, with some files (by relative path) of other content.
+
+    A recipe's folder with such a file is copied, since files below links are not listed.
+    """
+    target.mkdir(parents=True)
+    for path, content in contents.items():
+        for parent in reversed(path.parents):
+            place = target / parent
+            if place.is_symlink():
+                place.unlink()
+            if not place.exists() or parent == Path():
+                is_recipe = parent.parts[:1] == ("recipes",) and len(parent.parts) > 1
+                if is_recipe and (root / parent).is_dir():
+                    shutil.copytree(root / parent, place, symlinks=True)
+                    continue
+                place.mkdir(exist_ok=True)
+                for item in sorted((root / parent).iterdir()) if (root / parent).is_dir() else []:
+                    if not (place / item.name).is_symlink() and not (place / item.name).exists():
+                        (place / item.name).symlink_to(item)
+        (target / path).unlink(missing_ok=True)
+        (target / path).write_bytes(content)
