@@ -160,7 +160,8 @@ soak: setup
 setup: $(STAMP)
 
 # most modules of the packages are never imported: compiling all of them takes as long as the rest of the installation
-$(STAMP): pyproject.toml
+# what is installed says the version that channel_tools/__init__.py has
+$(STAMP): pyproject.toml channel_tools/__init__.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; name one with PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
