@@ -2,7 +2,8 @@
 """The command line in processes of their own, without the second that each would take to start.
 
 A server process imports all that commands use, once for all workers of a run, and forks for every call: each runs
-``main`` with its own arguments, folder, environment and streams, and ends as it would from a shell.
+``main`` with its own arguments, folder, environment and streams, and ends as it would from a shell. The server answers
+a call with the number of the process, and with its exit code when it has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _LIMIT_S = 600
@@ -28,6 +29,49 @@ _DESCRIPTORS = 1024
 """More than the server has open: one per worker for its call, one for the process that runs it."""
 _ADDRESS = "CHANNEL_TOOLS_TEST_COMMANDS"
 """The variable that tells a run's workers where the server listens."""
+_PID_BYTES = 10
+
+
+class ToolProcess:
+    """``channel_tools WORDS`` while it runs, with what tests use of subprocess.Popen.
+
+    ``environ`` is all of its environment; stdout and stderr are written to the two files ``streams``. Where it is not
+    waited for, it goes on. Raises KeyError outside of a run of tests, which alone have the server.
+    """
+
+    def __init__(self, words: Sequence[str], cwd: Path, environ: Mapping[str, str], streams: Sequence[Path]) -> None:
+        self.returncode: int | None = None
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(os.environ[_ADDRESS])
+        call = [list(words), str(cwd), dict(environ), list(map(str, streams))]
+        self._connection.sendall(json.dumps(call).encode() + b"\n")
+        self.pid = int(self._connection.recv(_PID_BYTES, socket.MSG_WAITALL))
+
+    def poll(self) -> int | None:
+        """Its exit code, None while it runs."""
+        return self._ended_within(0)
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Its exit code once it has ended; raises subprocess.TimeoutExpired where it has not by then."""
+        code = self._ended_within(timeout_s)
+        if code is None:
+            raise subprocess.TimeoutExpired(["channel_tools"], timeout_s or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Nothing where it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _ended_within(self, timeout_s: float | None) -> int | None:
+        if self.returncode is None and select.select([self._connection], [], [], timeout_s)[0]:
+            with self._connection, self._connection.makefile() as answer:
+                self.returncode = int(answer.readline())
+        return self.returncode
 
 
 def run_tool(
@@ -42,14 +86,14 @@ def run_tool(
     kept["CHANNEL_TOOLS_USER_SETTINGS"] = "no"
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder) / "stdout", Path(folder) / "stderr"]
-        call = [words, str(cwd), {**kept, **(environ or {})}, list(map(str, streams))]
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(os.environ[_ADDRESS])
-            connection.sendall(json.dumps(call).encode() + b"\n")
-            with connection.makefile() as answer:
-                status = int(answer.readline())
+        status = ToolProcess(words, cwd, {**kept, **(environ or {})}, streams).wait()
         stdout, stderr = (path.read_text() for path in streams)
     return subprocess.CompletedProcess(["channel_tools", *words], status, stdout, stderr)
+
+
+def has_server() -> bool:
+    """Whether this is part of a run of tests."""
+    return _ADDRESS in os.environ
 
 
 def start_server() -> None:
@@ -83,6 +127,8 @@ def _serve(listener: socket.socket) -> None:
             prepared = prepared or prepare()
             connection = listener.accept()[0]
             child = _start(connection)
+            with contextlib.suppress(BrokenPipeError):  # its caller may have ended before
+                connection.sendall(f"{child:<{_PID_BYTES}}".encode())
             running[os.pidfd_open(child)] = child, connection
 
 
@@ -94,7 +140,8 @@ def prepare() -> bool:
     from channel_tools.cli.app import app_for  # noqa: PLC0415
 
     used = [f"channel_tools.workflow.{module.name}" for module in pkgutil.iter_modules(channel_tools.workflow.__path__)]
-    for name in (*used, "rich.progress", "rich.table", "typer.rich_utils", "multiprocessing.popen_spawn_posix"):
+    others = ("rich.progress", "rich.table", "typer.rich_utils", "multiprocessing.popen_spawn_posix")
+    for name in (*used, *others, "channel_tools.serve.server"):
         importlib.import_module(name)
     get_command(app_for(["list"])).make_context("channel_tools", ["list"])  # reading options imports a good deal more
     assert len(list(Path("/proc/self/task").iterdir())) == 1

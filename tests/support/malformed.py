@@ -7,20 +7,19 @@ import io
 import json
 import struct
 import tarfile
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import zstandard
 
+from tests.support.packages import FORMAT, conda_bytes, tar_zst
 from tests.support.tars import plain_tar
 
 NAME = "toy"
 STEM = f"{NAME}-1.0-0"
 FILE_NAME = f"{STEM}.conda"
 SUBDIR = "linux-64"
-_FORMAT = b'{"conda_pkg_format_version": 2}'
 _EMPTY_FRAME = zstandard.compress(b"")
 _PKG, _INFO = f"pkg-{STEM}.tar.zst", f"info-{STEM}.tar.zst"
 _DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -40,7 +39,7 @@ class Malformed:
 
 
 def payload_part(members: Mapping[str, bytes | tarfile.TarInfo] | None = None) -> bytes:
-    return zstandard.compress(plain_tar({"share/toy.txt": b"hello\n"} if members is None else members))
+    return tar_zst({"share/toy.txt": b"hello\n"} if members is None else members)
 
 
 def index_json(**changed: object) -> dict[str, object]:
@@ -58,31 +57,26 @@ def info_part(
         "info/about.json": b"{}",
         "info/paths.json": json.dumps({"paths": rows if paths is None else paths, "paths_version": 1}).encode(),
     }
-    return zstandard.compress(
-        plain_tar(documents | {f"info/{name}": content for name, content in (more or {}).items()})
-    )
+    return tar_zst(documents | {f"info/{name}": content for name, content in (more or {}).items()})
 
 
 def packed(
     *,
     payload: bytes | None = None,
     info: bytes | None = None,
-    metadata: bytes = _FORMAT,
+    metadata: bytes = FORMAT,
     method: int = zipfile.ZIP_STORED,
     more: tuple[tuple[str, bytes], ...] = (),
 ) -> bytes:
     """A package of these parts; without any it is sound."""
-    stream = io.BytesIO()
-    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", method) as archive:
-        warnings.simplefilter("ignore")  # of names that are there twice
-        for name, content in (
-            ("metadata.json", metadata),
-            (_PKG, payload_part() if payload is None else payload),
-            (_INFO, info_part() if info is None else info),
-            *more,
-        ):
-            archive.writestr(zipfile.ZipInfo(name), content, method)
-    return stream.getvalue()
+    return conda_bytes(
+        STEM,
+        payload_part() if payload is None else payload,
+        info_part() if info is None else info,
+        metadata=metadata,
+        method=method,
+        more=more,
+    )
 
 
 def sound() -> bytes:
@@ -132,7 +126,7 @@ def bombs_in(method: int) -> Callable[[], bytes]:
     def make() -> bytes:
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w", method) as archive:
-            archive.writestr("metadata.json", _FORMAT)
+            archive.writestr("metadata.json", FORMAT)
             with archive.open(_PKG, "w", force_zip64=True) as part:
                 for _ in range(64):
                     part.write(bytes(1 << 20))

@@ -8,8 +8,9 @@ import io
 import json
 import tarfile
 import tempfile
+import warnings
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import zstandard
@@ -20,6 +21,7 @@ from channel_tools.conda.archive import stream_component
 from channel_tools.conda.metadata import PackageMetadata
 from channel_tools.conda.writer import write_conda_package
 from tests.support.tars import plain_tar
+from tests.support.trees import make_tree
 
 Members = Mapping[str, bytes | tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]]
 """What a tar archive holds, by name: contents, members without one, as links, or members with their contents."""
@@ -38,16 +40,29 @@ def tar_zst(members: Members) -> bytes:
     return zstandard.compress(plain_tar(members))
 
 
-def conda_bytes(stem: str, payload: bytes, info: bytes, *, metadata: bytes = FORMAT) -> bytes:
-    """The .conda file of these parts, whose names have the ``stem`` of the file; the same parts give the same bytes."""
+def conda_bytes(
+    stem: str,
+    payload: bytes,
+    info: bytes,
+    *,
+    metadata: bytes = FORMAT,
+    method: int = zipfile.ZIP_STORED,
+    more: Sequence[tuple[str, bytes]] = (),
+) -> bytes:
+    """The .conda file of these parts, whose names have the ``stem`` of the file; the same parts give the same bytes.
+
+    ``more`` are further members of the zip, also under names that are there already; ``method`` compresses all.
+    """
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", method) as archive:
+        warnings.simplefilter("ignore")  # of names that are there twice
         for name, content in (
             ("metadata.json", metadata),
             (f"pkg-{stem}.tar.zst", payload),
             (f"info-{stem}.tar.zst", info),
+            *more,
         ):
-            archive.writestr(zipfile.ZipInfo(name), content)  # with ZipInfo's own fixed time
+            archive.writestr(zipfile.ZipInfo(name), content, method)  # with ZipInfo's own fixed time
     return stream.getvalue()
 
 
@@ -63,14 +78,60 @@ def write_conda(path: Path, payload: Members, info: Mapping[str, bytes | object]
 
 
 def write_files(folder: Path, metadata: PackageMetadata, files: Mapping[str, bytes | str]) -> Path:
-    """A package of these files in ``folder``, by the program's own writer."""
+    """A package of these files in ``folder``, by the program's own writer; ``make_tree`` says what makes a link."""
     with tempfile.TemporaryDirectory() as name:
-        for file, content in files.items():
-            place = Path(name) / file
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content if isinstance(content, bytes) else content.encode())
+        make_tree(Path(name), files)
         folder.mkdir(parents=True, exist_ok=True)
         return write_conda_package(Path(name), metadata, folder / metadata.file_name).path
+
+
+def toy_package(
+    channel: Path,
+    name: str,
+    files: Mapping[str, str | bytes],
+    *,
+    version: str = "1.0",
+    depends: tuple[str, ...] = (),
+    entry_points: tuple[str, ...] = (),
+    noarch_python: bool = False,
+) -> Path:
+    """As ``write_files``, into the channel folder's subdir."""
+    subdir = "noarch" if noarch_python else "linux-64"
+    metadata = PackageMetadata(
+        name=name,
+        version=version,
+        build="h0123456_0",
+        subdir=subdir,
+        depends=depends,
+        noarch="python" if noarch_python else None,
+        entry_points=entry_points,
+    )
+    return write_files(channel / subdir, metadata, files)
+
+
+def rewrite(
+    package: Path, *, payload: Mapping[str, bytes | str] | None = None, info: Mapping[str, object] | None = None
+) -> None:
+    """Replace members of a package and leave everything else: what a faulty tool would have written.
+
+    In ``payload`` a text that begins with ``-> `` makes a link, which may be absolute; in ``info`` JSON is written.
+    """
+    changed: dict[str, dict[str, bytes | tarfile.TarInfo]] = {"pkg": {}, "info": {}}
+    for name, content in (payload or {}).items():
+        if isinstance(content, str) and content.startswith("-> "):
+            changed["pkg"][name] = link(name, content[3:])
+        else:
+            changed["pkg"][name] = content if isinstance(content, bytes) else content.encode()
+    changed["info"] = {f"info/{name}": json.dumps(value).encode() for name, value in (info or {}).items()}
+    parts = []
+    for component, members in changed.items():
+        kept = {
+            member.name: member if stream is None else (member, stream.read())
+            for member, stream in stream_component(package, component)
+            if member.name not in members
+        }
+        parts.append(tar_zst({**kept, **members}))
+    package.write_bytes(conda_bytes(package.name.removesuffix(".conda"), *parts))
 
 
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:

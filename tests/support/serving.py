@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from channel_tools.serve.access.tokens import Access, create_token, default_tokens_file
+from tests.support.command_line import ToolProcess, has_server
 from tests.support.ports import free_port
 from tests.support.processes import TEST_TIMEOUT_S
 
 _ROOT = Path(__file__).parents[2]
+_PROGRAM = ("-m", "channel_tools")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,7 @@ class Answer:
 class Server:
     root: Path
     address: str
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | ToolProcess
     log_file: Path
     error_file: Path = Path()
 
@@ -98,21 +100,24 @@ def running(
     quiet: bool = True,
     launcher: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
-    program: Sequence[str] = ("-m", "channel_tools"),
+    program: Sequence[str] = _PROGRAM,
 ) -> Iterator[Server]:
     """A server of the channels in ``root`` on a free port of the loopback, ended in order by SIGTERM.
 
     Unless it may tell of something (``quiet`` False), it must have said nothing but where it is. ``launcher`` is a
     command that becomes the one it is given, ``variables`` are added to the environment, ``program`` is what Python
-    runs.
+    runs. Without these it is a fork of what has imported the program (tests/support/command_line.py).
     """
     log_file, error_file = work / "access.log", work / "server.err"
-    command = [*launcher, sys.executable, *program, "serve", str(root), "--port", "0"]
-    command += ["--workers", str(workers), "--access-log", str(log_file), *options]
+    words = ["serve", str(root), "--port", "0", "--workers", str(workers), "--access-log", str(log_file), *options]
+    environ = {**os.environ, **(variables or {})}
+    process: subprocess.Popen[str] | ToolProcess
     with error_file.open("w") as errors:
-        process = subprocess.Popen(
-            command, cwd=_ROOT, stderr=errors, text=True, env={**os.environ, **(variables or {})}
-        )
+        if launcher or program != _PROGRAM or not has_server():
+            command = [*launcher, sys.executable, *program, *words]
+            process = subprocess.Popen(command, cwd=_ROOT, stderr=errors, text=True, env=environ)
+        else:
+            process = ToolProcess(words, _ROOT, environ, [Path(os.devnull), error_file])
     try:
         address = _address_of(process, error_file)
         yield Server(root=root, address=address, process=process, log_file=log_file, error_file=error_file)
@@ -124,7 +129,7 @@ def running(
         process.wait()
 
 
-def _address_of(process: subprocess.Popen[str], error_file: Path) -> str:
+def _address_of(process: subprocess.Popen[str] | ToolProcess, error_file: Path) -> str:
     deadline_s = time.monotonic() + TEST_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline_s:
         found = re.search(r"^serving .* at (\S+)$", error_file.read_text(), re.MULTILINE)

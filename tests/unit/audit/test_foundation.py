@@ -19,8 +19,8 @@ from channel_tools.audit.model import Finding, Rule
 from channel_tools.conda.archive import read_index_json
 from channel_tools.system.errors import FoundationError
 from channel_tools.system.progress import SilentProgress
+from tests.support.packages import rewrite, toy_package
 from tests.unit.foundation.elf_files import shared_library
-from tests.unit.foundation.toys import rewrite, toy_package
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

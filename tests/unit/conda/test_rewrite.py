@@ -11,7 +11,6 @@ import zipfile
 from typing import IO, TYPE_CHECKING
 
 import pytest
-import zstandard
 
 from channel_tools.conda.archive import read_package, stream_component
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER, PackageMetadata
@@ -19,27 +18,40 @@ from channel_tools.conda.rewrite import settle_package
 from channel_tools.conda.writer import write_conda_package
 from channel_tools.system.build_id import renew_build_id
 from channel_tools.system.errors import IntegrityError
+from tests.support.packages import conda_bytes, tar_zst
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 INDEX = {"name": "toy", "version": "1.0", "build": "h_0", "build_number": 0, "subdir": "linux-64", "depends": []}
+STEM = "toy-1.0-h_0"
 DATE_S = 1_600_000_000
 
 
-def _tar(files: Mapping[str, bytes], mtime: int) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mtime = len(content), mtime + 0.5
-            tar.addfile(member, io.BytesIO(content))
-    return zstandard.ZstdCompressor().compress(stream.getvalue())
+def _part(files: Mapping[str, bytes], hour: int) -> bytes:
+    """A part of a package whose members have the hour of its build."""
+    members: dict[str, tuple[tarfile.TarInfo, bytes]] = {}
+    for name, content in files.items():
+        header = tarfile.TarInfo(name)
+        header.mtime = hour + 0.5
+        members[name] = header, content
+    return tar_zst(members)
 
 
-def _package(folder: Path, payload: Mapping[str, bytes], *, prefix: str, hour: int, ignored: str = "") -> Path:
-    """A package as an engine writes it: with the hour and the prefix of its build, which it ignores in one file."""
+def _package(
+    folder: Path,
+    payload: Mapping[str, bytes],
+    *,
+    prefix: str,
+    hour: int,
+    ignored: str = "",
+    lists: Mapping[str, bytes] | None = None,
+) -> Path:
+    """A package as an engine writes it: with the hour and the prefix of its build, which it ignores in one file.
+
+    ``lists`` are further files of info/.
+    """
     rows = [
         {"_path": name, "path_type": "hardlink", "sha256": hashlib.sha256(content).hexdigest()}
         | {"size_in_bytes": len(content)}
@@ -56,11 +68,8 @@ def _package(folder: Path, payload: Mapping[str, bytes], *, prefix: str, hour: i
         "info/about.json": b"{}",
     }
     folder.mkdir()
-    path = folder / "toy-1.0-h_0.conda"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("metadata.json", '{"conda_pkg_format_version": 2}')
-        archive.writestr("info-toy-1.0-h_0.tar.zst", _tar(info, hour))
-        archive.writestr("pkg-toy-1.0-h_0.tar.zst", _tar(payload, hour))
+    path = folder / f"{STEM}.conda"
+    path.write_bytes(conda_bytes(STEM, _part(payload, hour), _part(info | dict(lists or {}), hour)))
     return path
 
 
@@ -136,17 +145,11 @@ def test_files_that_are_left_out_are_in_no_list(tmp_path: Path, record: str) -> 
         "o": b"left",
         "o site/toy.pyc": b"",
     }
-    package = _package(tmp_path / "a", payload, prefix=_prefix("/b/"), hour=1)
-    with zipfile.ZipFile(package) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    info = {member.name: stream.read() for member, stream in stream_component(package, "info") if stream}
     lists = {
         "info/files": "\n".join(payload).encode() + b"\n",
         "info/has_prefix": b'/b text "site/toy.pyc"\n/b text o\n',
     }
-    with zipfile.ZipFile(package, "w") as archive:
-        for name, content in parts.items():
-            archive.writestr(name, _tar(info | lists, 1) if name.startswith("info-") else content)
+    package = _package(tmp_path / "a", payload, prefix=_prefix("/b/"), hour=1, lists=lists)
 
     def leaves_out(name: str, content: IO[bytes]) -> bool:
         return name.startswith("site/") and content.read() == b"left"

@@ -14,7 +14,7 @@ import pytest
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
 from channel_tools.foundation.bytecode import compile_modules
 from channel_tools.system.errors import FoundationError
-from tests.unit.foundation.repairs.trees import make_tree
+from tests.support.trees import make_tree
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 STARTS_THIS_PYTHON = f'#!/bin/sh\nexec {sys.executable} "$@"\n'

@@ -12,10 +12,10 @@ from channel_tools.foundation.build import FoundationResult, build_foundation
 from channel_tools.foundation.model import FoundationRequest
 from channel_tools.foundation.record import read_record
 from channel_tools.system.errors import FoundationError
+from tests.support.packages import toy_package
 from tests.support.processes import run_here
 from tests.unit.foundation.archives import HEADER, make_table
 from tests.unit.foundation.registries import NotedProgress, Registries, needs_apt
-from tests.unit.foundation.toys import toy_package
 
 if TYPE_CHECKING:
     from pathlib import Path

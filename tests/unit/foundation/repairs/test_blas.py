@@ -8,7 +8,8 @@ import pytest
 from channel_tools.foundation.repairs.blas import place_openblas
 from channel_tools.foundation.repairs.layout import files_in
 from channel_tools.system.errors import FoundationError
-from tests.unit.foundation.repairs.trees import context, make_tree
+from tests.support.trees import make_tree
+from tests.unit.foundation.repairs.trees import context
 
 FLAVOUR = "usr/lib/x86_64-linux-gnu/openblas-pthread"
 PACKAGE = "prefix=/usr\nlibdir=${prefix}/lib/openblas-pthread/\nincludedir=${prefix}/include/openblas-pthread/\n"

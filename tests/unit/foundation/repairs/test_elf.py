@@ -16,8 +16,9 @@ from channel_tools.foundation.repairs.elf import (
 )
 from channel_tools.system.elf import read_elf_file
 from channel_tools.system.errors import FoundationError
+from tests.support.trees import make_tree
 from tests.unit.foundation.elf_files import real_library, shared_library
-from tests.unit.foundation.repairs.trees import MULTIARCH, context, make_tree
+from tests.unit.foundation.repairs.trees import MULTIARCH, context
 
 REAL_LIBRARY = real_library()
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from channel_tools.foundation.repairs.layout import drop_static, drop_unused, flatten, native_place, way_up
 from channel_tools.system.errors import FoundationError
-from tests.unit.foundation.repairs.trees import MULTIARCH, context, make_tree, tree_state
+from tests.support.trees import make_tree, tree_state
+from tests.unit.foundation.repairs.trees import MULTIARCH, context
 
 
 def test_usr_and_the_multiarch_folders_go(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from channel_tools.foundation.repairs.mpi import relocate_mpich, use_mpich_abi_n
 from channel_tools.system.elf import read_elf_file
 from channel_tools.system.errors import FoundationError
 from channel_tools.system.processes import run_command
-from tests.unit.foundation.repairs.trees import TRIPLE, context, library_that_needs, make_tree
+from tests.support.trees import make_tree
+from tests.unit.foundation.repairs.trees import TRIPLE, context, library_that_needs
 
 WRAPPER = """\
 #! /bin/bash

@@ -9,7 +9,8 @@ from channel_tools.foundation.model import PREFIX_PLACEHOLDER
 from channel_tools.foundation.repairs.perl import relocate_autotools, relocate_perl
 from channel_tools.system.errors import FoundationError
 from channel_tools.system.processes import run_command
-from tests.unit.foundation.repairs.trees import context, make_tree
+from tests.support.trees import make_tree
+from tests.unit.foundation.repairs.trees import context
 
 if TYPE_CHECKING:
     from pathlib import Path

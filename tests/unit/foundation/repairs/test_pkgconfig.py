@@ -12,7 +12,8 @@ from channel_tools.foundation.repairs.pkgconfig import (
     write_protobuf_cmake,
 )
 from channel_tools.system.errors import FoundationError
-from tests.unit.foundation.repairs.trees import MULTIARCH, context, make_tree
+from tests.support.trees import make_tree
+from tests.unit.foundation.repairs.trees import MULTIARCH, context
 
 PLAIN = """\
 prefix=/usr

@@ -8,7 +8,8 @@ import pytest
 from channel_tools.foundation.model import PREFIX_PLACEHOLDER
 from channel_tools.foundation.repairs.python import prepare_python, relocate_python
 from channel_tools.system.errors import FoundationError
-from tests.unit.foundation.repairs.trees import MULTIARCH, context, make_tree
+from tests.support.trees import make_tree
+from tests.unit.foundation.repairs.trees import MULTIARCH, context
 
 if TYPE_CHECKING:
     from pathlib import Path

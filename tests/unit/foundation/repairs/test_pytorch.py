@@ -8,7 +8,8 @@ import pytest
 from channel_tools.foundation.repairs.pytorch import split_libtorch, split_pytorch
 from channel_tools.system.elf import read_elf_file
 from channel_tools.system.errors import FoundationError
-from tests.unit.foundation.repairs.trees import context, library_that_needs, make_tree
+from tests.support.trees import make_tree
+from tests.unit.foundation.repairs.trees import context, library_that_needs
 
 if TYPE_CHECKING:
     from pathlib import Path

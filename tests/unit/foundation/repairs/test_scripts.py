@@ -16,7 +16,8 @@ from channel_tools.foundation.repairs.scripts import (
 from channel_tools.foundation.repairs.toolchain import activate_binutils, activate_gcc, activate_gxx
 from channel_tools.system.errors import FoundationError
 from channel_tools.system.processes import run_command
-from tests.unit.foundation.repairs.trees import TRIPLE, context, make_tree, tree_state
+from tests.support.trees import make_tree, tree_state
+from tests.unit.foundation.repairs.trees import TRIPLE, context
 
 SAY_FOLDERS = '#!/bin/sh\necho "$PKG_CONFIG_LIBDIR"\n'
 

@@ -15,7 +15,8 @@ from channel_tools.foundation.repairs.toolchain import (
 )
 from channel_tools.system.errors import FoundationError
 from channel_tools.system.processes import run_command
-from tests.unit.foundation.repairs.trees import MULTIARCH, TRIPLE, context, make_tree, tree_state
+from tests.support.trees import make_tree, tree_state
+from tests.unit.foundation.repairs.trees import MULTIARCH, TRIPLE, context
 
 GCC = f"usr/lib/gcc/{MULTIARCH}/12"
 # stands in for gcc: says with what it was called

@@ -9,8 +9,9 @@ import pytest
 from channel_tools.foundation.repairs.wheels import place_cuda, place_nccl, wheel_libraries, wheel_program
 from channel_tools.system.elf import read_elf_file
 from channel_tools.system.errors import FoundationError
+from tests.support.trees import make_tree, tree_state
 from tests.unit.foundation.elf_files import real_library, shared_library
-from tests.unit.foundation.repairs.trees import context, library_that_needs, make_tree, tree_state
+from tests.unit.foundation.repairs.trees import context, library_that_needs
 
 if TYPE_CHECKING:
     from pathlib import Path

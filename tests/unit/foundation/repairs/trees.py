@@ -24,31 +24,6 @@ def context(name: str = "libdemo", *, subdir: str = "linux-64") -> RepairContext
     )
 
 
-def make_tree(root: Path, files: dict[str, str | bytes]) -> Path:
-    """Write ``files`` below ``root``; a text that begins with ``-> `` makes a link. Programs in bin/ are executable."""
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, bytes):
-            path.write_bytes(content)
-        elif content.startswith("-> "):
-            path.symlink_to(content[3:])
-            continue
-        else:
-            path.write_text(content)
-        path.chmod(0o755 if "/bin/" in f"/{name}" else 0o644)
-    return root
-
-
-def tree_state(root: Path) -> dict[str, str]:
-    """Every file and link below ``root``: links as ``-> target``, files as their text."""
-    found = sorted(path for path in root.rglob("*") if path.is_symlink() or path.is_file())
-    return {
-        path.relative_to(root).as_posix(): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
-        for path in found
-    }
-
-
 def library_that_needs(path: Path, *needed: str, rpath: str | None = None) -> Path:
     """A real library at ``path`` that asks the loader for ``needed``."""
     path.parent.mkdir(parents=True, exist_ok=True)
