@@ -12,6 +12,7 @@ import warnings
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import zstandard
 
@@ -116,22 +117,25 @@ def rewrite(
 
     In ``payload`` a text that begins with ``-> `` makes a link, which may be absolute; in ``info`` JSON is written.
     """
-    changed: dict[str, dict[str, bytes | tarfile.TarInfo]] = {"pkg": {}, "info": {}}
+    files: dict[str, bytes | tarfile.TarInfo] = {}
     for name, content in (payload or {}).items():
         if isinstance(content, str) and content.startswith("-> "):
-            changed["pkg"][name] = link(name, content[3:])
+            files[name] = link(name, content[3:])
         else:
-            changed["pkg"][name] = content if isinstance(content, bytes) else content.encode()
-    changed["info"] = {f"info/{name}": json.dumps(value).encode() for name, value in (info or {}).items()}
-    parts = []
-    for component, members in changed.items():
-        kept = {
-            member.name: member if stream is None else (member, stream.read())
-            for member, stream in stream_component(package, component)
-            if member.name not in members
-        }
-        parts.append(tar_zst({**kept, **members}))
+            files[name] = content if isinstance(content, bytes) else content.encode()
+    documents = {f"info/{name}": json.dumps(value).encode() for name, value in (info or {}).items()}
+    parts = _with_members(package, "pkg", files), _with_members(package, "info", documents)
     package.write_bytes(conda_bytes(package.name.removesuffix(".conda"), *parts))
+
+
+def _with_members(package: Path, component: Literal["pkg", "info"], members: Members) -> bytes:
+    """A part of the package with these members in place of its own."""
+    kept = {
+        member.name: member if stream is None else (member, stream.read())
+        for member, stream in stream_component(package, component)
+        if member.name not in members
+    }
+    return tar_zst({**kept, **members})
 
 
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
