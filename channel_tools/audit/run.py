@@ -22,6 +22,7 @@ from channel_tools.audit.reading import Reader
 from channel_tools.conda.archive import PackageInfo, read_package, visit_package
 from channel_tools.conda.metadata import check_place
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
+from channel_tools.system.beneath import folder_of
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError, IntegrityError, UsageError, VerificationError
@@ -68,13 +69,15 @@ def audit_packages(
     jobs: int | None,
     progress: Progress,
     to_enter: bool = False,
+    within: Path | None = None,
 ) -> list[PackageAudit]:
     """Audit all packages, each with the others and ``neighbours`` as possible dependencies; by subdir and name.
 
     ``jobs`` processes read them; if None, this process reads one package after the other. With ``to_enter``, the
-    audits have what a channel needs to know about the packages.
+    audits have what a channel needs to know about the packages. Others can write in ``within``, where the packages
+    are then.
     """
-    read = functools.partial(_read, reader=dataclasses.replace(reader, processes=1), to_enter=to_enter)
+    read = functools.partial(_read, reader=dataclasses.replace(reader, processes=1), to_enter=to_enter, within=within)
     found = (
         [read(path) for path in packages]
         if jobs is None
@@ -148,13 +151,13 @@ def _is_distinctive(folder: Path) -> bool:
     return len(folder.parts) > _COMMON_PARTS or (len(folder.parts) == _COMMON_PARTS and folder.parts[1] not in _COMMON)
 
 
-def _read(path: Path, *, reader: Reader, to_enter: bool) -> _Reading:
+def _read(path: Path, *, reader: Reader, to_enter: bool, within: Path | None = None) -> _Reading:
     started = time.monotonic()
     visitor = PackageReader(path, reader)
     info = damage = None
     try:
         if to_enter:
-            read = read_package(path, contents=True, visitor=visitor)
+            read = read_package(path, contents=True, visitor=visitor, folder=folder_of(path, within))
             check_place(read.index, path, path.parent.name)
             info = read
         else:

@@ -9,7 +9,9 @@ keep working.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ import msgspec
 
 from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.listing import admitted, prefer, with_foundation, with_patch
-from channel_tools.channel.records import CachedPackage, Stamp, attested_row, cached_package, changed, stamp_of
+from channel_tools.channel.records import CachedPackage, Stamp, attested_row, cached_package, changed
 from channel_tools.channel.state import load_channel, write_listing
 from channel_tools.channel.store import published_package
 from channel_tools.conda.archive import read_package
@@ -28,19 +30,16 @@ from channel_tools.conda.package import (
     sidecar_name,
     sidecar_of,
 )
-from channel_tools.system.beneath import folder_beneath, opened_in
+from channel_tools.system.beneath import Beneath, folder_of, opened_in, status_in
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-    from contextlib import AbstractContextManager
-    from io import BufferedReader
 
     from channel_tools.channel.listing import Listing, Patch
     from channel_tools.channel.model import Channel, ChannelWriter
     from channel_tools.channel.state import LoadedChannel, SubdirState
-    from channel_tools.system.beneath import Beneath
 
 
 Files = Sequence[Path] | Mapping[PackageKey, Path]
@@ -53,6 +52,8 @@ def add_set(
     *,
     trusted: Mapping[PackageKey, CachedPackage] | None = None,
     patches: Mapping[str, Patch] | None = None,
+    wanted: Mapping[PackageKey, str] | None = None,
+    within: Path | None = None,
 ) -> IndexReport:
     """Add own packages and, unless empty, a whole new foundation set to the channel, and index it.
 
@@ -63,20 +64,25 @@ def add_set(
     lock files but are removed from the indexes, so that new solves see one coherent set.
 
     ``trusted`` are rows of files that were read in full for the audit or for another channel of ours; they are not read
-    again if their stamps are the same. ``patches`` of subdirs are applied with the packages. Raises IntegrityError for
-    a damaged file, ChannelError if the channel has other bytes under a name or the name was yanked, DiskFullError.
+    again if their stamps are the same. ``patches`` of subdirs are applied with the packages. ``wanted`` are
+    the hashes that the files must have. Others can write in ``within``, where the files are then (None: only below the
+    channel's own folder). Raises IntegrityError for a damaged file, ChannelError if the channel has other bytes under a
+    name or the name was yanked, or if a file changed meanwhile, DiskFullError.
     """
     ours, theirs = _placed(own), _placed(foundation)
-    places = theirs | ours
+    places = {key: _source(path, writer.channel, within) for key, path in (theirs | ours).items()}
     loaded = load_channel(writer.channel, and_subdirs={key.subdir for key in places})
     rows, fresh = _rows_to_enter(writer, loaded, places, trusted or {})
+    for key, row in rows.items():
+        if row.sha256 != (wanted or {}).get(key, row.sha256):
+            raise _changed_meanwhile(places[key].path)
     entering = {str(key): rows[key].sha256 if key in rows else None for key in places}
     listing = admitted(loaded.listing, entering)
     if fresh:
         write_listing(writer.channel, dataclasses.replace(loaded.listing, incoming=tuple(sorted(map(str, fresh)))))
     known = {}
     for key, row in rows.items():
-        _replace_file(places[key], writer.channel, key)
+        _replace_file(places[key], writer.channel, key, row)
         known[key] = msgspec.structs.replace(row, stamp=_stamp_of(writer.channel, key))
     known |= _attested_since(loaded, places, rows)
     if theirs:
@@ -120,50 +126,88 @@ def _with_attestations(loaded: LoadedChannel, key: PackageKey) -> CachedPackage:
 
 
 def _attested_since(
-    loaded: LoadedChannel, places: Mapping[PackageKey, Path], entering: Collection[PackageKey]
+    loaded: LoadedChannel, places: Mapping[PackageKey, _Source], entering: Collection[PackageKey]
 ) -> dict[PackageKey, CachedPackage]:
     """Copy the files' attestations to packages that the channel has without any; returns the rows of these."""
     rows = {}
-    for key, path in places.items():
+    for key, source in places.items():
         folder = loaded.channel.files.at(key.subdir)
-        if key not in entering and sidecar_of(path).is_file() and folder.stat(sidecar_name(key.file_name)) is None:
-            link_sidecar(_folder_of(path, loaded.channel), path.name, folder, key.file_name)
+        if key not in entering and source.is_attested and folder.stat(sidecar_name(key.file_name)) is None:
+            link_sidecar(source.parent, source.path.name, folder, key.file_name)
             rows[key] = _with_attestations(loaded, key)
     return rows
 
 
-def check_package(path: Path, *, indexed_ms: int = 0, subdir: str | None = None) -> CachedPackage:
+def check_package(
+    path: Path, *, indexed_ms: int = 0, subdir: str | None = None, folder: Beneath | None = None
+) -> CachedPackage:
     """Read a package in full, as before adding it to a channel's ``subdir`` (None: its folder's); returns its row.
 
-    Raises IntegrityError if anything is wrong with it, ChannelError if it is not a package file.
+    ``folder`` is as for read_package. Raises IntegrityError if anything is wrong with it, ChannelError if it is not a
+    package file.
     """
-    if not path.name.endswith(PACKAGE_SUFFIXES) or not path.is_file():
+    if not path.name.endswith(PACKAGE_SUFFIXES) or status_in(path, folder) is None:
         raise ChannelError(f"{path}: no such package file; expected a {' or '.join(PACKAGE_SUFFIXES)} file")
-    return cached_package(path, read_package(path, contents=True), indexed_ms=indexed_ms, subdir=subdir)
+    info = read_package(path, contents=True, folder=folder)
+    return cached_package(path, info, indexed_ms=indexed_ms, subdir=subdir, folder=folder)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Source:
+    """A file to be published; ``folder`` is its folder if others can write there (None: links are followed)."""
+
+    path: Path
+    folder: Beneath | None
+
+    @property
+    def parent(self) -> Beneath:
+        """Its folder."""
+        return self.folder or Beneath(root=self.path.parent)
+
+    @property
+    def status(self) -> os.stat_result | None:
+        """Its status; None if there is none."""
+        return status_in(self.path, self.folder)
+
+    @property
+    def is_attested(self) -> bool:
+        """Whether there are attestations beside it."""
+        return status_in(sidecar_of(self.path), self.folder) is not None
+
+    def sha256(self) -> str:
+        """Its hash."""
+        return sha256_of_file(self.path) if self.folder is None else self.folder.sha256(self.path.name)
+
+
+def _source(path: Path, channel: Channel, within: Path | None) -> _Source:
+    """Another label is below the channel's own folder, where others write, too."""
+    root = channel.within or channel.path
+    return _Source(path=path, folder=folder_of(path, root if path.is_relative_to(root) else within))
 
 
 def _rows_to_enter(
     writer: ChannelWriter,
     loaded: LoadedChannel,
-    places: Mapping[PackageKey, Path],
+    places: Mapping[PackageKey, _Source],
     trusted: Mapping[PackageKey, CachedPackage],
 ) -> tuple[dict[PackageKey, CachedPackage], set[PackageKey]]:
     """The rows of the files that have to be linked in, each checked, and the keys that are new in the folder."""
     rows, fresh = {}, set()
-    for key, path in places.items():
+    for key, source in places.items():
         exists = writer.channel.files.file_stat(str(key)) is not None
-        if exists and _is_present(path, writer.channel, key, loaded.states[key.subdir]):
+        if exists and _is_present(source, writer.channel, key, loaded.states[key.subdir]):
             continue
-        rows[key] = _checked_row(path, key, trusted.get(key), indexed_ms=int(writer.clock() * 1000))
+        rows[key] = _checked_row(source, key, trusted.get(key), indexed_ms=int(writer.clock() * 1000))
         if not exists:
             fresh.add(key)
     return rows, fresh
 
 
-def _checked_row(path: Path, key: PackageKey, trusted: CachedPackage | None, *, indexed_ms: int) -> CachedPackage:
-    if trusted is not None and path.is_file() and trusted.stamp == stamp_of(path):
+def _checked_row(source: _Source, key: PackageKey, trusted: CachedPackage | None, *, indexed_ms: int) -> CachedPackage:
+    status = source.status
+    if trusted is not None and status is not None and trusted.stamp == Stamp.of(status):
         return trusted.patched(trusted.record | {"indexed_timestamp": indexed_ms})
-    return check_package(path, indexed_ms=indexed_ms, subdir=key.subdir)
+    return check_package(source.path, indexed_ms=indexed_ms, subdir=key.subdir, folder=source.folder)
 
 
 def _stamp_of(channel: Channel, key: PackageKey) -> Stamp:
@@ -175,29 +219,29 @@ def _stamp_of(channel: Channel, key: PackageKey) -> Stamp:
     return Stamp.of(status)
 
 
-def _is_same(source: Path, channel: Channel, key: PackageKey) -> bool:
+def _is_same(source: _Source, channel: Channel, key: PackageKey) -> bool:
     """Whether the source and the channel's file are one file, by two names."""
-    own, other = channel.files.file_stat(str(key)), source.stat()
-    return own is not None and (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
+    own, other = channel.files.file_stat(str(key)), source.status
+    return own is not None and other is not None and (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino)
 
 
 def _sha256_in(channel: Channel, key: PackageKey) -> str:
     return channel.files.sha256(str(key))
 
 
-def _is_present(source: Path, channel: Channel, key: PackageKey, state: SubdirState) -> bool:
+def _is_present(source: _Source, channel: Channel, key: PackageKey, state: SubdirState) -> bool:
     """Whether the channel has these bytes, undamaged; False if a damaged file may be replaced by its original."""
     destination, stamp = key.path_in(channel.path), _stamp_of(channel, key)
     row, refused = state.records.packages.get(destination.name), state.records.refused.get(destination.name)
     if refused is not None and refused.stamp == stamp:
-        wanted = sha256_of_file(source)
+        wanted = source.sha256()
         if refused.published is None or refused.published.sha256 == wanted:
             if _is_same(source, channel, key):
                 raise IntegrityError(refused.message, hint=refused.hint)
             return False
-        raise _other_bytes(channel, key, source, wanted, hint=refused.hint)
-    if not _is_same(source, channel, key) and (wanted := sha256_of_file(source)) != _sha256_in(channel, key):
-        raise _other_bytes(channel, key, source, wanted)
+        raise _other_bytes(channel, key, source.path, wanted, hint=refused.hint)
+    if not _is_same(source, channel, key) and (wanted := source.sha256()) != _sha256_in(channel, key):
+        raise _other_bytes(channel, key, source.path, wanted)
     if row is None or row.stamp != stamp:
         found = read_package(destination, contents=True, folder=channel.files.at(key.subdir)).sha256
         if row is not None and row.sha256 != found:
@@ -215,23 +259,18 @@ def _other_bytes(
     )
 
 
-def _replace_file(source: Path, channel: Channel, key: PackageKey) -> None:
-    channel.files.remove(str(key))  # damaged, otherwise _is_present would have returned True
-    folder = channel.files.at(key.subdir)
-    link_sidecar(_folder_of(source, channel), source.name, folder, key.file_name)
-    with _opened(source, channel) as stream:
+def _changed_meanwhile(path: Path) -> ChannelError:
+    return ChannelError(f"{path}: changed while it was published", hint="run the same command again")
+
+
+def _replace_file(source: _Source, channel: Channel, key: PackageKey, row: CachedPackage) -> None:
+    with opened_in(source.path, source.folder) as stream:
+        if Stamp.of(os.fstat(stream.fileno())) != row.stamp:
+            raise _changed_meanwhile(source.path)
+        channel.files.remove(str(key))  # damaged, otherwise _is_present would have returned True
+        folder = channel.files.at(key.subdir)
+        link_sidecar(source.parent, source.path.name, folder, key.file_name)
         folder.link(stream, key.file_name)
-
-
-def _folder_of(source: Path, channel: Channel) -> Beneath:
-    """The folder of a source: that of another label is below the channel's own, where others write, too."""
-    root = channel.within or channel.path
-    return folder_beneath(source.parent, within=root if source.is_relative_to(root) else None)
-
-
-def _opened(source: Path, channel: Channel) -> AbstractContextManager[BufferedReader]:
-    root = channel.within or channel.path
-    return opened_in(source, _folder_of(source, channel) if source.is_relative_to(root) else None)
 
 
 def _preferring(

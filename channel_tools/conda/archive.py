@@ -174,16 +174,22 @@ def visit_package(
         raise damaged_package(path, str(unsafe[0]))
 
 
-def read_index_json(path: Path) -> dict[str, Any]:
-    """The info/index.json of a package. Raises IntegrityError if it is damaged, missing or does not match the name."""
-    index = info_object(read_info_files(path, frozenset({"index.json"})), "index.json", path)
+def read_index_json(path: Path, *, folder: Beneath | None = None) -> dict[str, Any]:
+    """The info/index.json of a package. Raises IntegrityError if it is damaged, missing or does not match the name.
+
+    ``folder`` is as for read_package.
+    """
+    index = info_object(read_info_files(path, frozenset({"index.json"}), folder=folder), "index.json", path)
     check_index(index, path)
     return index
 
 
-def read_info_json(path: Path, name: str) -> Any:  # noqa: ANN401 - JSON of any shape, for the caller to check
-    """The parsed info/``name``. Raises IntegrityError if the package is damaged or lacks it."""
-    return parsed_json(read_info_files(path, frozenset({name})), name, path)
+def read_info_json(path: Path, name: str, *, folder: Beneath | None = None) -> Any:  # noqa: ANN401 - JSON of any shape, for the caller to check
+    """The parsed info/``name``. Raises IntegrityError if the package is damaged or lacks it.
+
+    ``folder`` is as for read_package.
+    """
+    return parsed_json(read_info_files(path, frozenset({name}), folder=folder), name, path)
 
 
 def read_info_files(path: Path, names: frozenset[str], *, folder: Beneath | None = None) -> dict[str, bytes]:

@@ -22,7 +22,7 @@ from channel_tools.conda.package import PackageKey, sidecar_of
 from channel_tools.page.write import SETTINGS, follow_change, paged_folder
 from channel_tools.publish.channels import ChannelTarget, compare
 from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, is_label, label_path
-from channel_tools.system.beneath import Beneath, folder_beneath
+from channel_tools.system.beneath import Beneath, folder_beneath, folder_of, status_in
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.files import check_replaceable
 from channel_tools.system.settings import user_path
@@ -99,6 +99,8 @@ class FolderTarget(ChannelTarget):
     clock: Callable[[], float] = time.time
     wait_s: float = 60.0
     """How long to wait for another writer to finish."""
+    within: Path | None = None
+    """A folder that others can write to and that files to be published are in, such as a server's uploads."""
 
     @property
     def address(self) -> str:
@@ -173,7 +175,7 @@ class FolderTarget(ChannelTarget):
             )  # again: others may have published in the meantime
             sources = {key: change.file(key).path for key in found.upload}
             sources |= {key: self.label_folder(found.elsewhere[key][0]) / key for key in found.link}
-            sources |= {key: _attested_file(change, key) or writer.channel.path / key for key in found.present}
+            sources |= {key: self._attested_file(change, key) or writer.channel.path / key for key in found.present}
             known = {key: row for key, row in change.rows.items() if row.sha256 == change.wanted.get(key)}
             known |= {key: found.elsewhere[key][1] for key in found.link}
             with progress.task(f"publish {change.name}", total=len(sources)) as task:
@@ -183,9 +185,20 @@ class FolderTarget(ChannelTarget):
                     {PackageKey.parse(key): sources[key] for key in change.names(foundation=True)},
                     trusted={PackageKey.parse(key): row for key, row in known.items()},
                     patches=change.patches,
+                    wanted={PackageKey.parse(key): sha256 for key, sha256 in change.wanted.items()},
+                    within=self.within,
                 )
                 task.advance(len(sources))
         return found
+
+    def _attested_file(self, change: Change, key: str) -> Path | None:
+        """The file to be published, if it is available with attestations that the label may lack."""
+        file = change.files.get(key)
+        if file is None:
+            return None
+        folder = folder_of(file.path, self.within)
+        both = (file.path, sidecar_of(file.path))
+        return file.path if all(status_in(path, folder) is not None for path in both) else None
 
     def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
         from channel_tools.channel.maintenance import relist  # noqa: PLC0415 - imports rattler
@@ -213,12 +226,6 @@ class FolderTarget(ChannelTarget):
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
             yield writer
             follow_change(paged_folder(writer))
-
-
-def _attested_file(change: Change, key: str) -> Path | None:
-    """The file to be published, if it is available with attestations that the label may lack."""
-    file = change.files.get(key)
-    return file.path if file is not None and file.path.is_file() and sidecar_of(file.path).is_file() else None
 
 
 def _opened(path: Path, foundation: Foundation, *, within: Path) -> Channel:

@@ -49,6 +49,11 @@ def folder_beneath(path: Path, *, within: Path | None = None) -> Beneath:
     return Beneath(root=path) if within is None else Beneath(root=within).at(path.relative_to(within).as_posix())
 
 
+def folder_of(path: Path, within: Path | None) -> Beneath | None:
+    """The folder of a file below ``within``, where others can write; None without it, for opened_in."""
+    return None if within is None else folder_beneath(path.parent, within=within)
+
+
 @contextlib.contextmanager
 def opened_in(path: Path, folder: Beneath | None) -> Iterator[BufferedReader]:
     """A regular file; ``folder`` is the one that it is in, if others can write there (None: links are followed).
@@ -61,6 +66,13 @@ def opened_in(path: Path, folder: Beneath | None) -> Iterator[BufferedReader]:
         return
     with folder.opened(path.name) as stream:
         yield stream
+
+
+def status_in(path: Path, folder: Beneath | None) -> os.stat_result | None:
+    """The status of the regular file that opened_in would open; None if there is none. Raises as Beneath.file_stat."""
+    if folder is not None:
+        return folder.file_stat(path.name)
+    return path.stat() if path.is_file() else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -252,7 +252,7 @@ class UploadApi:
                     raise IntegrityError(
                         f"{name}: the received bytes have sha256 {found}; expected the announced {sha256}"
                     )
-                key = PackageKey(await self._subdir(arriving.path / arrived, name) if subdir is None else subdir, name)
+                key = PackageKey(await self._subdir(arriving, arrived, name) if subdir is None else subdir, name)
                 file = key.ref(found, size_bytes)
                 wanted = SetRequest(label=label, name=name, foundation=foundation, files=(file,))
                 check_request(wanted, self._limits)
@@ -261,9 +261,9 @@ class UploadApi:
                 arriving.remove(arrived)
         return await self._published(job, connection_of(request.scope))
 
-    async def _subdir(self, path: Path, name: str) -> str:
+    async def _subdir(self, arriving: Beneath, arrived: str, name: str) -> str:
         async with self._reading:
-            return await asyncio.to_thread(_subdir_in, path, name)
+            return await asyncio.to_thread(_subdir_in, arriving, arrived, name)
 
     def _prepared(self, channel: str, wanted: SetRequest, arrived: str) -> Job:
         """The job for the set, with the received file in it."""
@@ -331,10 +331,11 @@ def _hash_and_write(descriptor: int, digest: Digest, piece: bytes, position: int
     write_all(descriptor, piece, position)
 
 
-def _subdir_in(path: Path, name: str) -> str:
+def _subdir_in(arriving: Beneath, arrived: str, name: str) -> str:
     """The subdir in a package's metadata. Raises IntegrityError with the client's name for it if it is damaged."""
+    path = arriving.path / arrived
     try:
-        subdir = subdir_of(read_index_json(path))
+        subdir = subdir_of(read_index_json(path, folder=arriving))
     except IntegrityError as err:
         raise IntegrityError(err.message.replace(str(path), name), hint="upload a conda package") from None
     if subdir is None:

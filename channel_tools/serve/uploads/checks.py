@@ -32,6 +32,7 @@ from channel_tools.publish.server.protocol import (
     YankRequest,
 )
 from channel_tools.serve.access.addresses import FILE_NAME, SUBDIR_NAME
+from channel_tools.system.beneath import folder_of
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, UsageError, VerificationError
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.package import PackageRef
     from channel_tools.serve.uploads.store import JobRequest
+    from channel_tools.system.beneath import Beneath
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME_LIMIT = 200
@@ -156,24 +158,25 @@ def check_key(key: str) -> None:
     )
 
 
-def check_digests(files: Sequence[Path]) -> None:
+def check_digests(files: Sequence[Path], *, within: Path | None = None) -> None:
     """Raise IntegrityError for a package whose metadata has a plan's digest that is not in its build string.
 
     The digest decides whether a plan builds a package again, so with a wrong one it would pass for another package.
+    ``within`` is as for audit_uploaded.
     """
     for path in files:
-        digest = _digest_in(path)
+        digest = _digest_in(path, folder_of(path, within))
         build = split_stem(stem_of(path.name))[2]
         if digest is not None and f"h{digest[:DIGEST_DIGITS]}" not in build:
             message = f"{path}: its metadata names the digest {digest[:64]}, which is not in its build string {build}"
             raise IntegrityError(message, hint="build it with channel_tools build, which writes both")
 
 
-def _digest_in(path: Path) -> str | None:
+def _digest_in(path: Path, folder: Beneath | None) -> str | None:
     """The plan's digest in a package's metadata, None if it was not built from a plan."""
-    if not read_info_files(path, frozenset({_ABOUT})):
+    if not read_info_files(path, frozenset({_ABOUT}), folder=folder):
         return None
-    match read_info_json(path, _ABOUT):
+    match read_info_json(path, _ABOUT, folder=folder):
         case {"extra": {"channel_tools": {"digest": str(digest)}}}:
             return digest
     return None
@@ -187,15 +190,20 @@ class UploadAudit:
     rows: Mapping[str, CachedPackage]
 
 
-def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequence[Channel]) -> UploadAudit:
+def audit_uploaded(
+    files: Sequence[Path], foundation: Foundation, channels: Sequence[Channel], *, within: Path | None = None
+) -> UploadAudit:
     """Audit package files together with those of ``channels``; each file is read completely, once.
 
-    Raises VerificationError with the findings; IntegrityError if one of the files is not a complete, safe package.
+    Others can write in ``within``, where the files are then. Raises VerificationError with the findings; IntegrityError
+    if one of the files is not a complete, safe package.
     """
     own = {str(PackageKey.of(path)) for path in files}
     beside = [row for channel in channels for row in _records(channel)]
     neighbours = list(neighbours_of_records(row for row in beside if str(PackageKey.of(row[0])) not in own))
-    audits = audit_packages(files, neighbours, Reader(), jobs=None, progress=SilentProgress(), to_enter=True)
+    audits = audit_packages(
+        files, neighbours, Reader(), jobs=None, progress=SilentProgress(), to_enter=True, within=within
+    )
     elsewhere = foundation.address is not None
     found = [finding for audit in audits for finding in audit.barring]
     findings = [finding for finding in found if not (elsewhere and finding.rule in _NEED_FOUNDATION)]
@@ -206,7 +214,7 @@ def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequ
         raise error(message + describe_findings(findings), hint=hint)
     infos = {str(PackageKey(audit.subdir, audit.package)): audit.info for audit in audits}
     rows = {
-        str(key): cached_package(path, info, indexed_ms=0)
+        str(key): cached_package(path, info, indexed_ms=0, folder=folder_of(path, within))
         for path in files
         if (info := infos[str(key := PackageKey.of(path))]) is not None
     }

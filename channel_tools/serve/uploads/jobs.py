@@ -280,7 +280,7 @@ def carry_out(root: Path, job: Job) -> None:
 
 
 def _report(root: Path, job: Job) -> ReportResponse:
-    target = FolderTarget(root=root / job.channel, wait_s=_WRITER_WAIT_S)
+    target = FolderTarget(root=root / job.channel, wait_s=_WRITER_WAIT_S, within=job.files.root)
     match job.request:
         case SetRequest() as request:
             return _publish(target, job, request)
@@ -328,8 +328,9 @@ def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportRespo
         if (attestations := request.attestations.get(str(file.key))) is not None:
             job.files.write(sidecar_name(job.file_name(file)), attestations.encode())
     new = [file.path for file in plan.upload]
-    audit = audit_uploaded(new, request.foundation, _audited_channels(target, request.label))
-    check_digests([file.path for file in plan.upload if not file.foundation])
+    within = job.files.root
+    audit = audit_uploaded(new, request.foundation, _audited_channels(target, request.label), within=within)
+    check_digests([file.path for file in plan.upload if not file.foundation], within=within)
     return _uploads_reported(target.publish(plan, progress=SilentProgress(), rows=audit.rows), audit.notes)
 
 

@@ -10,7 +10,7 @@ import multiprocessing.connection
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -156,6 +156,51 @@ def test_a_job_that_was_damaged_meanwhile_is_left_alone(queue: JobQueue, tmp_pat
     queue.handle([queue.waitables[0]])
     assert queue.waitables[1:] == []
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def _other_bytes(place: Path, other: Path) -> None:
+    shutil.copyfile(other, place)
+
+
+def _link_out(place: Path, other: Path) -> None:
+    place.unlink()
+    place.symlink_to(other)
+
+
+def _link_within(place: Path, other: Path) -> None:
+    place.unlink()
+    place.symlink_to(os.path.relpath(other, place.parent))
+
+
+@pytest.mark.parametrize("exchange", [_other_bytes, _link_out, _link_within])
+@pytest.mark.parametrize("step", ["audit_uploaded", "check_digests"])
+def test_a_received_file_that_is_exchanged_while_it_is_published_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: Callable[[Path, Path], None], step: str
+) -> None:
+    """For a package that is sound, of another channel of the server: before its audit, or between that and its use."""
+    root = tmp_path / "server"
+    other = make_conda(root / "theirs", "toy", files={"secret": b"theirs"})
+    package = make_conda(tmp_path / "made", "toy")
+    request = set_request(make_set([package], on=CONDA_FORGE), "main", attested=False)
+    job = JobStore(jobs_folder(root), clock=lambda: 0.0).open("publish", "ours", request)
+    place = job.file(request.files[0])
+    place.parent.mkdir(parents=True)
+    shutil.copyfile(package, place)
+    take_step = getattr(jobs, step)
+
+    def exchange_first(*given: object, **named: object) -> object:
+        exchange(place, other)
+        return take_step(*given, **named)
+
+    monkeypatch.setattr(jobs, step, exchange_first)
+    with job.try_lock() as lock:
+        assert lock is not None
+        carry_out(root, job)
+    state = job.state()
+    assert state.state == "failed"
+    assert state.error is not None
+    assert "changed while it was published" in state.error.message or "link" in state.error.message
+    assert not (root / "ours" / "linux-64" / package.name).exists()
 
 
 def test_a_set_brings_the_attestations_of_its_packages(tmp_path: Path) -> None:
