@@ -22,8 +22,8 @@ class Carrier {
     virtual switchml_status submit(void *data, uint64_t numel, Dtype dtype, switchml_callback callback, void *user,
                                    std::string &reason) = 0;
 
-    // Fails what is pending with SWITCHML_EABORTED. From any thread.
-    virtual void abort() = 0;
+    // Fails what is pending with SWITCHML_EABORTED. From any thread. `reason` is for other ranks that share it.
+    virtual void abort(const std::string &reason) = 0;
 
     // Reads the library's counters and returns true; false where another process
     // has the session with the switch.

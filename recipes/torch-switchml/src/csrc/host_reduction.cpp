@@ -75,8 +75,9 @@ switchml_status HostReduction::submit(void *data, uint64_t numel, Dtype dtype, s
     return SWITCHML_OK;
 }
 
-void HostReduction::abort() {
-    board_->fail(SWITCHML_EABORTED, "rank " + std::to_string(board_->rank(board_->index())) + " aborted its session");
+void HostReduction::abort(const std::string &reason) {
+    const std::string what = "rank " + std::to_string(board_->rank(board_->index())) + " aborted its session";
+    board_->fail(SWITCHML_EABORTED, reason.empty() ? what : what + ": " + reason);
 }
 
 bool HostReduction::read_stats(switchml_stats &stats) const { return wire_ && wire_->read_stats(stats); }

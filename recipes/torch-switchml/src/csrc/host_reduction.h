@@ -42,7 +42,7 @@ class HostReduction final : public Carrier {
                            std::string &reason) override;
     // As a failure of this rank, for all ranks of the host and, as a worker that
     // left, for the other hosts.
-    void abort() override;
+    void abort(const std::string &reason) override;
     bool read_stats(switchml_stats &stats) const override;
     void close() override;
 

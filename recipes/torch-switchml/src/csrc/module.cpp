@@ -164,6 +164,8 @@ void bind_session(py::module_ &module) {
         .def_property_readonly("failure", &Session::failure)
         .def("library_stats", &Session::library_stats)
         .def("abort", &Session::abort, py::arg("reason") = "", py::call_guard<py::gil_scoped_release>())
+        .def("end_for_lost_rank", &Session::end_for_lost_rank, py::arg("reason"),
+             py::call_guard<py::gil_scoped_release>())
         .def("close", &Session::close, py::call_guard<py::gil_scoped_release>());
 }
 

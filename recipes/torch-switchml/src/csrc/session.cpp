@@ -29,6 +29,9 @@ constexpr std::chrono::milliseconds kSignalPeriod(50);
 // that look while they wait for other workers, and no nuisance with those that do not.
 constexpr std::chrono::milliseconds kCancelPeriod(1000);
 
+// How long the last results of a rank that has ended may take, which has done its part in them perhaps.
+constexpr std::chrono::milliseconds kLastResultsPeriod(1000);
+
 }  // namespace
 
 // A call of switchml_open on a thread of its own, which its caller may abandon.
@@ -325,7 +328,7 @@ void Session::run_on_pool(std::unique_ptr<Transfer> transfer) noexcept {
 void Session::record_end(Transfer &transfer, switchml_status status, const char *message) noexcept {
     if (status != SWITCHML_OK) {
         try {
-            const auto reason = status == SWITCHML_EABORTED ? failure() : std::nullopt;  // why it was aborted
+            const auto reason = reason_of(status);
             const std::string error =
                 transfer.describe() + " failed: " + reason.value_or(library_->explain(status, message));
             transfer.error = backend_error(error);
@@ -368,6 +371,21 @@ void Session::fail(const std::string &reason) noexcept {
         failure_.emplace();  // no reason is better than no failure
     }
     settled_.notify_all();
+}
+
+// What is known here and not by the carrier: why it was aborted, or who it was that it could not name.
+std::optional<std::string> Session::reason_of(switchml_status status) const {
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    return loss_ || status != SWITCHML_EABORTED ? loss_ : failure_;
+}
+
+void Session::end_for_lost_rank(const std::string &reason) {
+    {
+        std::unique_lock<std::mutex> lock(jobs_mutex_);
+        loss_ = reason;
+        drained_.wait_for(lock, kLastResultsPeriod, [this] { return busy_ == 0; });
+    }
+    abort(reason);
 }
 
 // The other ranks are told at once: this one may live on and hold its lease.
@@ -440,7 +458,7 @@ void Session::abort(const std::string &reason) {
         fail(reason);
     }
     if (carrier_ && owner_ == getpid()) {
-        carrier_->abort();
+        carrier_->abort(reason);
     }
 }
 

@@ -117,6 +117,10 @@ class Session : public std::enable_shared_from_this<Session> {
     // Fails what is pending, for the reason given if there is one. Returns at once.
     void abort(const std::string &reason = {});
 
+    // The same where another rank's process has ended, a moment later if anything is pending: it may have ended as soon
+    // as it had the results that this rank still waits for. What fails meanwhile fails for the same reason.
+    void end_for_lost_rank(const std::string &reason);
+
     // Waits for what is pending, at most as long as the library lets a job be
     // without progress, then ends the session and its threads. Idempotent. Must
     // not be called with Python's interpreter lock held. In a child made by
@@ -161,6 +165,7 @@ class Session : public std::enable_shared_from_this<Session> {
     void record_end(Transfer &transfer, switchml_status status, const char *message) noexcept;
     void fail_for_want_of_a_thread(Transfer &transfer) noexcept;
     void fail(const std::string &reason) noexcept;
+    std::optional<std::string> reason_of(switchml_status status) const;
     void end_for_limit(std::chrono::milliseconds limit);
     void complete(Job &job) noexcept;
 
@@ -210,6 +215,7 @@ class Session : public std::enable_shared_from_this<Session> {
     int64_t busy_ = 0;  // jobs in the library and on the feeder
     uint64_t submitted_ = 0;
     std::optional<std::string> failure_;
+    std::optional<std::string> loss_;  // of another rank
 };
 
 }  // namespace torch_switchml

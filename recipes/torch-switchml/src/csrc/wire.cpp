@@ -27,7 +27,7 @@ switchml_status Wire::submit(void *data, uint64_t numel, Dtype dtype, switchml_c
     return status;
 }
 
-void Wire::abort() {
+void Wire::abort(const std::string &) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (context_ != nullptr) {
         library_->abort(context_);

@@ -22,7 +22,7 @@ class Wire final : public Carrier {
 
     switchml_status submit(void *data, uint64_t numel, Dtype dtype, switchml_callback callback, void *user,
                            std::string &reason) override;
-    void abort() override;
+    void abort(const std::string &reason) override;
     bool read_stats(switchml_stats &stats) const override;
     void close() override;
 

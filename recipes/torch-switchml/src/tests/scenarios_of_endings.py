@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from scenario import FOLDER, RANK, Value, error_of, init_over_file, ones
+from scenario import FOLDER, RANK, Value, error_of, init_over_file, ones, stats
 
 
 def no_destroy() -> Value:
@@ -155,6 +156,14 @@ def ending_rank() -> Value:
     return {"error": error, "seconds": time.time() - float(ended.read_text())}
 
 
+def end_without_a_word(died: Path) -> None:
+    """Have the system end this process after the delay, whatever it does then; leaves the time in the file."""
+    delay_s = float(os.environ["SCENARIO_DELAY_S"])
+    died.write_text(repr(time.time() + delay_s))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, max(delay_s, 1e-6))
+
+
 def killed_as_it_opens() -> Value:
     """One rank is ended by the system at a moment after gloo has connected it; the others reduce until they know."""
     from torch_switchml import pytorch
@@ -169,10 +178,7 @@ def killed_as_it_opens() -> Value:
         if int(os.environ["SCENARIO_FAILING"]) == RANK:
             while store.add("scenario/connected", 0) < int(os.environ["WORLD_SIZE"]):
                 time.sleep(0.001)
-            delay_s = float(os.environ["SCENARIO_DELAY_S"])
-            died.write_text(repr(time.time() + delay_s))
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends the process without a word
-            signal.setitimer(signal.ITIMER_REAL, max(delay_s, 1e-6))
+            end_without_a_word(died)
         return store
 
     vars(pytorch)["store_of"] = come_to_the_end
@@ -184,3 +190,50 @@ def killed_as_it_opens() -> Value:
 
     kind, text, _ = error_of(reduce_on)
     return {"kind": kind, "text": text, "seconds": time.time() - float(died.read_text())}
+
+
+def live_on(knows: Path) -> None:
+    """As a child that outlives its parent, until the file is there."""
+    until = time.monotonic() + 60
+    while not knows.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    os._exit(0)
+
+
+def killed_once_it_is_open() -> Value:
+    """One rank is ended by the system at a moment among allreduces, between which the ranks do something else."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    died, knows = FOLDER / "died", FOLDER / "knows"
+    dist.all_reduce(ones())
+    if int(os.environ["SCENARIO_FAILING"]) == RANK:
+        if os.environ.get("SCENARIO_CHILD") and os.fork() == 0:
+            live_on(knows)
+        end_without_a_word(died)
+
+    def reduce_on() -> None:
+        step = 0
+        while True:
+            dist.all_reduce(ones(numel=1 + step * 9973 % 100_000))
+            step += 1
+            if step % 8 == 0:
+                time.sleep(0.01)
+
+    kind, text, _ = error_of(reduce_on)
+    seconds = time.time() - float(died.read_text())
+    knows.touch()
+    return {"kind": kind, "text": text, "seconds": seconds}
+
+
+def limit_passes_in_gloo() -> Value:
+    """On rank 0, which awaits the others in vain; then all go on with SwitchML."""
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    passed = FOLDER / "passed"
+    if RANK == 0:
+        error_of(lambda: dist.monitored_barrier(timeout=timedelta(milliseconds=200)))
+        passed.touch()
+    while not passed.exists():
+        time.sleep(0.01)
+    tensor = ones()
+    dist.all_reduce(tensor)
+    return {"sum": tensor[0].item(), "failure": stats()["failure"]}

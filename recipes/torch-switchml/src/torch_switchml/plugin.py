@@ -15,7 +15,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -39,7 +39,7 @@ from torch_switchml.settings import (
 )
 from torch_switchml.unused import unused_line
 from torch_switchml.version import __version__
-from torch_switchml.watch import Watch
+from torch_switchml.watch import Watch, watch_session
 
 if TYPE_CHECKING:
     from torch_switchml import _C
@@ -243,12 +243,16 @@ class Plugin:
 
     def _open(self, agreement: Agreement, place: GroupPlace, *, worker_port: int) -> "_C.Session":
         limit = _opening_limit(self._transport)
-        hosts = _settle_workers(self._settings or DEFAULT_SETTINGS, agreement, limit)
+        settings = self._settings or DEFAULT_SETTINGS
+        hosts = _settle_workers(settings, agreement, limit)
         if worker_port == 0:
             self._hosts = hosts
         job_name = agreement.share("job", _make_job_name(self._environ), timeout=limit)
         deadline = time.monotonic() + limit.total_seconds()
-        session, report = self._try_open(place, hosts, job_name, worker_port, partial(_ends_wait, agreement, deadline))
+        ending = ExitStack()  # what is to be done once the session has closed
+        ending.callback(self._write_report)
+        has_failed = partial(_ends_wait, agreement, deadline)
+        session, report = self._try_open(place, hosts, job_name, worker_port, has_failed, ending.close)
         if session is None and report.error is None:
             agreement.raise_announced()
         if session is None and report.error is None and time.monotonic() > deadline:
@@ -256,12 +260,17 @@ class Plugin:
         try:
             # a rank that fails has the others end their wait at once
             self._settle(agreement, stage="open", report=report, timeout=limit if session is not None else _MARGIN)
+            # in memory, the ranks of a host tell each other which of them live
+            watch = None if hosts.hold_all_in_memory else watch_session(agreement, settings.controller, timeout=limit)
         except SwitchMLError:
             if session is not None:
                 session.close()
             raise
         if session is None:
             raise AssertionError("settled although this rank has no session")
+        if watch is not None:
+            ending.callback(watch.close)
+            watch.start(session.end_for_lost_rank)
         return session
 
     def _settle(self, agreement: Agreement, *, stage: str, report: Report, timeout: timedelta) -> None:
@@ -291,6 +300,7 @@ class Plugin:
         job_name: str,
         worker_port: int,
         has_failed: Callable[[], bool],
+        on_closed: Callable[[], None],
     ) -> tuple["_C.Session | None", Report]:
         from torch_switchml import _C
 
@@ -311,7 +321,7 @@ class Plugin:
                 board=hosts.board_of(place.rank),
                 wire_ranks=hosts.wire_ranks(),
                 has_failed=has_failed,
-                on_closed=self._write_report,
+                on_closed=on_closed,
             )
         except RuntimeError as err:
             return None, Report(error=str(err))

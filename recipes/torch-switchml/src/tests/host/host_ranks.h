@@ -66,7 +66,7 @@ class Mirror final : public Carrier {
         changed_.notify_all();
         return SWITCHML_OK;
     }
-    void abort() override {}
+    void abort(const std::string &) override {}
     bool read_stats(switchml_stats &) const override { return false; }
     void close() override {
         {

@@ -283,9 +283,9 @@ void a_rank_that_does_not_join_is_named(Rank &rank) {
 
 void abort_ends_all(Rank &rank) {
     if (rank.index == 1) {
-        rank.reduction->abort();
+        rank.reduction->abort("its limit has passed");
     }
-    check_failed(rank, 10, Dtype::kInt32, SWITCHML_EABORTED, "rank 11 aborted its session");
+    check_failed(rank, 10, Dtype::kInt32, SWITCHML_EABORTED, "rank 11 aborted its session: its limit has passed");
 }
 
 void a_wire_that_does_not_answer_is_an_error(Rank &rank) {
