@@ -123,6 +123,7 @@ _DEBIAN = {
     "clang": ("relocated/clang-14", _CLANG),
     "clang++": ("relocated/clang++-14", _CLANG),
     "diffoscope": ("relocated/diffoscope", _DIFFOSCOPE),
+    "docker-registry": ("usr/bin/docker-registry", _Unpacked(packages=("docker-registry",))),
     "gcc": ("relocated/gcc-12", _COMPILER),
     "g++": ("relocated/g++-12", _COMPILER),
     "ip": (

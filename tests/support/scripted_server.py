@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.server
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,10 +33,11 @@ class ScriptedServer:
     answer: Callable[[Asked], Reply | None]
     asked: list[Asked] = field(default_factory=list)
     port: int = 0
+    tls: ssl.SSLContext | None = None
 
     @property
     def origin(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
 
 _Server = TypeVar("_Server", bound=ScriptedServer)
@@ -61,9 +63,10 @@ def scripted(server: _Server) -> Iterator[_Server]:
             for name, value in ({"Content-Length": str(len(body))} | dict(headers)).items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            if asked.method != "HEAD":
+                self.wfile.write(body)
 
-        do_GET = do_POST = do_PUT = handle_any  # noqa: N815  (the names that http.server gives them)
+        do_GET = do_HEAD = do_POST = do_PUT = handle_any  # noqa: N815  (the names that http.server gives them)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
             del format, args
@@ -76,6 +79,8 @@ def scripted(server: _Server) -> Iterator[_Server]:
 
     with Threading(("127.0.0.1", 0), Handler) as running:
         server.port = running.server_port
+        if server.tls is not None:
+            running.socket = server.tls.wrap_socket(running.socket, server_side=True)
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
