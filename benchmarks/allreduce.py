@@ -22,12 +22,14 @@ import pytest
 
 from benchmarks.allreduce_report import Measured, write_report
 from channel_tools.environments import activated_environment, create_environment
+from channel_tools.ranks.launchers import HostCommand, torchrun_commands
+from channel_tools.ranks.plan import local_plan, place_here
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import find_cache
 from channel_tools.validate.cases import Speed
 from channel_tools.validate.judging import slowest_calls, spread_of
-from channel_tools.validate.ranks import RankJob, rank_variables, read_results, run_job, torchrun
+from channel_tools.validate.ranks import RankJob, rank_words, read_results, run_job, worker_variables
 from channel_tools.validate.switchml.method import WORKER, RankResult
 from channel_tools.validate.switchml.plan import SwitchmlOptions, SwitchmlPlan, ranks_document
 from channel_tools.validate.switchml.switch import PROGRAM as SWITCH
@@ -95,7 +97,8 @@ class Place:
     switch_address: str
     before_switch: tuple[str, ...]
     local_addresses: tuple[str, ...]
-    launcher: tuple[str | Path, ...]
+    launcher: tuple[str, ...]
+    """The command up to the script; empty for the environment's torchrun."""
     variables: dict[str, str]
 
 
@@ -108,7 +111,7 @@ def place_of(setting: Setting, prefix: Path) -> Iterator[Place]:
             switch_address=network.switch,
             before_switch=(),
             local_addresses=network.workers(setting.ranks),
-            launcher=torchrun(prefix, setting.ranks),
+            launcher=(),
             variables={},
         )
         return
@@ -157,15 +160,17 @@ def measure(setting: Setting, prefix: Path, sizes: Sequence[tuple[int, int, int]
         ) as switch:
             variables = {
                 **environment,
-                **rank_variables(),
+                **worker_variables(folder),
                 "SWITCHML_CONTROLLER": switch.ready.controller,
                 "SWITCHML_HOST_REDUCTION": "on" if setting.host_reduction else "off",
             }
+            here = place_here(prefix, setting.ranks, variables={**variables, **place.variables})
+            words = rank_words(WORKER, folder)
+            own = (HostCommand(host=None, words=(*place.launcher, *words)),)
+            commands = own if place.launcher else torchrun_commands(here.start(words))
             job = RankJob(
                 name="ranks",
-                launcher=place.launcher,
-                worker=WORKER,
-                variables={**variables, **place.variables},
+                plan=local_plan(here, commands, stack="switchml", launcher="torchrun", folder=folder),
                 ranks=setting.ranks,
                 document=ranks_document(plan, local_addresses=place.local_addresses),
                 folder=folder,

@@ -34,7 +34,7 @@ A worker is given its next file when it has two tests left, so a long file of on
 _LONG_UNIT_TESTS = frozenset(
     {
         *("publish/test_damaged.py", "foundation/test_build.py", "environments/test_hostile.py"),
-        *("mirror/test_damaged.py", "cli/test_entry.py", "launch/test_run.py", "channel/test_adopt.py"),
+        *("mirror/test_damaged.py", "cli/test_entry.py", "ranks/test_run.py", "channel/test_adopt.py"),
         *("data/test_bootstrap.py", "pins/test_formats.py", "conda/test_one_reading.py", "publish/test_server.py"),
     }
 )

@@ -13,11 +13,11 @@ from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_line, print_note, shown_progress, write_result
 
 if TYPE_CHECKING:
-    from channel_tools.launch import LaunchPlan
+    from channel_tools.ranks.plan import RankPlan
 
 _RANKS_AT_MOST = 100_000
 
-# the same closed sets as channel_tools.launch has, which is too slow to import for --help
+# the same closed sets as channel_tools.ranks has, which is too slow to import for --help
 _Launcher = Literal["torchrun", "mpiexec", "srun"]
 _Scheduler = Literal["slurm", "pbs"]
 
@@ -79,10 +79,10 @@ def launch(
         _run(plan)
 
 
-def _run(plan: LaunchPlan) -> None:
+def _run(plan: RankPlan) -> None:
     """Run the plan; raises typer.Exit with the script's exit code."""
-    from channel_tools.launch import run_launch
+    from channel_tools.ranks.run import run_with_services
 
     with shown_progress() as progress:
-        code = run_launch(plan, progress=progress)
+        code = run_with_services(plan, progress=progress)
     raise typer.Exit(code)

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TextIO
 
+    from channel_tools.ranks.hosts import RankHosts
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
-    from channel_tools.validate.ranks import RankHosts
     from channel_tools.workflow.validation import VariantResult
     from channel_tools.workflow.validation_job import ValidationJob
 
 _RANKS_AT_MOST = 10_000
 _DEFAULT_NODES, _DEFAULT_RANKS = 2, 2
 
-# the same closed set as channel_tools.launch has, which is too slow to import for --help
+# the same closed set as channel_tools.ranks has, which is too slow to import for --help
 _Scheduler = Literal["slurm", "pbs"]
 
 
@@ -234,7 +234,7 @@ def validate(
 
 def _run_job(settings: Settings, job: ValidationJob) -> None:
     """Submit the job; raises typer.Exit with the exit code of its command."""
-    from channel_tools.launch.jobs import Listener
+    from channel_tools.ranks.jobs import Listener
     from channel_tools.workflow.validation_job import run_validation_job
 
     listener = Listener(note=print_note, output=_written_to(sys.stdout), errors=_written_to(sys.stderr))

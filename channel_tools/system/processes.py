@@ -67,7 +67,7 @@ class CommandResult:
 
     def tail(self) -> str:
         """The last lines that the command printed, for an error message."""
-        return _last_lines(self.stderr.strip() or self.stdout)
+        return last_lines(self.stderr.strip() or self.stdout)
 
 
 class CommandTimeoutError(CommandError):
@@ -329,7 +329,7 @@ class Program:
 
     def tail(self) -> str:
         """The last lines of its log."""
-        return _last_lines(read_tail(self.log))
+        return last_lines(read_tail(self.log))
 
 
 @contextlib.contextmanager
@@ -437,5 +437,6 @@ def _not_found(program: str) -> CommandError:
     return CommandError(f"{program}: the program was not found", hint=f"install {program} or put it on the PATH")
 
 
-def _last_lines(text: str) -> str:
+def last_lines(text: str) -> str:
+    """The last lines of what a program printed, for an error message."""
     return "\n".join(text.strip().splitlines()[-_TAIL_LINES:])

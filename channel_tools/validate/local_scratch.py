@@ -21,7 +21,7 @@ from channel_tools.system.processes import run_on_hosts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from channel_tools.validate.ranks import RankHosts
+    from channel_tools.ranks.hosts import RankHosts
 
 _LIMIT_S = 1800.0
 _PREFIX = "channel_tools-"

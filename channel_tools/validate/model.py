@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from channel_tools.ranks.plan import StartSettings
+from channel_tools.ranks.services import RunContext
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.doctor import Diagnosis
     from channel_tools.environments import EnvironmentResult
-    from channel_tools.system.processes import Deadline
-    from channel_tools.system.progress import Progress
-    from channel_tools.validate.ranks import RankHosts
+    from channel_tools.ranks.hosts import RankHosts
+    from channel_tools.ranks.plan import RankPlace
+    from channel_tools.system.yamlfile import YamlValue
 
 SCHEMA_VERSION = 1
 
@@ -235,18 +236,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MethodContext:
-    """An installed environment, its activation's variables, and where and how long to run."""
+class MethodContext(RunContext):
+    """The environment to validate, and the stack's ``options`` of the method."""
 
-    stack: str
-    prefix: Path
-    variables: Mapping[str, str]
-    ranks: int
     options: Mapping[str, object]
-    folder: Path
-    """The folder of this run: logs, plan and results."""
-    deadline: Deadline
-    progress: Progress
     hosts: RankHosts | None = None
     """The hosts of the ranks; None for this machine's loopback network."""
 
@@ -265,6 +258,20 @@ class ValidationMethod(ABC):
     def uses_gpus(self, options: Mapping[str, object]) -> bool:
         """Whether each rank uses a GPU; by default what the options say of the device."""
         return options.get("device") == "cuda"
+
+    def start_settings(self, place: RankPlace, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
+        """How ranks of the stack are started there: the same for a user's script and for a validation on hosts.
+
+        Raises UsageError for a place where they cannot be, and ConfigError for invalid options.
+        """
+        return StartSettings()
+
+    def how_to_run(self, options: Mapping[str, YamlValue]) -> Iterator[str]:  # noqa: ARG002
+        """The lines for a shell that run a script without channel_tools: what starts, which variables, and the proof.
+
+        HOST is a name to fill in. By default no line: only ``channel_tools launch`` can start the stack.
+        """
+        return iter(())
 
     @abstractmethod
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:

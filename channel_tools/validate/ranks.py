@@ -13,81 +13,47 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
+from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
+from channel_tools.ranks.plan import find_place, plan_ranks, rank_variables, without_loopback
+from channel_tools.ranks.run import check_plan_reachable, running_ranks
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.entries import read_at_most
 from channel_tools.system.errors import ChannelToolsError, ValidationError
 from channel_tools.system.files import read_tail
-from channel_tools.system.processes import Deadline, Program, running_program, ssh_command, wait_for_any
+from channel_tools.system.processes import last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from channel_tools.ranks.hosts import RankHosts
+    from channel_tools.ranks.plan import RankPlan
+    from channel_tools.ranks.run import Companion
+    from channel_tools.system.processes import Deadline
+    from channel_tools.validate.model import MethodContext, ValidationMethod
+
+_DOCUMENT, _TEMPORARY = "plan.json", "tmp"
 WORKERS = Path(__file__).parent / "workers"
-DIED_UNDER_TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _DIED_UNDER_HYDRA = re.compile(r"PID (\d+) RUNNING AT .*\n=\s*EXIT CODE: (\d+)")
 _DIED_UNDER_SRUN = re.compile(r"^srun: error: \S+: task (\d+): (.+)$", re.MULTILINE)
-_LOOPBACK = "lo"
 _RESULT_BYTES = 64 << 20
 _WORDS_BYTES = 64 << 10
 T = TypeVar("T")
 
 
-class Companion(Protocol):
-    """A program that has to run as long as the ranks do."""
-
-    @property
-    def program(self) -> Program:
-        """The running program."""
-
-    def failure(self) -> ValidationError:
-        """The error if it ended by itself."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankHosts:
-    """The hosts of a scheduler's job, on which ranks run instead of on this host's loopback network.
-
-    This process runs on the first of them, which the others reach at ``address``. ``starter`` is the command that
-    starts a script as the ranks, ``launcher`` its program. ``variables`` are the launcher's: the user's, and the
-    scheduler's for this job. ``is_slurm`` if ``srun`` reaches the others, else ssh does.
-    """
-
-    names: tuple[str, ...]
-    ranks_per_host: int
-    address: str
-    starter: tuple[str, ...]
-    launcher: str
-    variables: Mapping[str, str]
-    is_slurm: bool = False
-
-    def shell_command(self, host: str, script: str) -> tuple[str, ...]:
-        """The command that runs a line of shell on one of the hosts, in addition to the ranks."""
-        if not self.is_slurm:
-            return (*ssh_command(host), script)
-        step = ("--overlap", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", f"--nodelist={host}", "--input=none")
-        return ("srun", *step, "sh", "-c", script)
-
-    def command(self, prefix: Path, ranks: int) -> tuple[str, ...]:
-        """The command up to the script, for ranks in this environment."""
-        return (*self.starter, "--prefix", str(prefix), "--ranks", str(ranks))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankJob:
-    """A worker script and how to start it: ``launcher`` is the command up to the program that each rank runs."""
+    """A plan whose ranks run ``rank_words`` in ``folder``; ``document`` is what the worker script reads."""
 
     name: str
-    launcher: tuple[str | Path, ...]
-    worker: Path
-    variables: Mapping[str, str]
+    """The launcher's name in messages."""
+    plan: RankPlan
     ranks: int
     document: Mapping[str, object]
-    """The plan, as the worker reads it."""
     folder: Path
 
     @property
@@ -96,38 +62,35 @@ class RankJob:
         return Beneath(root=self.folder)
 
 
-def torchrun(prefix: Path, ranks: int) -> tuple[str | Path, ...]:
-    """The environment's torchrun, which starts the program with its own Python."""
-    return (
-        prefix / "bin" / "python", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
-        f"--nproc-per-node={ranks}",
-    )  # fmt: skip
+def rank_words(worker: Path, folder: Path) -> tuple[str, ...]:
+    """The words of the script that ranks run: the worker, and the file of its document."""
+    return (str(worker), str(folder / _DOCUMENT))
 
 
-def forked_ranks(prefix: Path, ranks: int, *, trains: bool) -> tuple[str | Path, ...]:
-    """Starts ranks on this host like torchrun, but in one process that imports PyTorch once for all.
-
-    If a rank ``trains``, also imports the modules of DistributedDataParallel, which takes as long again.
-    """
-    module = "torch._dynamo" if trains else "torch.distributed"
-    return (prefix / "bin" / "python", WORKERS / "fork_ranks.py", str(ranks), module)
-
-
-def rank_variables() -> dict[str, str]:
-    """The ranks' variables for all methods."""
+def worker_variables(folder: Path) -> dict[str, str]:
+    """The variables of ranks for all methods, whose job runs in ``folder``."""
     return {
-        # otherwise gloo looks up the host's own name, which a laptop or container may not resolve
-        "GLOO_SOCKET_IFNAME": _LOOPBACK,
-        # ranks share the cores; more threads than cores only slow each other down
-        "OMP_NUM_THREADS": "1",
+        **rank_variables(),
         # the worker scripts are in this package, which they must not change
         "PYTHONDONTWRITEBYTECODE": "1",
+        # for launchers' own folders, which they leave behind when killed
+        "TMPDIR": str(folder / _TEMPORARY),
     }
 
 
-def without_loopback(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those that apply only to ranks of one host."""
-    return {name: value for name, value in variables.items() if value != _LOOPBACK}
+def plan_on_hosts(
+    method: ValidationMethod, context: MethodContext, hosts: RankHosts, *, words: Sequence[str], own: Mapping[str, str]
+) -> RankPlan:
+    """The plan for the hosts of a job: as for a user's script, with the method's ``own`` variables as the user's.
+
+    Raises as find_place, start_settings, plan_ranks and check_plan_reachable do.
+    """
+    environ = {**hosts.variables, **without_loopback({**worker_variables(context.folder), **own})}
+    place = find_place(context.prefix, context.ranks, hosts=hosts.hosts, are_named=False, environ=environ)
+    settings = method.start_settings(place, stack=context.stack, options=context.options)
+    plan = plan_ranks(place, settings, stack=context.stack, words=words, folder=context.folder)
+    check_plan_reachable(plan)
+    return plan
 
 
 def run_job(job: RankJob, *, deadline: Deadline, companions: Sequence[Companion] = ()) -> None:
@@ -136,24 +99,22 @@ def run_job(job: RankJob, *, deadline: Deadline, companions: Sequence[Companion]
     Raises ValidationError within seconds if a rank or the launcher fails or a companion ends, and if ``deadline``
     passes; the message says which rank, why, and where the others were.
     """
-    plan_file = job.folder / "plan.json"
-    plan_file.write_text(json.dumps(job.document, indent=1), encoding="utf-8")
-    temporary = job.folder / "tmp"  # for launchers' own folders, which they leave behind when killed
-    temporary.mkdir()
-    env = {**job.variables, "TMPDIR": str(temporary)}
-    command = [*job.launcher, job.worker, plan_file]
-    with running_program(job.name, command, env=env, cwd=job.folder, log=job.folder / "ranks.log") as launcher:
-        ready = wait_for_any([launcher.descriptor, *(one.program.descriptor for one in companions)], deadline)
+    (job.folder / _DOCUMENT).write_text(json.dumps(job.document, indent=1), encoding="utf-8")
+    log = job.folder / "ranks.log"
+    log.write_text("".join(f"{line}\n" for line in job.plan.lines()), encoding="utf-8")
+    (job.folder / _TEMPORARY).mkdir()
+    with running_ranks(job.plan, log=log) as running:
+        code = running.wait(companions, deadline)
         for companion in companions:
             if companion.program.has_ended():
                 raise companion.failure()
-        if not ready:
+        if code is None:
             raise ValidationError(
                 f"the ranks did not finish within {deadline.limit_s:g} s: {_whereabouts(job)}",
-                hint=f"give more time with --timeout; their log is {launcher.log}",
+                hint=f"give more time with --timeout; their log is {log}",
             )
-        if launcher.process.wait() != 0:
-            raise _rank_failure(launcher, job)
+        if code:
+            raise _rank_failure(job, log, code)
 
 
 def read_results(job: RankJob, kind: type[T], *, hint: str) -> tuple[T, ...]:
@@ -161,17 +122,17 @@ def read_results(job: RankJob, kind: type[T], *, hint: str) -> tuple[T, ...]:
     return tuple(_read_result(job, f"rank-{rank}.json", kind, hint) for rank in range(job.ranks))
 
 
-def _rank_failure(launcher: Program, job: RankJob) -> ValidationError:
+def _rank_failure(job: RankJob, log: Path, code: int) -> ValidationError:
     """The error saying which rank failed and why, without the ranks that the launcher ended because of it."""
-    hint = f"the ranks' log is {launcher.log}"
+    hint = f"the ranks' log is {log}"
     errors = {rank: text for rank in range(job.ranks) if (text := _words(job, f"rank-{rank}.error")) is not None}
     said = [f"rank {rank}: {text}" for rank, text in errors.items()]
-    died = _dead_rank(read_tail(launcher.log), job)
+    died = _dead_rank(read_tail(log), job)
     if died and died[0] not in errors:
         said.insert(0, f"rank {died[0]}: ended by itself with {died[1]}")
     if said:
         return ValidationError("\n".join([*said, f"the ranks were at: {_whereabouts(job)}"]), hint=hint)
-    return ValidationError(f"{job.name}: {launcher.end_in_words()}\n{launcher.tail()}", hint=hint)
+    return ValidationError(f"{job.name}: exit status {code}\n{last_lines(read_tail(log))}", hint=hint)
 
 
 def _dead_rank(log: str, job: RankJob) -> tuple[int, str] | None:

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
     from channel_tools.doctor import Diagnosis
     from channel_tools.environments import EnvironmentResult
+    from channel_tools.ranks.hosts import RankHosts
     from channel_tools.system.progress import Progress
-    from channel_tools.validate.ranks import RankHosts
+    from channel_tools.system.yamlfile import YamlValue
 
 DEFAULT_TIMEOUT_S = 600.0
 _FINDINGS_SHOWN = 3
@@ -229,6 +230,14 @@ def find_method(stack: str, name: str) -> ValidationMethod:
         known = ", ".join(sorted(METHODS))
         raise ConfigError(f"stack {stack}: validate: method: found {name!r}, expected one of {known}")
     return method
+
+
+def how_to_run(stack: str, validation: Mapping[str, YamlValue]) -> tuple[str, ...]:
+    """The lines of the method of a stack's ``validate`` block (ValidationMethod.how_to_run), none without such a block.
+
+    Raises ConfigError for an unknown method.
+    """
+    return tuple(find_method(stack, str(validation["method"])).how_to_run(validation)) if validation else ()
 
 
 def describe_host() -> HostFacts:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from channel_tools.channel.results import read_builds
 from channel_tools.conda.addresses import channel_address, has_credentials, without_credentials
 from channel_tools.conda.package import stem_of
-from channel_tools.launch.how_to_run import how_to_run
 from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
 from channel_tools.page.look import LOGO_BYTES, checked_accent, checked_logo, is_contact
@@ -131,6 +130,8 @@ def _tree_records(settings: Settings, file_names: Collection[str]) -> TreeRecord
 
 
 def _shown_stack(stack: Stack, runs: list[ShownRun]) -> ShownStack:
+    from channel_tools.validate.runner import how_to_run  # noqa: PLC0415 - as in _read_runs
+
     needs = stack.validation.get("needs", "")
     return ShownStack(
         name=stack.name,
@@ -139,7 +140,7 @@ def _shown_stack(stack: Stack, runs: list[ShownRun]) -> ShownStack:
         packages=stack.packages,
         validated=bool(stack.validation),
         needs=", ".join(map(str, needs)) if isinstance(needs, list | tuple) else str(needs),
-        how_to_run=how_to_run(stack.validation),
+        how_to_run=how_to_run(stack.name, stack.validation),
         runs=tuple(runs),
     )
 

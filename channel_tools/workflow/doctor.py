@@ -10,8 +10,8 @@ from channel_tools.conda.specs import as_record, read_spec, spec_name
 from channel_tools.doctor import Diagnosis, Subject, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
 from channel_tools.environments import activated_environment, installed_builds
-from channel_tools.launch.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.matrix import find_stack, load_tree
+from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.workflow.launch import ACTIVE_PREFIX_VARIABLE, method_of

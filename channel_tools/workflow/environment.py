@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import RenderedPackage, Stack
     from channel_tools.pins import Lock
     from channel_tools.provenance.trust import Trust
+    from channel_tools.ranks.hosts import RankHosts
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
-    from channel_tools.validate.ranks import RankHosts
 
 
 _ASKED_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*(t?)")

@@ -7,18 +7,19 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.launch import JobOptions, LaunchRequest, job_script, plan_launch
-from channel_tools.launch.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.matrix import find_stack, load_tree
+from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
+from channel_tools.ranks.jobs import JobOptions, job_script
+from channel_tools.ranks.plan import find_place, plan_ranks
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from channel_tools.launch import LaunchPlan
-    from channel_tools.launch.launchers import LauncherName
     from channel_tools.matrix.model import Stack
+    from channel_tools.ranks.launchers import LauncherName
+    from channel_tools.ranks.plan import RankPlan
     from channel_tools.system.schedulers import SchedulerName
     from channel_tools.system.settings import Settings
     from channel_tools.validate.model import ValidationMethod
@@ -28,7 +29,11 @@ ACTIVE_PREFIX_VARIABLE = "CONDA_PREFIX"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptRequest:
-    """A script (``words``: with its arguments) and where its ranks run; None means the default as in LaunchRequest."""
+    """A script (``words``: with its arguments) and where its ranks run; None means the default.
+
+    That is the default stack; the hosts of a scheduler's job, else this machine; the active environment; the launcher
+    by stack and place.
+    """
 
     stack: str | None
     ranks: int
@@ -39,24 +44,15 @@ class ScriptRequest:
     folder: Path
 
 
-def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> LaunchPlan:
-    """The commands and variables. Raises as plan_launch does, and UsageError for a stack that has no ranks."""
+def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> RankPlan:
+    """The commands and variables. Raises as plan_ranks does, and UsageError for a stack that has no ranks."""
     stack = launchable_stack(settings, request.stack)
     wanted = {} if request.hosts_file is None else read_hosts(request.hosts_file)
     hosts = spread_ranks(wanted, request.ranks, own_names=own_host_names()) if wanted else ()
-    return plan_launch(
-        LaunchRequest(
-            stack=stack.name,
-            method=str(stack.validation["method"]),
-            options=method_options(stack),
-            ranks=request.ranks,
-            hosts=hosts,
-            launcher=request.launcher,
-            prefix=chosen_prefix(request.prefix, environ),
-            words=request.words,
-            folder=request.folder,
-        ),
-        environ=environ,
+    place = find_place(chosen_prefix(request.prefix, environ), request.ranks, hosts=hosts, environ=environ)
+    start = method_of(stack).start_settings(place, stack=stack.name, options=method_options(stack))
+    return plan_ranks(
+        place, start, stack=stack.name, words=request.words, folder=request.folder, launcher=request.launcher
     )
 
 

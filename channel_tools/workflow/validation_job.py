@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.environments import user_variables
-from channel_tools.launch.hosts import address_towards, hosts_of_the_job
-from channel_tools.launch.jobs import (
+from channel_tools.ranks.hosts import RankHosts, address_towards, hosts_of_the_job
+from channel_tools.ranks.jobs import (
     LONGEST_TIME,
     JobFolder,
     JobOptions,
@@ -26,23 +26,20 @@ from channel_tools.launch.jobs import (
     run_job_script,
     seconds_of,
 )
-from channel_tools.launch.launchers import pick_launcher
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.schedulers import scheduler_of
 from channel_tools.system.settings import CACHE_VARIABLE
-from channel_tools.validate.ranks import RankHosts
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
 from channel_tools.workflow.cluster import check_work_is_shared
 from channel_tools.workflow.environment import built_requests, stack_to_validate
-from channel_tools.workflow.launch import method_of, method_options, root_words
+from channel_tools.workflow.launch import method_of, root_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from channel_tools.launch.jobs import Listener
-    from channel_tools.launch.launchers import LauncherName
+    from channel_tools.ranks.jobs import Listener
     from channel_tools.system.schedulers import SchedulerName
     from channel_tools.system.settings import Settings
 
@@ -183,7 +180,7 @@ def hosts_of_this_job(
 
     Raises UsageError outside a job and in one with another number of nodes, NetworkError for a node without a route.
     """
-    found = stack_to_validate(settings, stack)
+    stack_to_validate(settings, stack)
     hosts = hosts_of_the_job(nodes * ranks_per_node, environ=environ)
     if not hosts:
         message = "--on job: this is not running in a job of Slurm or PBS (no SLURM_JOB_ID, no PBS_NODEFILE)"
@@ -196,18 +193,9 @@ def hosts_of_this_job(
         )
     if nodes == 1:
         return None
-    own = str(method_options(found).get("launcher", "torchrun"))
-    stack_launcher: LauncherName = "mpiexec" if own == "mpiexec" else "torchrun"
     return RankHosts(
-        names=tuple(host.name for host in hosts),
-        ranks_per_host=ranks_per_node,
+        hosts=hosts,
         address=address_towards(hosts[1].address),
-        starter=(
-            *(sys.executable, "-P", "-m", "channel_tools", "launch"),
-            *root_words(settings),
-            *("--stack", found.name),
-        ),
-        launcher=pick_launcher(None, stack_launcher, environ, hosts=False),
         is_slurm="SLURM_JOB_ID" in environ,
         variables={
             **user_variables(environ),

@@ -26,7 +26,7 @@ STRANGER = re.compile(
 """The start of a command of a program that this one neither brings nor requires."""
 WRITTEN = {
     "foundation/repairs/toolchain.py": "compilers' options",
-    "launch/jobs.py": "a job script and sbatch's options",
+    "ranks/jobs.py": "a job script and sbatch's options",
     "mirror/data/bootstrap.py": "a program of its own",
     "page/render.py": "commands of each client, in a page for its users",
     "conda/engine_messages.py": "the engine's words that it replaces",

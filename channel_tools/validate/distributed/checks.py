@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from channel_tools.environments.oneccl_affinity import OneCclAffinity
+    from channel_tools.ranks.services import ServiceCount
     from channel_tools.validate.distributed.method import DistributedResult
-    from channel_tools.validate.distributed.services import ServiceCount
 
 _EVERY_RANK = "on every rank"
 

@@ -8,13 +8,16 @@ are checked before anything runs, so that a missing one is one message and not a
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
+from channel_tools.ranks.plan import StartSettings, place_here, plan_here
+from channel_tools.ranks.services import find_program, running_services
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError, ValidationError
 from channel_tools.system.kernel import usable_cores
@@ -25,7 +28,6 @@ from channel_tools.validate.distributed.options import (
     make_distributed_plan,
     read_distributed_options,
 )
-from channel_tools.validate.distributed.services import find_program, running_services
 from channel_tools.validate.model import ValidationMethod
 from channel_tools.validate.ranks import (
     WORKERS,
@@ -34,19 +36,22 @@ from channel_tools.validate.ranks import (
     RankJob,
     RankPath,
     RankSpeed,
-    rank_variables,
+    plan_on_hosts,
+    rank_words,
     read_results,
     run_job,
-    torchrun,
-    without_loopback,
+    worker_variables,
 )
+from channel_tools.validate.shell_lines import RANKS, last_line, torchrun_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.environments.oneccl_affinity import OneCclAffinity
+    from channel_tools.ranks.plan import RankPlace, RankPlan
+    from channel_tools.ranks.services import RunningService
+    from channel_tools.system.yamlfile import YamlValue
     from channel_tools.validate.distributed.options import DistributedOptions
-    from channel_tools.validate.distributed.services import RunningService
     from channel_tools.validate.model import MethodContext, MethodResult
 
 WORKER = WORKERS / "distributed_allreduce.py"
@@ -98,20 +103,49 @@ class DistributedMethod(ValidationMethod):
         if known.device == "cuda":
             check_gpus(stack, ranks // hosts)
 
+    def start_settings(self, place: RankPlace, *, stack: str, options: Mapping[str, object]) -> StartSettings:
+        """See ValidationMethod.start_settings; cores are divided among ranks and oneCCL's workers on one machine."""
+        known = read_distributed_options(stack, options)
+        if known.services and not place.is_here:
+            message = f"stack {stack}: {known.services[0].name} serves the ranks of one machine"
+            raise UsageError(message, hint="launch it without --hosts and outside a job of several nodes")
+        affinity = _affinity(known, place.ranks) if place.is_here else None
+        own = {name: value.replace("{prefix}", str(place.prefix)) for name, value in known.environment.items()}
+        return StartSettings(
+            launcher=known.launcher,
+            arguments=(*known.launcher_arguments, *(() if affinity is None else affinity.mpiexec_arguments())),
+            variables=own if affinity is None else {**affinity.variables(), **own},
+            services=known.services,
+        )
+
+    def how_to_run(self, options: Mapping[str, YamlValue]) -> Iterator[str]:
+        """See ValidationMethod.how_to_run; services can only be started by ``channel_tools launch``."""
+        if options.get("services"):
+            return
+        environment = options.get("environment")
+        if isinstance(environment, dict) and environment:
+            pairs = (f"{name}={shlex.quote(str(value))}" for name, value in environment.items())
+            yield f"export {' '.join(pairs)}   # as it was validated, on one host"
+        listed = options.get("imports")
+        imports = "".join(f"import {name}; " for name in listed) if isinstance(listed, list) else ""
+        yield f'# in train.py: {imports}torch.distributed.init_process_group("{options["backend"]}")'
+        is_mpi = options.get("launcher") == "mpiexec"
+        yield f"mpiexec -n {RANKS} python train.py" if is_mpi else torchrun_line()
+        module, _colon, function = str(options.get("counter") or "").partition(":")
+        if function:
+            yield last_line(module, f"{function}()")
+
     def run(self, context: MethodContext) -> MethodResult:
         """See ValidationMethod.run."""
         options = read_distributed_options(context.stack, context.options)
         check_site(context.stack, options.needs, variables=context.variables)
         plan = make_distributed_plan(options)
-        is_bound = options.affinity == "oneccl" and context.hosts is None
-        affinity = plan_oneccl_affinity(usable_cores(), context.ranks) if is_bound else None
-        program, command = _launcher(options, context, affinity)
+        affinity = None if context.hosts is not None else _affinity(options, context.ranks)
         with running_services(options.services, context) as services:
+            program, ranks = self._start(options, context, services)
             job = RankJob(
                 name=program.name,
-                launcher=command,
-                worker=WORKER,
-                variables=_variables(options, context, services, affinity),
+                plan=ranks,
                 ranks=context.ranks,
                 document=distributed_document(plan, ranks=context.ranks, is_on_hosts=context.hosts is not None),
                 folder=context.folder,
@@ -130,36 +164,30 @@ class DistributedMethod(ValidationMethod):
             hosts=() if context.hosts is None else context.hosts.names,
         )
 
+    def _start(
+        self, options: DistributedOptions, context: MethodContext, services: Sequence[RunningService]
+    ) -> tuple[Path, RankPlan]:
+        """The program that starts the ranks, and the plan; the stack's variables override those of its services."""
+        words = rank_words(WORKER, context.folder)
+        if context.hosts is not None:
+            own = {name: value.replace("{prefix}", str(context.prefix)) for name, value in options.environment.items()}
+            ranks = plan_on_hosts(self, context, context.hosts, words=words, own=own)
+            return Path(ranks.launcher), ranks
+        place = place_here(context.prefix, context.ranks, variables=context.variables)
+        settings = self.start_settings(place, stack=context.stack, options=context.options)
+        given = {name: value for service in services for name, value in service.rank_variables.items()}
+        variables = {**context.variables, **worker_variables(context.folder), **given, **settings.variables}
+        program = context.prefix.resolve() / "bin" / settings.launcher
+        if settings.launcher != "torchrun":
+            hint = "add an MPI to the stack's install list, or load the site's"
+            program = find_program(settings.launcher, context, hint=hint).parent.resolve() / settings.launcher
+        here = replace(place, variables=variables)
+        return program, plan_here(here, settings, stack=context.stack, words=words, folder=context.folder)
 
-def _variables(
-    options: DistributedOptions,
-    context: MethodContext,
-    services: Sequence[RunningService],
-    affinity: OneCclAffinity | None,
-) -> dict[str, str]:
-    """The ranks' variables; the stack's override those of its services."""
-    own = {name: value.replace("{prefix}", str(context.prefix)) for name, value in options.environment.items()}
-    if context.hosts is not None:
-        return {**context.hosts.variables, **without_loopback({**rank_variables(), **own})}
-    given = {name: value for service in services for name, value in service.rank_variables.items()}
-    placed = {} if affinity is None else affinity.variables()
-    return {**context.variables, **rank_variables(), **placed, **given, **own}
 
-
-def _launcher(
-    options: DistributedOptions, context: MethodContext, affinity: OneCclAffinity | None
-) -> tuple[Path, tuple[str | Path, ...]]:
-    """The program that starts the ranks, and the command up to the rank's own program."""
-    prefix, ranks = context.prefix, context.ranks
-    if context.hosts is not None:
-        return Path(context.hosts.launcher), context.hosts.command(prefix, ranks)
-    if options.launcher == "torchrun":
-        return prefix.resolve() / "bin" / "torchrun", (*torchrun(prefix, ranks), *options.launcher_arguments)
-    found = find_program(options.launcher, context, hint="add an MPI to the stack's install list, or load the site's")
-    program = found.parent.resolve() / options.launcher
-    python = prefix / "bin" / "python"
-    bound = () if affinity is None else affinity.mpiexec_arguments()
-    return program, (program, *options.launcher_arguments, *bound, "-n", str(ranks), python)
+def _affinity(options: DistributedOptions, ranks: int) -> OneCclAffinity | None:
+    """The cores of ranks on this machine and of oneCCL's workers, for a stack that divides them."""
+    return plan_oneccl_affinity(usable_cores(), ranks) if options.affinity == "oneccl" else None
 
 
 def check_devices(stack: str, needs: Sequence[str], *, root: Path = ROOT) -> None:

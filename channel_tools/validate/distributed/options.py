@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The method ``distributed``: its settings, one process-group backend under one launcher, and the allreduces it runs.
-
-A service is a program of the validated environment that has to run before and during the ranks. Its command may use
-``{prefix}``, ``{ranks}`` and ``{port}``; its variables for the ranks may also use the named groups of ``ready_line``,
-since a program that chooses its own port prints it when it is ready.
-"""
+"""The method ``distributed``: its settings, a process-group backend under one launcher, and the allreduces it runs."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, StringConstraints
 from pydantic.dataclasses import dataclass as model_dataclass
 
+from channel_tools.ranks.services import ServiceOptions, VariableName
 from channel_tools.validate.cases import (
     DTYPE_BYTES,
     FLOAT_ERROR_ALLOWED,
@@ -32,59 +26,21 @@ from channel_tools.validate.cases import (
 from channel_tools.validate.model import OmittedCase, read_method_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 Launcher = Literal["mpiexec", "torchrun"]
 Device = Literal["cpu", "cuda"]
 Affinity = Literal["none", "oneccl"]
 Dtype = Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"]
 Op = Literal["SUM", "MAX", "MIN"]
+Variables = dict[VariableName, str]
 
 _Backend = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 _Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*$")]
 _Counter = Annotated[str, StringConstraints(pattern=r"^(|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
 _FileName = Annotated[str, StringConstraints(pattern=r"^[^/\s]+$")]
 _Need = Annotated[str, StringConstraints(pattern=r"^(gpu|amdgpu|rdma|(library|program|variable):[^\s/]+)$")]
-_Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]
-RANK_GROUP = "rank"
-_NAMES = frozenset({"prefix", "ranks", "port"})
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _Word = Annotated[str, StringConstraints(min_length=1)]
-_Port = Annotated[str, StringConstraints(pattern=r"^(|[0-9]{1,5}|\{port\})$")]
-
-
-@model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
-class ServiceOptions:
-    """A service: its command, how to recognise that it is ready, the ranks' variables, how its log counts data.
-
-    Each field is described in docs/how-to/validate.md.
-    """
-
-    command: Annotated[tuple[_Word, ...], Field(min_length=1)]
-    ready_line: re.Pattern[str] | None = None
-    ready_port: _Port = ""
-    ready_timeout_s: PositiveFloat = 60.0
-    rank_environment: dict[_Variable, str] = field(default_factory=dict)
-    carried_line: re.Pattern[str] | None = None
-    carried_bytes: NonNegativeInt = 0
-
-    @model_validator(mode="after")
-    def _is_usable(self) -> ServiceOptions:
-        if (self.ready_line is None) == (not self.ready_port):
-            raise ValueError("needs exactly one of ready_line and ready_port")
-        if self.carried_line is not None and RANK_GROUP not in self.carried_line.groupindex:
-            raise ValueError(f"carried_line needs a group (?P<{RANK_GROUP}>...)")
-        if self.carried_bytes and self.carried_line is None:
-            raise ValueError("carried_bytes needs carried_line: it is the number of bytes for one such line")
-        _refuse_unknown([*self.command, self.ready_port], _NAMES)
-        groups = {} if self.ready_line is None else self.ready_line.groupindex
-        _refuse_unknown(self.rank_environment.values(), _NAMES | set(groups))
-        return self
-
-    @property
-    def name(self) -> str:
-        """Its name in messages: that of the program."""
-        return PurePath(self.command[0]).name
 
 
 @model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
@@ -99,7 +55,7 @@ class DistributedOptions:
     launcher_arguments: tuple[str, ...] = ()
     device: Device = "cpu"
     imports: tuple[_Module, ...] = ()
-    environment: dict[_Variable, str] = field(default_factory=dict)
+    environment: Variables = field(default_factory=dict)
     affinity: Affinity = "none"
     services: tuple[ServiceOptions, ...] = ()
     event: str = ""
@@ -120,17 +76,6 @@ class DistributedOptions:
 def read_distributed_options(stack: str, values: Mapping[str, object]) -> DistributedOptions:
     """The options of a stack's ``validate`` block. Raises ConfigError naming each unknown key or unusable value."""
     return read_method_options(DistributedOptions, stack=stack, method="distributed", values=values)
-
-
-def filled(text: str, values: Mapping[str, str]) -> str:
-    """``text`` with its placeholders replaced."""
-    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
-
-
-def _refuse_unknown(texts: Iterable[str], known: Iterable[str]) -> None:
-    unknown = {name for text in texts for name in _PLACEHOLDER.findall(text)} - set(known)
-    if unknown:
-        raise ValueError(f"{{{min(unknown)}}} is not a known placeholder; known are {', '.join(sorted(known))}")
 
 
 # the number of elements whose largest is the reference of an error

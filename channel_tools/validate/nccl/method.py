@@ -35,15 +35,19 @@ from channel_tools.doctor.libraries import (
     shared_net_abi,
 )
 from channel_tools.doctor.model import Subject
+from channel_tools.ranks.plan import StartSettings
 from channel_tools.system.errors import ValidationError
 from channel_tools.validate.cases import standard_cases
 from channel_tools.validate.distributed.method import DistributedMethod, check_gpus, count_gpus
 from channel_tools.validate.judging import problems_check
 from channel_tools.validate.model import Check, MethodResult, OmittedCase, ValidationMethod, read_method_options
+from channel_tools.validate.shell_lines import torchrun_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from channel_tools.ranks.plan import RankPlace
+    from channel_tools.system.yamlfile import YamlValue
     from channel_tools.validate.model import MethodContext
 
 ROOT = Path("/")
@@ -81,7 +85,7 @@ class NcclMethod(ValidationMethod):
 
     def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:
         """See ValidationMethod.specs."""
-        return tuple(specs) if count_gpus(self._root) else _read(stack, options).without_gpu
+        return tuple(specs) if count_gpus(self._root) else read_nccl_options(stack, options).without_gpu
 
     def backend(self, options: Mapping[str, object]) -> str:  # noqa: ARG002
         """See ValidationMethod.backend."""
@@ -93,12 +97,22 @@ class NcclMethod(ValidationMethod):
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise ConfigError for invalid options, UsageError for more ranks than GPUs if there are any."""
-        _read(stack, options)
+        read_nccl_options(stack, options)
         check_gpus(stack, ranks // hosts, root=self._root)
+
+    def start_settings(self, place: RankPlace, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
+        """See ValidationMethod.start_settings: NCCL stops if it cannot use the network of this name."""
+        return StartSettings(variables={"NCCL_NET": read_nccl_options(stack, options).network})
+
+    def how_to_run(self, options: Mapping[str, YamlValue]) -> Iterator[str]:
+        """See ValidationMethod.how_to_run."""
+        yield "export NCCL_DEBUG=INFO"
+        yield torchrun_line()
+        yield f'# NCCL prints "Using network {options["network"]}"'
 
     def run(self, context: MethodContext) -> MethodResult:
         """See ValidationMethod.run."""
-        options = _read(context.stack, context.options)
+        options = read_nccl_options(context.stack, context.options)
         facts = find_plugin_facts(options, context)
         checks, details = judge_plugin(facts), describe_plugin(facts)
         if not count_gpus(self._root):
@@ -117,13 +131,9 @@ def without_allreduces(checks: tuple[Check, ...], details: dict[str, str]) -> Me
     )
 
 
-def _read(stack: str, options: Mapping[str, object]) -> NcclOptions:
+def read_nccl_options(stack: str, options: Mapping[str, object]) -> NcclOptions:
+    """The options of a stack's ``validate`` block. Raises ConfigError as read_method_options does."""
     return read_method_options(NcclOptions, stack=stack, method="nccl", values=options)
-
-
-def nccl_variables(stack: str, options: Mapping[str, object]) -> dict[str, str]:
-    """The ranks' variables: with these, NCCL stops if it cannot use the network of this name. Raises ConfigError."""
-    return {"NCCL_NET": _read(stack, options).network}
 
 
 def allreduce_options(options: NcclOptions, folder: Path) -> dict[str, object]:

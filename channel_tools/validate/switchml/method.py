@@ -13,12 +13,16 @@ and the switch, on the first host, uses free ports, since other jobs may run the
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.ranks.hosts import address_towards
+from channel_tools.ranks.launchers import forked_ranks
+from channel_tools.ranks.plan import StartSettings, local_plan, place_here
+from channel_tools.ranks.services import ServiceOptions, choose_port
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
-from channel_tools.validate.distributed.services import choose_port
 from channel_tools.validate.model import ValidationMethod
 from channel_tools.validate.ranks import (
     WORKERS,
@@ -27,24 +31,29 @@ from channel_tools.validate.ranks import (
     RankJob,
     RankPath,
     RankSpeed,
-    forked_ranks,
-    rank_variables,
+    plan_on_hosts,
+    rank_words,
     read_results,
     run_job,
-    without_loopback,
+    worker_variables,
 )
+from channel_tools.validate.shell_lines import last_line, torchrun_line
 from channel_tools.validate.switchml.checks import judge
 from channel_tools.validate.switchml.plan import MAX_RANKS, make_plan, ranks_document, read_options
-from channel_tools.validate.switchml.switch import DATA_PORT, choose_loopback_network, running_switch
+from channel_tools.validate.switchml.switch import DATA_PORT, PROGRAM, choose_loopback_network, running_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
+    from channel_tools.ranks.plan import RankPlace, RankPlan
+    from channel_tools.system.yamlfile import YamlValue
     from channel_tools.validate.model import MethodContext, MethodResult
-    from channel_tools.validate.switchml.plan import SwitchmlOptions
+    from channel_tools.validate.switchml.plan import SwitchmlOptions, SwitchmlPlan
 
 WORKER = WORKERS / "switchml_allreduce.py"
+CONTROLLER = "SWITCHML_CONTROLLER"
+CONTROLLER_PORT = 50099
+"""The controller port of a software switch for a user's script: libswitchml's default."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,16 +140,45 @@ class SwitchmlMethod(ValidationMethod):
             message = f"the stack {stack} cannot be validated over this host's loopback network: it needs {needs}"
             raise UsageError(message, hint="install it on such a machine, and run switchml-bench there, once per rank")
 
+    def start_settings(self, place: RankPlace, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
+        """See ValidationMethod.start_settings: a software switch, unless a user names the controller of another.
+
+        Raises UsageError for a transport that it does not support if no other switch is configured.
+        """
+        if place.environ.get(CONTROLLER):
+            return StartSettings()
+        transport = place.installed.get("libswitchml", " udp_").partition(" ")[2].partition("_h")[0]
+        if transport == "dummy":
+            return StartSettings(variables={CONTROLLER: "none"})
+        if transport != "udp":
+            message = f"{CONTROLLER} is not set, and no software switch can be started for libswitchml's {transport}"
+            raise UsageError(message, hint=f"set {CONTROLLER} to host:port of your switch's controller")
+        remote = [host for host in place.hosts if not host.is_local]
+        if remote:
+            return _with_switch(address_towards(remote[0].address))
+        # ranks on one host would reduce in shared memory and bypass the switch
+        alone = {"SWITCHML_HOST_REDUCTION": "off", "SWITCHML_WORKER_PORT": str(choose_port())}
+        return _with_switch(choose_loopback_network().switch, alone)
+
+    def how_to_run(self, options: Mapping[str, YamlValue]) -> Iterator[str]:  # noqa: ARG002
+        """See ValidationMethod.how_to_run."""
+        yield f"{PROGRAM} --address HOST --controller-port {CONTROLLER_PORT} &   # or the controller of your switch"
+        yield f"export {CONTROLLER}=HOST:{CONTROLLER_PORT}   # on every host"
+        yield torchrun_line()
+        yield last_line("torch_switchml", 'stats()["delegated"]')
+
     def run(self, context: MethodContext) -> MethodResult:
         """See ValidationMethod.run."""
-        ranks_per_worker = 1 if context.hosts is None else context.hosts.ranks_per_host
-        plan = make_plan(read_options(context.stack, context.options), ranks_per_worker=ranks_per_worker)
-        place = _place(context, trains=plan.trains)
+        hosts = context.hosts
+        plan = make_plan(
+            read_options(context.stack, context.options), ranks_per_worker=1 if hosts is None else hosts.ranks_per_host
+        )
+        network = choose_loopback_network()
         with running_switch(
             prefix=context.prefix,
             variables=context.variables,
-            address=place.switch,
-            data_port=place.data_port,
+            address=network.switch if hosts is None else hosts.address,
+            data_port=DATA_PORT if hosts is None else 0,
             folder=context.folder,
             deadline=context.deadline,
         ) as switch:
@@ -149,12 +187,12 @@ class SwitchmlMethod(ValidationMethod):
             )
             job = RankJob(
                 name="the ranks' launcher",
-                launcher=place.launcher,
-                worker=WORKER,
-                variables={**place.variables, **_rank_variables(plan.options, switch.ready.controller)},
+                plan=self._plan_of_ranks(context, plan, switch.ready.controller),
                 ranks=context.ranks,
                 document=ranks_document(
-                    plan, local_addresses=place.local_addresses, is_on_hosts=context.hosts is not None
+                    plan,
+                    local_addresses=() if hosts is not None else network.workers(context.ranks),
+                    is_on_hosts=hosts is not None,
                 ),
                 folder=context.folder,
             )
@@ -162,46 +200,34 @@ class SwitchmlMethod(ValidationMethod):
                 run_job(job, deadline=context.deadline, companions=[switch])
             results = read_results(job, RankResult, hint="install a torch-switchml of this channel's version")
             stats = switch.stop()
-        hosts = () if context.hosts is None else context.hosts.names
-        return judge(plan, results, stats, prefix=context.prefix, hosts=hosts)
+        return judge(plan, results, stats, prefix=context.prefix, hosts=() if hosts is None else hosts.names)
+
+    def _plan_of_ranks(self, context: MethodContext, plan: SwitchmlPlan, controller: str) -> RankPlan:
+        own, words = _rank_variables(plan.options, controller), rank_words(WORKER, context.folder)
+        if context.hosts is not None:
+            own["SWITCHML_WORKER_PORT"] = str(choose_port())
+            return plan_on_hosts(self, context, context.hosts, words=words, own=own)
+        # each rank is a worker: ranks of a single host would otherwise not use the switch
+        variables = {**context.variables, **worker_variables(context.folder), "SWITCHML_HOST_REDUCTION": "off", **own}
+        place = place_here(context.prefix, context.ranks, variables=variables)
+        commands = forked_ranks(place.start(words), trains=plan.trains)
+        return local_plan(place, commands, stack=context.stack, launcher=commands[0].words[1], folder=context.folder)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
-    """Addresses of the switch, how ranks are started, and their ``local_addresses``, if they need any."""
-
-    switch: str
-    data_port: int
-    launcher: tuple[str | Path, ...]
-    variables: Mapping[str, str]
-    local_addresses: tuple[str, ...]
-
-
-def _place(context: MethodContext, *, trains: bool) -> _Place:
-    hosts = context.hosts
-    if hosts is None:
-        network = choose_loopback_network()
-        return _Place(
-            switch=network.switch,
-            data_port=DATA_PORT,
-            launcher=forked_ranks(context.prefix, context.ranks, trains=trains),
-            # each rank is a worker: ranks of a single host would otherwise not use the switch
-            variables={**context.variables, **rank_variables(), "SWITCHML_HOST_REDUCTION": "off"},
-            local_addresses=network.workers(context.ranks),
-        )
-    own = {**without_loopback(rank_variables()), "SWITCHML_WORKER_PORT": str(choose_port())}
-    return _Place(
-        switch=hosts.address,
-        data_port=0,
-        launcher=hosts.command(context.prefix, context.ranks),
-        variables={**hosts.variables, **own},
-        local_addresses=(),
+def _with_switch(address: str, variables: Mapping[str, str] | None = None) -> StartSettings:
+    """A software switch beside the ranks, which learn its controller."""
+    switch = ServiceOptions(
+        command=(PROGRAM, "--address", address, "--controller-port", str(CONTROLLER_PORT)),
+        ready_line=re.compile(r'"event": *"ready"'),
+    )
+    return StartSettings(
+        variables={CONTROLLER: f"{address}:{CONTROLLER_PORT}", **(variables or {})}, services=(switch,)
     )
 
 
 def _rank_variables(options: SwitchmlOptions, controller: str) -> dict[str, str]:
     return {
-        "SWITCHML_CONTROLLER": controller,
+        CONTROLLER: controller,
         "SWITCHML_NUM_THREADS": str(options.num_threads),
         "SWITCHML_PACKET_NUMEL": str(options.packet_numel),
         "SWITCHML_MAX_OUTSTANDING_PACKETS": str(options.max_outstanding_packets),

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from channel_tools.launch.jobs import JobFolder, JobOptions, Listener, recorded_job_script, run_job_script
+from channel_tools.ranks.jobs import JobFolder, JobOptions, Listener, recorded_job_script, run_job_script
 from channel_tools.system.errors import JobError
 from channel_tools.system.schedulers import scheduler_of
 from tests.integration.conftest import ROOT, build_into_output

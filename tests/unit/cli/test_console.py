@@ -162,13 +162,13 @@ ALLOWED = {  # how many places print by themselves, and why
     "cli/entry.py": (1, "the system's own words about standard output"),
     "cli/validate.py": (1, "passes on the output of a user's own job"),
     "doctor/library_probe.py": (1, "JSON for its parent process, in ASCII"),
-    "launch/run.py": (1, "passes on the output of a user's own program"),
-    "launch/supervisor.py": (1, "the system's words about the user's own command"),
+    "ranks/run.py": (1, "passes on the output of a user's own program"),
+    "ranks/supervisor.py": (1, "the system's words about the user's own command"),
     "mirror/data/bootstrap.py": (1, "a script without this package; the path that its user gave"),
     "publish/third_party/worker.py": (1, "JSON for its parent process"),
     "system/fork_server.py": (1, "the traceback of an error that is our fault, in a build's process"),
     "build/pbs.py": (3, "a program of its own for Snakemake, which makes it harmless"),
-    "validate/workers/fork_ranks.py": (1, "torchrun's words, for launch"),
+    "ranks/fork_ranks.py": (1, "torchrun's words, for launch"),
 }
 
 

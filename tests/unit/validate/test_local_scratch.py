@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.ranks.hosts import Host, RankHosts
 from channel_tools.system.errors import CommandError, UsageError
 from channel_tools.validate.local_scratch import copy_to_hosts, scratch_folder
-from channel_tools.validate.ranks import RankHosts
 from channel_tools.workflow.validation_job import local_scratch_of
+
+
+def hosts_named(*names: str) -> tuple[Host, ...]:
+    return tuple(Host(name=name, ranks=1, is_local=name == names[0]) for name in names)
 
 
 def hosts_of(folder: Path, srun: str) -> RankHosts:
@@ -19,7 +23,8 @@ def hosts_of(folder: Path, srun: str) -> RankHosts:
     program.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\nwhile [ "$1" != sh ]; do shift; done\n{srun}\n')
     program.chmod(0o755)
     return RankHosts(
-        names=("n1", "n2"), ranks_per_host=1, address="10.0.0.1", starter=(), launcher="srun", is_slurm=True,
+        hosts=hosts_named("n1", "n2"), address="10.0.0.1",
+        is_slurm=True,
         variables={"PATH": f"{program.parent}:{os.environ['PATH']}"},
     )  # fmt: skip
 
@@ -87,7 +92,7 @@ def test_a_node_without_the_folder_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_other_nodes_of_pbs_are_reached_by_ssh() -> None:
-    hosts = RankHosts(names=("a", "b"), ranks_per_host=1, address="", starter=(), launcher="torchrun", variables={})
+    hosts = RankHosts(hosts=hosts_named("a", "b"), address="", variables={})
     words = hosts.shell_command("b", "rm -rf /x")
     assert (words[0], words[-3:]) == ("ssh", ("b", "--", "rm -rf /x"))
 

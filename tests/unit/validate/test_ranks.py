@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from channel_tools.ranks.launchers import forked_ranks
+from channel_tools.ranks.plan import local_plan, place_here
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import Deadline, running_program
-from channel_tools.validate.ranks import RankJob, forked_ranks, read_results, run_job
+from channel_tools.validate.ranks import RankJob, rank_words, read_results, run_job
 from channel_tools.validate.switchml.method import WORKER, RankResult
 from channel_tools.validate.switchml.switch import ReadyLine, RunningSwitch
 from tests.support.processes import TEST_TIMEOUT_S
@@ -53,11 +55,11 @@ def start_switch(stack: ExitStack, folder: Path, code: str) -> RunningSwitch:
 def run(folder: Path, code: str, switch: RunningSwitch, *, limit_s: float = TEST_TIMEOUT_S) -> tuple[RankResult, ...]:
     prefix = folder / "env"
     write_program(prefix / "bin/python", code)
+    place = place_here(prefix, 2, variables={})
+    commands = forked_ranks(place.start(rank_words(WORKER, folder)), trains=True)
     job = RankJob(
         name="the ranks' launcher",
-        launcher=forked_ranks(prefix, 2, trains=True),
-        worker=WORKER,
-        variables={},
+        plan=local_plan(place, commands, stack="toy", launcher="fork_ranks.py", folder=folder),
         ranks=2,
         document={"cases": []},
         folder=folder,

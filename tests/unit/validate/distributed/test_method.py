@@ -27,11 +27,11 @@ OPTIONS: dict[str, object] = {"backend": "toy", "launcher": "mpiexec", "environm
 WRITE_RESULTS = """
     import json, os, pathlib, sys
     assert sys.argv[1:3] == ["-n", "2"], sys.argv
-    assert sys.argv[3].endswith("/bin/python"), sys.argv
-    assert sys.argv[4].endswith("/distributed_allreduce.py"), sys.argv
+    assert sys.argv[-3].endswith("/bin/python"), sys.argv
+    assert sys.argv[-2].endswith("/distributed_allreduce.py"), sys.argv
     assert os.environ["TOY_HOME"].endswith("/env/share"), os.environ
     assert os.environ["OMP_NUM_THREADS"] == "1"
-    plan = pathlib.Path(sys.argv[5])
+    plan = pathlib.Path(sys.argv[-1])
     assert json.loads(plan.read_text())["backend"] == "toy"
     for rank in (0, 1):
         (plan.parent / f"rank-{rank}.json").write_text((plan.parent / f"canned-{rank}.json").read_text())

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from channel_tools.matrix import load_tree
+from channel_tools.ranks.services import ServiceOptions, filled
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Tree
 from channel_tools.validate.distributed.options import (
     DistributedOptions,
-    ServiceOptions,
-    filled,
     read_distributed_options,
 )
-from channel_tools.validate.nccl.method import nccl_variables
+from channel_tools.validate.nccl.method import read_nccl_options
 from channel_tools.validate.switchml.plan import read_options
 
 
@@ -27,7 +26,7 @@ def test_a_backend_is_enough() -> None:
 
 
 def test_every_stack_of_this_tree_is_understood() -> None:
-    read = {"distributed": read_distributed_options, "nccl": nccl_variables, "switchml": read_options}
+    read = {"distributed": read_distributed_options, "nccl": read_nccl_options, "switchml": read_options}
     loaded = load_tree(Tree(root=Path(__file__).parents[4]))
     understood = [
         read[str(stack.validation["method"])](

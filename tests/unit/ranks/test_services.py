@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from channel_tools.ranks.services import (
+    RunContext,
+    RunningService,
+    ServiceCount,
+    ServiceOptions,
+    choose_port,
+    running_services,
+)
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import Deadline, wait_for_any
 from channel_tools.system.progress import SilentProgress
-from channel_tools.validate.distributed.options import ServiceOptions
-from channel_tools.validate.distributed.services import RunningService, ServiceCount, choose_port, running_services
-from channel_tools.validate.model import MethodContext
 from tests.support.processes import TEST_TIMEOUT_S, assert_ended
 from tests.unit.validate.fakes import write_program
 
@@ -44,12 +49,11 @@ LISTENER = """
 def services(
     folder: Path, *several: ServiceOptions, limit_s: float = TEST_TIMEOUT_S
 ) -> AbstractContextManager[tuple[RunningService, ...]]:
-    context = MethodContext(
+    context = RunContext(
         stack="toy",
         prefix=folder / "env",
         variables={"PATH": f"{folder}/env/bin", "WHERE": "the environment"},
         ranks=2,
-        options={},
         folder=folder,
         deadline=Deadline.after(limit_s),
         progress=SilentProgress(),
@@ -137,7 +141,7 @@ def test_an_environment_without_it_says_so(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
-        monkeypatch.setattr("channel_tools.validate.distributed.services._PORTS", [taken])
+        monkeypatch.setattr("channel_tools.ranks.services._PORTS", [taken])
         with pytest.raises(ValidationError, match=rf"no free TCP port .* from {taken} to {taken}"):
             choose_port()
     assert choose_port() == taken

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The hosts of a launch: reads them from a file or the scheduler's job, assigns ranks, and checks that they answer.
+"""The hosts of ranks: reads them from a file or the scheduler's job, assigns ranks, and checks that they answer.
 
 Ranks are assigned to hosts in blocks, as Slurm and Hydra do by default: the first host has the lowest numbers.
 """
@@ -43,6 +43,37 @@ class Host:
     def address(self) -> str:
         """The address at which other hosts reach it: a name or a number."""
         return self.given_address or self.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankHosts:
+    """The hosts of a scheduler's job, on which ranks run instead of on this host's loopback network.
+
+    This process runs on the first of them, which the others reach at ``address``. ``variables`` are the launcher's: the
+    user's, and the scheduler's for this job. ``is_slurm`` if ``srun`` reaches the others, else ssh does.
+    """
+
+    hosts: tuple[Host, ...]
+    address: str
+    variables: Mapping[str, str]
+    is_slurm: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, the first host's first."""
+        return tuple(host.name for host in self.hosts)
+
+    @property
+    def ranks_per_host(self) -> int:
+        """The number of ranks of each host."""
+        return self.hosts[0].ranks
+
+    def shell_command(self, host: str, script: str) -> tuple[str, ...]:
+        """The command that runs a line of shell on one of the hosts, in addition to the ranks."""
+        if not self.is_slurm:
+            return (*ssh_command(host), script)
+        step = ("--overlap", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", f"--nodelist={host}", "--input=none")
+        return ("srun", *step, "sh", "-c", script)
 
 
 def read_hosts(path: Path) -> dict[str, int]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.launch.hosts import hosts_of_the_job
-from channel_tools.launch.jobs import JobFolder, Listener, run_job_script
+from channel_tools.ranks.hosts import hosts_of_the_job
+from channel_tools.ranks.jobs import JobFolder, Listener, run_job_script
 from channel_tools.system import schedulers
 from channel_tools.system.errors import CommandError, JobError, signals_raised
 from channel_tools.system.schedulers import PBS_JOBS, JobState, QueuedJob, SchedulerName, scheduler_of
@@ -246,7 +246,7 @@ def test_a_job_that_was_ended_is_an_error_also_where_its_command_said_something(
 
 
 def test_a_job_without_a_result_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channel_tools.launch.jobs._FILES_LIMIT_S", 0.0)
+    monkeypatch.setattr("channel_tools.ranks.jobs._FILES_LIMIT_S", 0.0)
     with pytest.raises(JobError, match=r"it left no result \(done\)"):
         run(tmp_path, DONE)
 

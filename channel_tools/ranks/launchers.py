@@ -11,25 +11,26 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rattler import Version
 
-from channel_tools.launch.hosts import LOCALHOST
+from channel_tools.ranks.hosts import LOCALHOST, Host
 from channel_tools.system.errors import CommandError, UsageError
 from channel_tools.system.processes import run_command
-from channel_tools.validate.ranks import torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from channel_tools.launch.hosts import Host
 
 LauncherName = Literal["torchrun", "mpiexec", "srun"]
 _PMI_VARIABLES = {"cray_shasta": "PALS_RANKID", "pmi2": "PMI_RANK", "pmix": "PMIX_RANK"}
 """Slurm's plug-ins that set up an MPI library's world, and the variable that each sets for a rank."""
 _LIST_TIMEOUT_S = 60.0
+_FORK_RANKS = Path(__file__).with_name("fork_ranks.py")
+DIED_UNDER_TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+"""How torchrun, and fork_ranks.py, say that a rank failed."""
+_TORCHRUN = "torch.distributed.run"
 _OPENMPI = "openmpi"
 _OPENMPI_OF_PMIX_ALONE = Version("5")
 
@@ -91,12 +92,30 @@ class Start:
         return found
 
 
+def rank_commands(launcher: LauncherName, start: Start, *, is_mpi: bool, name_hosts: bool) -> tuple[HostCommand, ...]:
+    """The commands of a launcher; for ``is_mpi`` and ``name_hosts`` see srun_commands and mpiexec_commands."""
+    if launcher == "torchrun":
+        return torchrun_commands(start)
+    if launcher == "srun":
+        return srun_commands(start, is_mpi=is_mpi)
+    return mpiexec_commands(start, name_hosts=name_hosts)
+
+
+def forked_ranks(start: Start, *, trains: bool) -> tuple[HostCommand, ...]:
+    """Starts ranks on this host like torchrun, but in one process that imports PyTorch once for all.
+
+    If a rank ``trains``, also imports the modules of DistributedDataParallel, which takes as long again.
+    """
+    module = "torch._dynamo" if trains else "torch.distributed"
+    return (HostCommand(host=None, words=(start.python, str(_FORK_RANKS), str(start.ranks), module, *start.words)),)
+
+
 def torchrun_commands(start: Start) -> tuple[HostCommand, ...]:
     """One torchrun, or on several hosts one on each, which meet at the first."""
     if len(start.hosts) == 1:
-        host = start.hosts[0]
-        words = map(str, (*torchrun(start.prefix, start.ranks), *start.arguments, *start.words))
-        return (HostCommand(host=host, words=tuple(words)),)
+        alone = ("--standalone", f"--local-addr={LOCALHOST}", f"--nproc-per-node={start.ranks}")
+        words = (start.python, "-m", _TORCHRUN, *alone, *start.arguments, *start.words)
+        return (HostCommand(host=start.hosts[0], words=words),)
     if len({host.ranks for host in start.hosts}) > 1:
         message = f"torchrun starts the same number of ranks on each host; {start.ranks} does not fit {_rows(start)}"
         raise UsageError(message, hint="give a --ranks that is a multiple of the number of hosts")
@@ -104,7 +123,7 @@ def torchrun_commands(start: Start) -> tuple[HostCommand, ...]:
         HostCommand(
             host=host,
             words=(
-                start.python, "-m", "torch.distributed.run", f"--nnodes={len(start.hosts)}", f"--node-rank={number}",
+                start.python, "-m", _TORCHRUN, f"--nnodes={len(start.hosts)}", f"--node-rank={number}",
                 f"--nproc-per-node={host.ranks}", f"--master-addr={start.master}", f"--master-port={start.port}",
                 *start.arguments, *start.words,
             ),

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from tests.support.processes import processes_naming
-from tests.unit.launch.conftest import Site
+from tests.unit.ranks.conftest import Site
 
 HERE = socket.gethostname()
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.processes import wait_for
 from tests.support.slurm import Slurm, running_slurm
-from tests.unit.launch.conftest import Site, make_site
+from tests.unit.ranks.conftest import Site, make_site
 
 pytestmark = pytest.mark.integration
 

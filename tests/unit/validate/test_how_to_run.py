@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
-from channel_tools.launch.how_to_run import how_to_run
 from channel_tools.matrix.stacks import read_stacks
 from channel_tools.system.yamlfile import YamlValue
+from channel_tools.validate import runner
 
 STACKS = read_stacks(Path(__file__).parents[3] / "variants" / "stacks.yaml").stacks
+
+
+def how_to_run(validation: Mapping[str, YamlValue]) -> tuple[str, ...]:
+    return runner.how_to_run("toy", validation)
 
 
 def test_a_stack_of_switchml_needs_a_switch_a_variable_and_torchrun() -> None:

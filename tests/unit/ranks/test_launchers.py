@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from channel_tools.launch.launchers import pmi_kinds
+from channel_tools.ranks.launchers import pmi_kinds
 
 
 @pytest.mark.parametrize(

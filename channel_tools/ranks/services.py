@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Starts services of the validated environment in order, waits until they are ready, ends them, and counts their logs.
+"""Starts services of the ranks' environment in order, waits until they are ready, ends them, and counts their logs.
+
+A service is a program of the environment that has to run before and during the ranks. Its command may use ``{prefix}``,
+``{ranks}`` and ``{port}``; its variables for the ranks may also use the named groups of ``ready_line``, since a program
+that chooses its own port prints it when it is ready.
 
 A service's output is written directly to its log, which is read until the service is ready: a pipe that is no longer
 read would block a service that continues to print.
@@ -9,28 +13,85 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import shutil
 import socket
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, StringConstraints, model_validator
+from pydantic.dataclasses import dataclass as model_dataclass
 
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import Program, end_process_group, running_program, wait_for_any
-from channel_tools.validate.distributed.options import RANK_GROUP, filled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from channel_tools.validate.distributed.options import ServiceOptions
-    from channel_tools.validate.model import MethodContext
+    from channel_tools.system.processes import Deadline
+    from channel_tools.system.progress import Progress
 
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]
+RANK_GROUP = "rank"
+_NAMES = frozenset({"prefix", "ranks", "port"})
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_Word = Annotated[str, StringConstraints(min_length=1)]
+_Port = Annotated[str, StringConstraints(pattern=r"^(|[0-9]{1,5}|\{port\})$")]
 _HOST = "127.0.0.1"
 _LOOK_S = 0.05
 # below those that systems assign to clients
 _PORTS = range(20_000, 32_000)
 _ATTEMPTS = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunContext:
+    """An installed environment, its activation's variables, and where and how long its programs run."""
+
+    stack: str
+    prefix: Path
+    variables: Mapping[str, str]
+    ranks: int
+    folder: Path
+    """The folder of this run: logs, plan and results."""
+    deadline: Deadline
+    progress: Progress
+
+
+@model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class ServiceOptions:
+    """A service: its command, how to recognise that it is ready, the ranks' variables, how its log counts data.
+
+    Each field is described in docs/how-to/validate.md.
+    """
+
+    command: Annotated[tuple[_Word, ...], Field(min_length=1)]
+    ready_line: re.Pattern[str] | None = None
+    ready_port: _Port = ""
+    ready_timeout_s: PositiveFloat = 60.0
+    rank_environment: dict[VariableName, str] = field(default_factory=dict)
+    carried_line: re.Pattern[str] | None = None
+    carried_bytes: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> ServiceOptions:
+        if (self.ready_line is None) == (not self.ready_port):
+            raise ValueError("needs exactly one of ready_line and ready_port")
+        if self.carried_line is not None and RANK_GROUP not in self.carried_line.groupindex:
+            raise ValueError(f"carried_line needs a group (?P<{RANK_GROUP}>...)")
+        if self.carried_bytes and self.carried_line is None:
+            raise ValueError("carried_bytes needs carried_line: it is the number of bytes for one such line")
+        _refuse_unknown([*self.command, self.ready_port], _NAMES)
+        groups = {} if self.ready_line is None else self.ready_line.groupindex
+        _refuse_unknown(self.rank_environment.values(), _NAMES | set(groups))
+        return self
+
+    @property
+    def name(self) -> str:
+        """Its name in messages: that of the program."""
+        return PurePath(self.command[0]).name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,9 +133,7 @@ class RunningService:
 
 
 @contextlib.contextmanager
-def running_services(
-    services: Sequence[ServiceOptions], context: MethodContext
-) -> Iterator[tuple[RunningService, ...]]:
+def running_services(services: Sequence[ServiceOptions], context: RunContext) -> Iterator[tuple[RunningService, ...]]:
     """Run all ``services`` while the block runs, each started when the one before is ready.
 
     Raises ValidationError, with its output, if one does not exist, ends, or is not ready in time.
@@ -86,7 +145,7 @@ def running_services(
         )
 
 
-def find_program(name: str, context: MethodContext, *, hint: str) -> Path:
+def find_program(name: str, context: RunContext, *, hint: str) -> Path:
     """The program of the activated environment. Raises ValidationError with ``hint`` if it has none."""
     found = shutil.which(name, path=context.variables.get("PATH", ""))
     if found is None:
@@ -96,7 +155,7 @@ def find_program(name: str, context: MethodContext, *, hint: str) -> Path:
 
 
 @contextlib.contextmanager
-def _running_service(options: ServiceOptions, context: MethodContext, number: int) -> Iterator[RunningService]:
+def _running_service(options: ServiceOptions, context: RunContext, number: int) -> Iterator[RunningService]:
     program_file = find_program(options.command[0], context, hint="add its package to the stack's install list")
     values = {"prefix": str(context.prefix), "ranks": str(context.ranks), "port": str(choose_port())}
     command: list[str | Path] = [program_file, *(filled(word, values) for word in options.command[1:])]
@@ -109,7 +168,7 @@ def _running_service(options: ServiceOptions, context: MethodContext, number: in
 
 
 def _wait_until_ready(
-    options: ServiceOptions, program: Program, values: Mapping[str, str], context: MethodContext
+    options: ServiceOptions, program: Program, values: Mapping[str, str], context: RunContext
 ) -> Mapping[str, str]:
     """The named groups of its ready line; empty for a service that is ready when it listens."""
     deadline = context.deadline.capped(options.ready_timeout_s)
@@ -149,3 +208,14 @@ def choose_port() -> int:
 def _listens(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         return probe.connect_ex((_HOST, port)) == 0
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """``text`` with its placeholders replaced."""
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+
+
+def _refuse_unknown(texts: Iterable[str], known: Iterable[str]) -> None:
+    unknown = {name for text in texts for name in _PLACEHOLDER.findall(text)} - set(known)
+    if unknown:
+        raise ValueError(f"{{{min(unknown)}}} is not a known placeholder; known are {', '.join(sorted(known))}")

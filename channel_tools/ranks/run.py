@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs a plan: the services, then the ranks on every host, until all have ended or one has failed.
+
+Each command runs under ``supervisor.py``, whose standard input is kept open here: when this process ends, for whatever
+reason, the supervisors end everything that their commands started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from channel_tools.ranks.hosts import check_reachable
+from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
+from channel_tools.ranks.services import RunContext, running_services
+from channel_tools.system.processes import Deadline, end_process_group, ssh_command, start_command
+from channel_tools.system.work_folder import temporary_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from channel_tools.ranks.launchers import HostCommand
+    from channel_tools.ranks.plan import RankPlan
+    from channel_tools.system.errors import ValidationError
+    from channel_tools.system.processes import Program
+    from channel_tools.system.progress import Progress
+
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_SUPERVISOR_GRACE_S = 10.0
+_READY_S = 60.0
+_CHUNK_BYTES = 65_536
+_LINE_BYTES = 4_096
+
+
+class Companion(Protocol):
+    """A program that has to run as long as the ranks do."""
+
+    @property
+    def program(self) -> Program:
+        """The running program."""
+
+    def failure(self) -> ValidationError:
+        """The error if it ended by itself."""
+
+
+def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
+    """Run the plan to its end; returns the script's exit code, 128 plus the signal's number for a killed rank.
+
+    Raises NetworkError for a host that cannot be reached, and ValidationError for a service that does not start or ends
+    before the ranks.
+    """
+    check_plan_reachable(plan)
+    with temporary_folder() as folder:
+        context = RunContext(
+            stack=plan.stack,
+            prefix=plan.place.prefix,
+            variables=plan.variables,
+            ranks=plan.place.ranks,
+            folder=folder,
+            deadline=Deadline.after(_READY_S),
+            progress=progress,
+        )
+        with running_services(plan.services, context) as services:
+            more = {name: value for one in services for name, value in one.rank_variables.items()}
+            with running_ranks(plan, more=more) as ranks:
+                code = ranks.wait(services)
+    return 0 if code is None else code
+
+
+def check_plan_reachable(plan: RankPlan) -> None:
+    """Raise NetworkError naming each host on which the plan's ranks cannot be started by ssh."""
+    check_reachable(plan.place.hosts if plan.launcher != "srun" else (), env=plan.variables)
+
+
+class _RunningCommand:
+    """A command under its supervisor; torchrun's stderr is read here, since only it has a rank's exit code."""
+
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
+        self.process = process
+        self.descriptor = descriptor
+        self.errors = None if process.stderr is None else process.stderr.fileno()
+        self.rank_code: int | None = None
+        self._line = b""
+
+    def pass_on(self) -> bool:
+        """Pass on new lines of its stderr; False if there will be no more."""
+        if self.errors is None:
+            return False
+        chunk = os.read(self.errors, _CHUNK_BYTES)
+        sys.stderr.buffer.write(chunk)
+        sys.stderr.buffer.flush()
+        *lines, self._line = (self._line + chunk).split(b"\n")
+        self._line = self._line[-_LINE_BYTES:]
+        for line in lines:
+            found = DIED_UNDER_TORCHRUN.search(line.decode(errors="replace"))
+            if found and self.rank_code is None:
+                self.rank_code = int(found[1])
+        return bool(chunk)
+
+    def exit_code(self) -> int:
+        """The script's exit code, if known, else the command's."""
+        while self.pass_on():
+            pass
+        code = self.process.wait()
+        if code and self.rank_code is not None:
+            code = self.rank_code
+        return code if code >= 0 else 128 - code
+
+
+class RunningRanks:
+    """The commands of a plan while they run; what they print goes to ``log``, if there is one."""
+
+    def __init__(self, commands: Sequence[_RunningCommand], log: Path | None) -> None:
+        self._commands, self.log = commands, log
+
+    def wait(self, companions: Sequence[Companion] = (), deadline: Deadline | None = None) -> int | None:
+        """Wait until all commands have ended or one has failed; returns the exit code, None if the time is over.
+
+        Raises the error of a companion program that ends early.
+        """
+        poll = select.poll()
+        for companion in companions:
+            poll.register(companion.program.descriptor, select.POLLIN)
+        errors = {command.errors: command for command in self._commands if command.errors is not None}
+        left = {command.descriptor: command for command in self._commands}
+        for descriptor in (*errors, *left):
+            poll.register(descriptor, select.POLLIN)
+        while left:
+            ready = poll.poll(None if deadline is None else deadline.left_s() * 1000)
+            if not ready:
+                return None
+            for descriptor, _ in ready:
+                if descriptor in errors and not errors[descriptor].pass_on():
+                    poll.unregister(descriptor)
+                    del errors[descriptor]
+                if (ended := left.pop(descriptor, None)) is not None:
+                    poll.unregister(descriptor)
+                    if code := ended.exit_code():
+                        return code
+            if failed := next((one for one in companions if left and one.program.has_ended()), None):
+                raise failed.failure()
+        return 0
+
+
+@contextlib.contextmanager
+def running_ranks(
+    plan: RankPlan, *, more: Mapping[str, str] | None = None, log: Path | None = None
+) -> Iterator[RunningRanks]:
+    """Run the plan's commands while the block runs; ``more`` are further variables of the ranks.
+
+    With a ``log``, this new file gets the plan's lines and what the commands print, else this process's streams do.
+    """
+    extra = dict(more or {})
+    with contextlib.ExitStack() as stack:
+        stream = None if log is None else stack.enter_context(log.open("ab"))
+        output = None if stream is None else stream.fileno()
+        commands = [stack.enter_context(_running(command, plan, extra, output)) for command in plan.commands]
+        yield RunningRanks(commands, log)
+
+
+@contextlib.contextmanager
+def _running(
+    command: HostCommand, plan: RankPlan, more: Mapping[str, str], output: int | None
+) -> Iterator[_RunningCommand]:
+    variables = {**plan.variables, **more}
+    given = variables if command.is_local else {**plan.exported, **more}
+    document = json.dumps({"folder": str(plan.folder), "variables": dict(given), "words": command.words})
+    text = _SUPERVISOR.read_text(encoding="utf-8")
+    words: tuple[str, ...] = (sys.executable, "-I", "-S", "-c", text, document)
+    if not command.is_local and command.host is not None:
+        python = str(plan.place.prefix / "bin" / "python")
+        words = (*ssh_command(command.host.name), shlex.join((python, "-I", "-S", "-c", text, document)))
+    errors = subprocess.PIPE if plan.launcher == "torchrun" and output is None else output
+    process = start_command(words, env=variables, stdin=subprocess.PIPE, stdout=output, stderr=errors)
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        yield _RunningCommand(process, descriptor)
+    finally:
+        os.close(descriptor)
+        if process.stdin is not None:
+            process.stdin.close()  # the supervisor waits for this
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_SUPERVISOR_GRACE_S)
+        end_process_group(process)
