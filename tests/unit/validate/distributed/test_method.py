@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from channel_tools.ranks.hosts import Host, RankHosts
 from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
 from channel_tools.validate.distributed.method import DistributedMethod, check_devices, check_gpus, check_site
 from channel_tools.validate.distributed.options import DistributedOptions, make_distributed_plan
 from channel_tools.validate.model import MethodContext
+from tests.unit.ranks.conftest import make_site
 from tests.unit.validate.distributed.fakes import perfect_ranks, write_libraries
 from tests.unit.validate.fakes import write_program
 
@@ -105,6 +107,49 @@ def test_a_service_that_dies_ends_the_ranks_and_is_named(tmp_path: Path) -> None
     code = "import os, signal; os.kill(int(os.environ['SERVER']), signal.SIGKILL); signal.pause()"
     with pytest.raises(ValidationError, match="server ended while the ranks ran: signal SIGKILL"):
         run(tmp_path, code, {**OPTIONS, "services": [service]})
+
+
+ON_HOSTS = """
+import os, pathlib, sys
+plan = pathlib.Path(sys.argv[1])
+rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
+names = ("TOY_HOME", "TMPDIR", "GLOO_SOCKET_IFNAME", "MASTER_PORT")
+seen = [size, *(os.environ.get(name, "any") for name in names)]
+(plan.parent / f"seen-{rank}").write_text(" ".join(seen))
+(plan.parent / f"rank-{rank}.json").write_text((plan.parent / f"canned-{rank}.json").read_text())
+"""
+
+
+def test_ranks_of_a_job_are_started_as_a_users_script_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, folder = make_site(tmp_path / "site"), tmp_path / "run"
+    folder.mkdir()
+    worker = tmp_path / "worker.py"
+    worker.write_text(ON_HOSTS, encoding="utf-8")
+    monkeypatch.setattr("channel_tools.validate.distributed.method.WORKER", worker)
+    prefix = site.folder / "env"
+    for result in perfect_ranks(make_distributed_plan(DistributedOptions(backend="toy")), write_libraries(prefix)):
+        (folder / f"canned-{result.rank}.json").write_text(json.dumps(asdict(result)), encoding="utf-8")
+    context = MethodContext(
+        stack="toy",
+        prefix=prefix,
+        variables={},
+        ranks=2,
+        options=OPTIONS,
+        folder=folder,
+        deadline=Deadline.after(30.0),
+        progress=SilentProgress(),
+        hosts=RankHosts(
+            hosts=tuple(Host(name=name, ranks=1, is_local=name == "n1") for name in ("n1", "n2")),
+            address="10.0.0.1",
+            is_slurm=True,
+            variables={**site.environ, "SLURM_JOB_ID": "20007", "SLURM_JOB_NODELIST": "n[1-2]"},
+        ),
+    )
+    found = DistributedMethod().run(context)
+    assert found.details["launcher"] == "srun"
+    assert "srun --mpi=pmi2 --ntasks=2 --kill-on-bad-exit=1 --export=ALL " in (folder / "ranks.log").read_text()
+    seen = f"2 {prefix / 'share'} {folder / 'tmp'} any 28007"  # no loopback: ranks of several hosts do not meet there
+    assert [(folder / f"seen-{rank}").read_text() for rank in range(2)] == [seen, seen]
 
 
 def test_a_rank_that_mpiexec_saw_die_is_named(tmp_path: Path) -> None:
