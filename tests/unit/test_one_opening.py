@@ -120,7 +120,7 @@ ALLOWED = {  # how many calls, and about what
     "page/write.py": (1, "a log in the output folder"),
     "serve/reads.py": (1, "a file that is compared with the one that was opened beneath the channel"),
     "serve/uploads/api.py": (1, "JobStore.open"),
-    "validate/ranks.py": (2, "the plan and a folder, in a folder made for the job"),
+    "validate/ranks.py": (3, "the plan, the log and a folder, in a folder made for the job"),
 }
 
 
