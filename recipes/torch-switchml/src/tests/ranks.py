@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ class Launcher:
         With ``fresh`` each rank is a new interpreter: for what depends on how one begins or ends.
         """
         port = free_port()
+        asked = [environment or {}, *(rank_environment or {}).values()]
+        shows_its_end = rank_that_shows_its_end(scenario, ranks, asked)
         environments = []
         for rank in range(ranks):
             values: dict[str, str | None] = {
@@ -69,6 +72,7 @@ class Launcher:
                 "MASTER_PORT": str(port),
                 "OMP_NUM_THREADS": "1",
                 "SCENARIO_FOLDER": str(self.folder),
+                "SCENARIO_LEAVES_EARLY": None if rank == shows_its_end else "1",
             }
             environments.append({name: value for name, value in values.items() if value is not None})
             for stale in (self._value_file(rank), self._stderr_file(rank)):
@@ -111,6 +115,15 @@ class Launcher:
 
     def _stderr_file(self, rank: int) -> Path:
         return self.folder / f"stderr.{rank}.txt"
+
+
+def rank_that_shows_its_end(scenario: str, ranks: int, settings: Sequence[Mapping[str, str | None]]) -> int:
+    """The rank whose interpreter is taken apart at the end, as scenarios.py says; the same in each run.
+
+    It differs from scenario to scenario and with its settings, so that those that fail show it and those that wait.
+    """
+    asked = [f"{name}={value}" for one in settings for name, value in one.items() if name.startswith("SCENARIO_")]
+    return zlib.crc32("\0".join([scenario, *sorted(asked)]).encode()) % ranks
 
 
 def run_processes(command: Sequence[str], ranks: Sequence[tuple[Mapping[str, str], Path]], limit_s: float) -> Ended:

@@ -164,6 +164,32 @@ def end_without_a_word(died: Path) -> None:
     signal.setitimer(signal.ITIMER_REAL, max(delay_s, 1e-6))
 
 
+def dying_rank() -> Value:
+    """The last rank ends itself by the signal named, the others reduce on."""
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    if dist.get_rank() == dist.get_world_size() - 1:
+        os.kill(os.getpid(), getattr(signal, os.environ["SCENARIO_SIGNAL"]))
+    return {"error": error_of(lambda: dist.all_reduce(ones()))}
+
+
+def stopped_rank() -> Value:
+    """The last rank is stopped; rank 0 ends it once the others have their errors."""
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    stopped = FOLDER / "stopped"
+    if dist.get_rank() == dist.get_world_size() - 1:
+        stopped.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+    error = error_of(lambda: dist.all_reduce(ones()))
+    (FOLDER / f"knows.{RANK}").touch()
+    if RANK == 0:
+        while not (FOLDER / "knows.1").exists():
+            time.sleep(0.01)
+        os.kill(int(stopped.read_text()), signal.SIGKILL)
+    return {"error": error}
+
+
 def killed_as_it_opens() -> Value:
     """One rank is ended by the system at a moment after gloo has connected it; the others reduce until they know."""
     from torch_switchml import pytorch

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from scenario import FOLDER, RANK, Value, error_of, init_over_file, ones, stats
+from scenario import RANK, Value, error_of, init_over_file, ones, stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,32 +202,6 @@ def failing_future() -> Value:
     again = error_of(work.wait)
     exception = work.exception()
     return {"future": error, "work": again, "success": work.is_success(), "exception": exception is not None}
-
-
-def dying_rank() -> Value:
-    """The last rank ends itself by the signal named, the others reduce on."""
-    dist.init_process_group("gloo")
-    dist.all_reduce(ones())
-    if dist.get_rank() == dist.get_world_size() - 1:
-        os.kill(os.getpid(), getattr(signal, os.environ["SCENARIO_SIGNAL"]))
-    return {"error": error_of(lambda: dist.all_reduce(ones()))}
-
-
-def stopped_rank() -> Value:
-    """The last rank is stopped; rank 0 ends it once the others have their errors."""
-    dist.init_process_group("gloo")
-    dist.all_reduce(ones())
-    stopped = FOLDER / "stopped"
-    if dist.get_rank() == dist.get_world_size() - 1:
-        stopped.write_text(str(os.getpid()))
-        os.kill(os.getpid(), signal.SIGSTOP)
-    error = error_of(lambda: dist.all_reduce(ones()))
-    (FOLDER / f"knows.{RANK}").touch()
-    if RANK == 0:
-        while not (FOLDER / "knows.1").exists():
-            time.sleep(0.01)
-        os.kill(int(stopped.read_text()), signal.SIGKILL)
-    return {"error": error}
 
 
 def other_numel() -> Value:
