@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from channel_tools.system.errors import ChannelToolsError
 from tests.support.programs import HEAVY_VARIABLE
 
+Use = Callable[[], object]
 _VARIES = re.compile(r"[0-9a-f]{64}|(?<=/)(?:linux-64|noarch)(?=/|$)")
 _LABEL = re.compile(r"^/label/[^/]+(?=/[^.])")
 """Files of a label that are not records of ours are those that main has, too."""
@@ -89,6 +91,22 @@ def kinds_of(sort: str, number: int) -> tuple[str, ...]:
     return kinds if os.environ.get(HEAVY_VARIABLE) else (kinds[number % len(kinds)],)
 
 
+def uses_of(uses: Mapping[str, Use], sort: str, number: int, *, each: int) -> dict[str, Use]:
+    """Of the uses, so many as are tried on the place with this number while its damage is of this sort, in turn.
+
+    Over all sorts every place gets every use where ``each`` times the number of sorts is no less than that of the uses;
+    over all places every kind of damage does, where there are enough of them. All uses where CHANNEL_TOOLS_TEST_HEAVY
+    is set.
+    """
+    if os.environ.get(HEAVY_VARIABLE):
+        return dict(uses)
+    kinds = math.lcm(*map(len, SORTS.values()))  # so many places until each has had every kind of each sort
+    first = each * (number // kinds + list(SORTS).index(sort))
+    names = list(uses)
+    chosen = [names[(first + more) % len(names)] for more in range(min(each, len(names)))]
+    return {name: uses[name] for name in chosen}
+
+
 def damage(channel: Path, place: str, kind: str, outside: Path) -> None:
     """Put what ``kind`` names in the place of a file or folder of the channel; links out lead to ``outside``."""
     path = channel / place
@@ -96,7 +114,7 @@ def damage(channel: Path, place: str, kind: str, outside: Path) -> None:
     DAMAGES[kind](path, outside)
 
 
-def faults_of(use: Callable[[], object], what: str) -> list[str]:
+def faults_of(use: Use, what: str) -> list[str]:
     """What is wrong with the end of ``use``: nothing if it has a result, or one error of ours with words in it."""
     try:
         with bounded(what):

@@ -31,11 +31,14 @@ from tests.support.damage import (
     peak_memory_bytes,
     places_of,
     state_of,
+    uses_of,
 )
 from tests.support.packages import make_conda
 from tests.unit.publish.sets import make_set
 
 _LABELS = ("main", "x")
+_CHANGES = 2
+"""Of the six that are tried, on each damage; all sorts together make it all six on each place."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,18 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target.root
 
 
-def uses(channel: Path, work: Path) -> Mapping[str, Callable[[], object]]:
+def reads(channel: Path) -> Mapping[str, Callable[[], object]]:
+    target = FolderTarget(root=channel, wait_s=0)
+    return {
+        "serve": lambda: _serve(channel),
+        "labels": target.labels,
+        "packages": lambda: [target.packages(label) for label in target.labels()],
+        "verify": lambda: verify_channel(open_channel(channel), wait_s=0),
+        "builds": lambda: read_builds(channel),
+    }
+
+
+def changes(channel: Path, work: Path) -> Mapping[str, Callable[[], object]]:
     target = FolderTarget(root=channel, wait_s=0)
     new = work / "linux-64" / "new-1.0-0.conda"
 
@@ -69,11 +83,6 @@ def uses(channel: Path, work: Path) -> Mapping[str, Callable[[], object]]:
             add_page(paged)
 
     return {
-        "serve": lambda: _serve(channel),
-        "labels": target.labels,
-        "packages": lambda: [target.packages(label) for label in target.labels()],
-        "verify": lambda: verify_channel(open_channel(channel), wait_s=0),
-        "builds": lambda: read_builds(channel),
         "index": index,
         "publish": lambda: publish("main"),
         "publish to a label": lambda: publish("x"),
@@ -107,7 +116,8 @@ def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
             damaged = tmp_path / "channels" / "ours"
             shutil.copytree(channel, damaged, symlinks=True)
             damage(damaged, place, kind, victim / place)
-            for name, use in uses(damaged, tmp_path).items():
+            changed = uses_of(changes(damaged, tmp_path), sort, number, each=_CHANGES)
+            for name, use in {**reads(damaged), **changed}.items():
                 failures += faults_of(use, f"{name}, {place}: {kind}")
             if state_of(victim) != before:
                 failures.append(f"{place}: {kind}: the other channel was changed")
@@ -117,3 +127,14 @@ def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
             shutil.rmtree(damaged)
     assert failures == []
     assert peak_memory_bytes() - peak < GROWTH_BYTES
+
+
+def test_changes_are_tried_in_turn_on_each_place_and_each_kind_of_damage(channel: Path, tmp_path: Path) -> None:
+    names, places = changes(channel, tmp_path), range(len(places_of(channel)))
+    tried = {(sort, number): uses_of(names, sort, number, each=_CHANGES) for sort in SORTS for number in places}
+    for number in places:
+        assert {name for sort in SORTS for name in tried[sort, number]} == set(names)
+    for sort, kinds in SORTS.items():
+        for kind in kinds:
+            numbers = [number for number in places if kind in kinds_of(sort, number)]
+            assert {name for number in numbers for name in tried[sort, number]} == set(names)
