@@ -70,6 +70,7 @@ def create(
 ) -> None:
     """Install a stack, MatchSpecs or a lock into PREFIX, or update an environment that this command created there."""
     from channel_tools.environments import check_modulefile, write_modulefile
+    from channel_tools.pins.choice import lock_choice
     from channel_tools.system.errors import UsageError
     from channel_tools.workflow.environment import InstallRequest, install_lock, install_specs_from, install_stack
 
@@ -81,7 +82,7 @@ def create(
         raise UsageError("--platform without --lock: a stack is installed for this machine", hint="leave it out")
     for file in modulefiles or ():
         check_modulefile(file)
-    choice = options.lock_choice([platform] if platform else [], categories, environment, given=lock is not None)
+    choice = lock_choice([platform] if platform else [], categories or [], environment, given=lock is not None)
     given, virtual = tuple(channels or ()), tuple(virtual_packages or ())
     if trusted.names_someone and not require_attestation:
         raise UsageError("trust options without --require-attestation: nothing would be checked", hint="give both")

@@ -62,13 +62,14 @@ def sbom(
     """Write the bill of materials of a package, of a locked environment, or of a stack."""
     from datetime import UTC, datetime
 
+    from channel_tools.pins.choice import lock_choice
     from channel_tools.workflow.inventory import make_document
 
     inventory = _inventory(
         target,
         stack,
         channels,
-        options.lock_choice([platform] if platform else [], categories, environment, given=target is not None),
+        lock_choice([platform] if platform else [], categories or [], environment, given=target is not None),
         root,
         output,
     )
@@ -91,13 +92,14 @@ def licenses(
     as_json: options.Json = False,
 ) -> None:
     """List the licences of a stack's packages, and which packages may be redistributed."""
+    from channel_tools.pins.choice import lock_choice
     from channel_tools.provenance.licenses import license_row
 
     inventory = _inventory(
         target,
         stack,
         channels,
-        options.lock_choice([platform] if platform else [], categories, environment, given=target is not None),
+        lock_choice([platform] if platform else [], categories or [], environment, given=target is not None),
         root,
         output,
     )

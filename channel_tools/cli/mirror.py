@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,13 +13,14 @@ import typer
 from channel_tools.cli import mirror_keys, options
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
 from channel_tools.cli.options import grouped
+from channel_tools.mirror.request import MirrorRequest
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.settings import user_folder
 
 if TYPE_CHECKING:
-    from channel_tools.workflow.mirror import MirrorRequest, MirrorResult
+    from channel_tools.system.settings import Settings
+    from channel_tools.workflow.mirror import MirrorResult
 
 _needs_extra = needs_extra("mirror", "channel_tools mirror")
 app = typer.Typer(no_args_is_help=True, help="Signed bundles for sites without a network.")
@@ -51,30 +50,33 @@ _State = Annotated[
         show_default="in the user's state folder",
     ),
 ]
+_Since = Annotated[
+    Path,
+    typer.Option(
+        "--since", metavar="FILE|BUNDLE", help="What the importing site has: its received.json, or its last bundle."
+    ),
+]
 _To = Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bundle to write.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BundleOptions:
-    """The options that ``create`` and ``update`` share; the help texts describe them."""
-
-    specs: Annotated[
+_BUNDLE = {
+    "specs": Annotated[
         list[str] | None,
         typer.Argument(metavar="[SPEC]...", help="Mirror what these MatchSpecs ask for, instead of a stack."),
-    ] = None
-    stacks: Annotated[
+    ],
+    "stacks": Annotated[
         list[str] | None,
         typer.Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
-    ] = None
-    python: options.Python = None
-    pytorch: options.Pytorch = None
-    platforms: Annotated[
+    ],
+    "python": options.Python,
+    "pytorch": options.Pytorch,
+    "platforms": Annotated[
         list[str] | None,
         typer.Option(
             "--platform", help="For this platform; may be repeated.", show_default="this machine's, or the lock's"
         ),
-    ] = None
-    channels: Annotated[
+    ],
+    "channels": Annotated[
         list[str] | None,
         typer.Option(
             "--channel",
@@ -83,9 +85,9 @@ class BundleOptions:
             help="Mirror from this address or folder, our own channel first; may be repeated.",
             show_default="the local channel and its foundation",
         ),
-    ] = None
-    virtual_packages: options.VirtualPackages = None
-    locks: Annotated[
+    ],
+    "virtual_packages": options.VirtualPackages,
+    "locks": Annotated[
         list[Path] | None,
         typer.Option(
             "--lock",
@@ -94,16 +96,16 @@ class BundleOptions:
             "which is solved; may be repeated.",
             show_default="locked now",
         ),
-    ] = None
-    categories: options.Categories = None
-    environment: options.LockEnvironment = None
-    with_sources: Annotated[
+    ],
+    "categories": options.Categories,
+    "environment": options.LockEnvironment,
+    "with_sources": Annotated[
         bool,
         typer.Option(
             "--with-sources", help="Include recipes, sources and build tools: everything that a rebuild needs."
         ),
-    ] = False
-    tool_pythons: Annotated[
+    ],
+    "tool_pythons": Annotated[
         list[str] | None,
         typer.Option(
             "--tool-python",
@@ -111,102 +113,53 @@ class BundleOptions:
             help="Include channel_tools for this Python of the importing site; may be repeated.",
             show_default="the version that runs here",
         ),
-    ] = None
-    without_tool: Annotated[bool, typer.Option("--without-tool", help="Do not include channel_tools.")] = False
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 8
-    limit_rate: Annotated[
+    ],
+    "without_tool": Annotated[bool, typer.Option("--without-tool", help="Do not include channel_tools.")],
+    "jobs": Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")],
+    "limit_rate": Annotated[
         int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
-    ] = None
-    keys: mirror_keys.Keys = None
-    passphrase_file: options.PassphraseFile = None
-    expires_days: Annotated[
+    ],
+    "keys": mirror_keys.Keys,
+    "passphrase_file": options.PassphraseFile,
+    "expires_days": Annotated[
         int | None,
         typer.Option(
             "--expires-days", min=1, help="For how many days it may be imported.", show_default="the keys' own"
         ),
-    ] = None
-    dry_run: options.DryRun = False
-    root: options.Root = None
-    output: options.Output = None
-    as_json: options.Json = False
-
-    def request(self, to: Path, *, since: Path | None = None) -> MirrorRequest:
-        """The request. Raises UsageError for options that are not valid or contradict each other."""
-        from channel_tools.workflow.mirror import MirrorRequest
-
-        if self.locks and (self.python or self.pytorch):
-            message = "--python or --pytorch with --lock: a lock already determines them"
-            raise UsageError(
-                message, hint="make a lock for them first: channel_tools pins --python 3.N --pytorch N.N -o FOLDER"
-            )
-        if self.specs and (self.stacks or self.python or self.pytorch or self.locks or self.with_sources):
-            message = "MatchSpecs with --variant, --python, --pytorch, --lock or --with-sources: only one of these fits"
-            raise UsageError(message, hint="name Python and PyTorch among the MatchSpecs: 'python 3.13.*'")
-        choice = options.lock_choice(self.platforms, self.categories, self.environment, given=bool(self.locks))
-        return MirrorRequest(
-            destination=to,
-            keys=mirror_keys.keys_folder(self.keys),
-            stacks=tuple(self.stacks or ()),
-            specs=tuple(self.specs or ()),
-            python=self.python,
-            pytorch=self.pytorch,
-            choice=choice,
-            channels=tuple(self.channels or ()),
-            virtual_packages=tuple(self.virtual_packages or ()),
-            locks=tuple(self.locks or ()),
-            since=since,
-            with_sources=self.with_sources,
-            tool_pythons=self._pythons(),
-            jobs=self.jobs,
-            bytes_per_s=self.limit_rate,
-            passphrase_file=self.passphrase_file,
-            expires_days=self.expires_days,
-            dry_run=self.dry_run,
-        )
-
-    def _pythons(self) -> tuple[str, ...]:
-        if self.without_tool:
-            return ()
-        if wrong := [text for text in self.tool_pythons or () if not re.fullmatch(r"3\.\d+", text)]:
-            raise UsageError(f"--tool-python {wrong[0]}: expected a version like 3.{sys.version_info.minor}")
-        return tuple(self.tool_pythons or (f"{sys.version_info.major}.{sys.version_info.minor}",))
+    ],
+    "dry_run": options.DryRun,
+}
+"""The options that ``create`` and ``update`` share, by the fields of MirrorRequest."""
 
 
 @app.command("create")
 @handled
 @_needs_extra
-@grouped(BundleOptions)
-def create(given: BundleOptions, *, to: _To) -> None:
+@grouped(MirrorRequest, {"destination": _To, **_BUNDLE})
+def create(
+    request: MirrorRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
+) -> None:
     """Collect the packages, indexes and locks of stacks, MatchSpecs or locks in one signed bundle."""
-    _make(given, to)
+    _make(request, options.settings_if_any(root, output), as_json=as_json)
 
 
 @app.command("update")
 @handled
 @_needs_extra
-@grouped(BundleOptions)
+@grouped(MirrorRequest, {"since": _Since, "destination": _To, **_BUNDLE})
 def update(
-    given: BundleOptions,
-    *,
-    since: Annotated[
-        Path,
-        typer.Option(
-            "--since", metavar="FILE|BUNDLE", help="What the importing site has: its received.json, or its last bundle."
-        ),
-    ],
-    to: _To,
+    request: MirrorRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Make a bundle with only what the importing site lacks; none is made if it lacks nothing."""
-    _make(given, to, since=since)
+    _make(request, options.settings_if_any(root, output), as_json=as_json)
 
 
-def _make(given: BundleOptions, to: Path, *, since: Path | None = None) -> None:
+def _make(request: MirrorRequest, settings: Settings | None, *, as_json: bool) -> None:
     from channel_tools.workflow.mirror import make_mirror
 
-    request, settings = given.request(to, since=since), options.settings_if_any(given.root, given.output)
     with shown_progress() as progress:
         result = make_mirror(settings, request, environ=os.environ, progress=progress)
-    _print_made(result, to, as_json=given.as_json)
+    _print_made(result, request.destination, as_json=as_json)
 
 
 def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:

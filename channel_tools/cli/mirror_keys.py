@@ -13,7 +13,6 @@ import typer
 from channel_tools.cli import options  # noqa: TC001  (typer reads the annotations of commands at run time)
 from channel_tools.cli.console import handled, print_json, print_line
 from channel_tools.system.extras import needs_extra
-from channel_tools.system.settings import user_folder
 
 if TYPE_CHECKING:
     from channel_tools.mirror.keys import Role, RootState
@@ -61,11 +60,11 @@ def create(
     """Create a key folder; afterwards, move its root keys to offline media."""
     from datetime import UTC, datetime
 
-    from channel_tools.mirror.keys import create_keys, show_keys
+    from channel_tools.mirror.keys import create_keys, key_folder, show_keys
     from channel_tools.system.keys import read_passphrase
 
     folder = create_keys(
-        keys_folder(keys),
+        key_folder(keys).path,
         root_keys=root_keys,
         threshold=threshold,
         expiry_days=_expiry(expires_days, root_expires_days),
@@ -99,10 +98,10 @@ def rotate(
     """Make the next root metadata: new keys for roles, or a later expiry; importing sites adopt it by themselves."""
     from datetime import UTC, datetime
 
-    from channel_tools.mirror.keys import KeyFolder, Rotation, rotate_keys
+    from channel_tools.mirror.keys import Rotation, key_folder, rotate_keys
     from channel_tools.system.keys import read_passphrase
 
-    folder = KeyFolder(path=keys_folder(keys))
+    folder = key_folder(keys)
     rotation = Rotation(
         roles=tuple(role.value for role in roles or ()),
         root_keys=root_keys,
@@ -130,10 +129,10 @@ def sign(
     as_json: options.Json = False,
 ) -> None:
     """Add signatures to root metadata that needs more of them."""
-    from channel_tools.mirror.keys import KeyFolder, sign_pending
+    from channel_tools.mirror.keys import key_folder, sign_pending
     from channel_tools.system.keys import read_passphrase
 
-    folder = KeyFolder(path=keys_folder(keys))
+    folder = key_folder(keys)
     state = sign_pending(folder, root_files=root_key_files or (), passphrase=read_passphrase(passphrase_file))
     _print_state(folder.path, state, as_json=as_json)
 
@@ -143,15 +142,10 @@ def sign(
 @_needs_extra
 def show(*, keys: Keys = None, as_json: options.Json = False) -> None:
     """Show the fingerprint for importing sites and the keys in use; no private key is read."""
-    from channel_tools.mirror.keys import KeyFolder, show_keys
+    from channel_tools.mirror.keys import key_folder, show_keys
 
-    folder = KeyFolder(path=keys_folder(keys))
+    folder = key_folder(keys)
     _print_state(folder.path, show_keys(folder), as_json=as_json)
-
-
-def keys_folder(keys: Path | None) -> Path:
-    """The key folder of a command."""
-    return user_folder("config") / "mirror-keys" if keys is None else keys
 
 
 def _expiry(days: int | None, root_days: int | None) -> dict[Role, int]:

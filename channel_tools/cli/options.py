@@ -10,9 +10,9 @@ import contextlib
 import functools
 import inspect
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -20,9 +20,8 @@ from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import ROOT_VARIABLE, Settings, find_cache, make_settings, package_cache_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from channel_tools.pins.choice import LockChoice
     from channel_tools.provenance.trust import Trust
     from channel_tools.workflow.plan import PlanRequest
 
@@ -359,18 +358,6 @@ def settings_if_any(root: Path | None, output: Path | None) -> Settings | None:
         return None
 
 
-def lock_choice(
-    platforms: list[str] | None, categories: list[str] | None, environment: str | None, *, given: bool
-) -> LockChoice:
-    """The part of a lock that options choose. Raises UsageError for such options if no lock is ``given``."""
-    from channel_tools.pins.choice import LockChoice
-
-    if not given and (categories or environment is not None):
-        message = "--category or --environment without a lock: nothing to choose from"
-        raise UsageError(message, hint="give a lock, or leave the option out")
-    return LockChoice(platforms=tuple(platforms or ()), categories=tuple(categories or ()), environment=environment)
-
-
 def package_cache() -> Path:
     """The package cache, for commands that work without a tree."""
     return package_cache_in(find_cache(os.environ))
@@ -381,31 +368,49 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
-    """A decorator for commands whose first parameter is a ``kind``: each of its fields becomes an option of its own.
+def grouped(
+    kind: type[T], declared: Mapping[str, object] | None = None
+) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
+    """A decorator for commands whose first parameter is a ``kind``: its fields become options, each of its own.
 
-    ``kind`` is a dataclass whose fields are annotated as parameters of a typer command are. What the command requires
-    comes first, then the fields, then the command's own options.
+    ``kind`` is a dataclass. Its fields are annotated as parameters of a typer command are; or ``declared`` has such an
+    annotation for each of them that is an option, and the class knows nothing of typer: that of a command's request. A
+    field that is a tuple takes what a list option was given. What the command requires comes first, then the fields,
+    then the command's own options.
     """
-    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
-    hints = get_type_hints(kind, include_extras=True)
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[name], default=getattr(kind, name))
-        for name in names
-    ]
+    defaults = {one.name: one.default for one in fields(kind)}  # type: ignore[arg-type]
+    hints = get_type_hints(kind, include_extras=True) if declared is None else declared
+    names = [name for name in hints if name in defaults]
+    tuples = {name for name in names if isinstance(defaults[name], tuple)}
+    grouped_parameters = [_parameter(name, hints[name], defaults[name]) for name in names]
 
     def decorate(command: Callable[Concatenate[T, P], None]) -> Callable[..., None]:
         _group, *own = inspect.signature(command, eval_str=True).parameters.values()
 
         @functools.wraps(command)
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
-            given = kind(**{name: kwargs.pop(name) for name in names})
+            values: dict[str, Any] = {name: kwargs.pop(name) for name in names}
+            given = kind(**{name: tuple(value or ()) if name in tuples else value for name, value in values.items()})
             command(given, *args, **kwargs)
 
+        every = [*grouped_parameters, *own]
         required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
-        parameters = [*required, *options, *(parameter for parameter in own if parameter not in required)]
+        required += [one for one in grouped_parameters if one.default is inspect.Parameter.empty]
+        parameters = [*required, *(parameter for parameter in every if parameter not in required)]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return decorate
+
+
+def _parameter(name: str, annotation: object, default: object) -> inspect.Parameter:
+    """An option of a command: required without a default, or if None is one but not a value of the annotated type.
+
+    A tuple's is a list option, which is None if it is not given.
+    """
+    if isinstance(default, tuple):
+        default = None
+    elif default is MISSING or (default is None and type(None) not in get_args(get_args(annotation)[0])):
+        default = inspect.Parameter.empty
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

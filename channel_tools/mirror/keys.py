@@ -27,6 +27,7 @@ from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.files import atomic_path, exclusive_lock, write_bytes_atomically
 from channel_tools.system.keys import SHORT, load_key, new_key
+from channel_tools.system.settings import user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,6 +123,11 @@ class KeyFolder:
             settings = self.settings()
             self.write_settings(replace(settings, issued=settings.issued + 1))
             return settings.issued + 1
+
+
+def key_folder(path: Path | None) -> KeyFolder:
+    """The key folder of a command: the given one, else the user's own."""
+    return KeyFolder(path=user_folder("config") / "mirror-keys" if path is None else path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

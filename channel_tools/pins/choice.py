@@ -47,6 +47,16 @@ EVERYTHING = LockChoice()
 """All platforms, and of each what is installed by default."""
 
 
+def lock_choice(
+    platforms: Sequence[str], categories: Sequence[str], environment: str | None, *, given: bool
+) -> LockChoice:
+    """The part of a lock that options choose. Raises UsageError for such options if no lock is ``given``."""
+    if not given and (categories or environment is not None):
+        message = "--category or --environment without a lock: nothing to choose from"
+        raise UsageError(message, hint="give a lock, or leave the option out")
+    return LockChoice(platforms=tuple(platforms), categories=tuple(categories), environment=environment)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockEntry:
     """A package to install, and the line of the file that names it."""

@@ -30,10 +30,9 @@ from channel_tools.mirror.exporting.plan import (
     stacks_package,
 )
 from channel_tools.mirror.format import BOOTSTRAP
-from channel_tools.mirror.keys import KeyFolder, open_signing
+from channel_tools.mirror.keys import key_folder, open_signing
 from channel_tools.mirror.records import read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
-from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.plan import current_platform
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from channel_tools.mirror.exporting.extras import Tool
     from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
     from channel_tools.mirror.format import Received
+    from channel_tools.mirror.request import MirrorRequest
     from channel_tools.pins import Lock
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Note, Progress
@@ -61,44 +61,6 @@ if TYPE_CHECKING:
 
 _MEGA = 1e6
 _INPUT = "foundation:"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MirrorRequest:
-    """What to mirror to ``destination``: stacks (empty: the default one) for ``choice.platforms`` (empty: this one).
-
-    ``python`` and ``pytorch`` choose among their variants as in InstallRequest. ``specs`` are MatchSpecs to mirror what
-    they ask for, instead of stacks; these and locks need no tree.
-
-    ``channels`` are addresses or folders in order of priority, ours first (empty: the local channel and its foundation;
-    without a tree, those of the locks). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. With
-    ``locks``, these files determine what is mirrored, and only an environment.yml is solved; ``choice`` says which part
-    of them is meant.
-
-    ``since`` is a received.json or the last bundle, which say what the importing site has. ``with_sources``
-    includes what a rebuild needs, ``tool_pythons`` this program for these Pythons (empty: without it).
-    ``bytes_per_s`` limits all downloads together. The bundle is signed with the keys in the folder ``keys``,
-    encrypted with the first line of ``passphrase_file``, for ``expires_days`` (None: as the folder says).
-    """
-
-    destination: Path
-    keys: Path
-    stacks: tuple[str, ...] = ()
-    specs: tuple[str, ...] = ()
-    python: str | None = None
-    pytorch: str | None = None
-    choice: LockChoice = EVERYTHING
-    channels: tuple[str, ...] = ()
-    virtual_packages: tuple[str, ...] = ()
-    locks: tuple[Path, ...] = ()
-    since: Path | None = None
-    with_sources: bool = False
-    tool_pythons: tuple[str, ...] = ()
-    jobs: int = 8
-    bytes_per_s: int | None = None
-    passphrase_file: Path | None = None
-    expires_days: int | None = None
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,9 +87,9 @@ def make_mirror(
     tool = None
     if not request.dry_run:
         check_destination(request.destination)
-        if request.tool_pythons:
+        if request.pythons:
             cache = place.cache / "mirror" / "wheels"
-            tool = make_tool(request.tool_pythons, platforms_of(locks), cache=cache, progress=progress)
+            tool = make_tool(request.pythons, platforms_of(locks), cache=cache, progress=progress)
             extras += tool.files
         if request.with_sources:
             extras += _source_files(place.with_tree("--with-sources"), request, locks, progress)
@@ -135,13 +97,13 @@ def make_mirror(
     if request.dry_run or plan.brings_nothing():
         return MirrorResult(plan=plan, report=None)
     signing = open_signing(
-        KeyFolder(path=request.keys),
+        key_folder(request.keys),
         passphrase=read_passphrase(request.passphrase_file),
         expires_days=request.expires_days,
         now=datetime.now(UTC),
     )
     progress.note(in_words(plan))
-    limit = None if request.bytes_per_s is None else RateLimit(request.bytes_per_s)
+    limit = None if request.limit_rate is None else RateLimit(request.limit_rate)
     fetching = FetchOptions(client=client, jobs=request.jobs, limit=limit)
     report = create_bundle(plan, request.destination, signing=signing, options=fetching, progress=progress)
     return MirrorResult(plan=plan, report=report)
@@ -185,7 +147,7 @@ def _make_locks(place: _Place, request: MirrorRequest, note: Note) -> list[Lock]
     """
     if request.locks:
         return [_named(_lock_of(path, place, request, note), path) for path in request.locks]
-    platforms = request.choice.platforms or (current_platform(),)
+    platforms = request.platforms or (current_platform(),)
     virtual = assumed_virtual_packages(platforms, request.virtual_packages)
     asked = InstallRequest(channels=request.channels, python=request.python, pytorch=request.pytorch)
     if request.specs:
