@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import zstandard
 from rattler.package import RunExportsJson
 
-from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.addresses import is_web, without_credentials
 from channel_tools.conda.clients import make_client, make_http_client
 from channel_tools.conda.package import RunExports
 from channel_tools.conda.repodata import RUN_EXPORTS
@@ -56,6 +56,8 @@ class RemoteRunExports:
         return self._found[record.url]
 
     def _read_index(self, client: HttpClient, subdir: str) -> RunExportsIndex:
+        if not is_web(self._address):  # a bucket or an OCI registry, which only rattler reads
+            return {}
         for name in (f"{RUN_EXPORTS}.zst", RUN_EXPORTS):
             url = f"{self._address}/{subdir}/{name}"
             try:
@@ -67,9 +69,10 @@ class RemoteRunExports:
 
     async def _in_package(self, client: HttpClient, url: str) -> RunExports | None:
         try:
-            with client.open("HEAD", url) as response:
-                if response.status == _NOT_FOUND:
-                    return None
+            if is_web(url):
+                with client.open("HEAD", url) as response:
+                    if response.status == _NOT_FOUND:
+                        return None
             _addresses, reader = make_client([self._address])
             return _taken_from(await RunExportsJson.from_remote_url(reader, url))
         except (TransientError, OSError) as err:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from channel_tools.channel import indexed_files, open_channel
-from channel_tools.conda.addresses import channel_address, channel_name, local_path, without_credentials
+from channel_tools.conda.addresses import channel_address, channel_name, is_web, local_path, without_credentials
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.conda.solving import parse_spec
@@ -82,6 +82,7 @@ def make_mirror(
     place = _Place(settings=settings, cache=find_cache(environ), environ=environ)
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
+    source_channels(request.channels)  # raises before anything is solved
     locks = _make_locks(place, request, progress.note)
     extras: list[ExtraFile] = []
     tool = None
@@ -304,10 +305,17 @@ def in_words(plan: BundlePlan) -> str:
 
 
 def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
-    """The channels, with names for their folders; the first is ours. Raises UsageError for one without a name."""
+    """The channels, with names for their folders; the first is ours.
+
+    Raises UsageError for one without a name, or one that cannot be mirrored from where it is.
+    """
     named: dict[str, SourceChannel] = {}
     for number, address in enumerate(dict.fromkeys(channel_address(address) for address in addresses)):
         shown = without_credentials(address)
+        if not is_web(address) and local_path(address) is None:
+            message = f"{shown}: channels are mirrored from folders, http:// and https:// addresses only"
+            hint = "mirror the channel that it was published from, or the bucket over https"
+            raise UsageError(message, hint=hint)
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", quote(channel_name(address))).strip(".-")
         if not name:
             raise UsageError(

@@ -18,6 +18,7 @@ import pytest
 from channel_tools.channel import Channel, open_channel, verify_channel
 from channel_tools.system.files import sha256_of_file
 from tests.support.command_line import run_tool
+from tests.support.packages import make_conda
 from tests.support.processes import RANDOM_KILLS, TEST_TIMEOUT_S
 from tests.support.programs import in_namespaces, program
 from tests.support.serving import make_token, running
@@ -30,12 +31,13 @@ pytestmark = pytest.mark.integration
 
 
 class Tool:
-    """The command line in a tree of its own."""
+    """The command line in a tree of its own, or with ``tree`` in that folder, which need not have one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, tree: Path | None = None) -> None:
         self.folder = folder
-        self.tree = folder / "tree"
-        self.recipe = write_toy_tree(self.tree)
+        self.tree = tree or folder / "tree"
+        if tree is None:
+            self.recipe = write_toy_tree(self.tree)
 
     def __call__(
         self, *words: object, code: int = 0, offline: bool = False, environ: Mapping[str, str] | None = None
@@ -296,6 +298,43 @@ def test_a_channel_is_mirrored_without_a_tree(tmp_path: Path, channel: Channel) 
         said = mirror("create", *words, *given, "--to", tmp_path / "none", code=2)
         assert what in said
         assert "--root" in said
+
+
+_STACKS = b"""\
+default_stack: toy
+stacks:
+  toy:
+    description: a toy
+    packages: [toy]
+    install: [toy]
+    validate: {method: distributed, backend: gloo, launcher: torchrun, dtypes: [float32], libraries: []}
+"""
+
+
+def test_a_site_without_a_tree_installs_the_stack_that_a_bundle_brought(tmp_path: Path, channel: Channel) -> None:
+    """The commands of docs/how-to/mirror.md, each side in a folder without a tree."""
+    files = {"share/channel_tools/variants/stacks.yaml": _STACKS}
+    stacks = make_conda(tmp_path, "channel_tools-stacks", subdir="noarch", files=files, index={"noarch": "generic"})
+    nowhere, keys = tmp_path / "no tree", tmp_path / "keys"
+    nowhere.mkdir()
+    environ = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
+
+    def here(*words: str | Path) -> str:
+        result = run_tool(*words, cwd=nowhere, environ=environ)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    here("publish", stacks, "--to", channel.path)
+    fingerprint = json.loads(here("mirror", "keys", "create", "--keys", keys, "--json"))["fingerprint"]
+    bundle, mirror = tmp_path / "bundle", tmp_path / "mirror"
+    here("mirror", "create", "toy", "-c", channel.path, "--keys", keys, "--to", bundle, "--without-tool")
+    shutil.move(channel.path, tmp_path / "out of reach")
+    site = Tool(tmp_path / "site", tree=nowhere)  # another user, with a cache of their own
+    site("mirror", "import", bundle, "--to", mirror, "--root-sha256", fingerprint, offline=True)
+    words = ("env", "create", "--variant", "toy", "--channel", mirror / "channels" / "channel", tmp_path / "env")
+    made = json.loads(site(*words, "--json", offline=True))
+    assert {row["name"] for row in made["packages"]} == {"toy", "zlib"}
+    assert (tmp_path / "env" / "share" / "toy.txt").read_text() == "hello\n"
 
 
 def test_what_was_imported_can_be_served(tmp_path: Path, tool: Tool, channel: Channel) -> None:

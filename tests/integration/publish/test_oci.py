@@ -28,6 +28,7 @@ from tests.support.oci_registry import PASSWORD, USER, RunningRegistry, as_host,
 from tests.support.packages import make_conda, old_format
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
+from tests.support.toy_tree import write_toy_tree
 from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration
@@ -266,7 +267,7 @@ def test_a_foreign_host_of_blobs_gets_no_credentials(
             with pytest.raises(NetworkError, match="these credentials do not permit it"):
                 publish(target_at(f"oci://{host}/ours", environ), toy)
     assert foreign.asked
-    assert [asked.headers["Authorization"] for asked in foreign.asked if "Authorization" in asked.headers] == []
+    assert "authorization" not in {name.lower() for asked in foreign.asked for name in asked.headers}
 
 
 def _descriptor(content: bytes) -> dict[str, object]:
@@ -290,7 +291,7 @@ def private(tmp_path: Path) -> Iterator[tuple[Authority, dict[str, str]]]:
 
 def run(*words: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *words],
+        [sys.executable, *(() if words[0] == "-c" else ("-m",)), *words],
         cwd=_ROOT, env=environ, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False,
     )  # fmt: skip
 
@@ -327,3 +328,43 @@ def test_clients_install_from_a_private_registry(private: tuple[Authority, dict[
     done = run(*ours, environ=environ | {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")})
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "env2" / "lib" / "lib.txt").read_bytes() == b"lib"
+
+
+_EXPORTS = """
+import asyncio, os, sys
+from pathlib import Path
+from channel_tools.plan.remote_run_exports import RemoteRunExports
+from tests.unit.plan.test_run_exports import _record
+address, folder = sys.argv[1:]
+record = _record(address, Path(folder), "toy-1.0-0.conda")
+print(asyncio.run(RemoteRunExports(address, os.environ).of(record)), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_registry_is_a_foundation_and_no_source_of_bundles(
+    private: tuple[Authority, dict[str, str]], tmp_path: Path
+) -> None:
+    _authority, environ = private
+    stored = tmp_path / "rattler.json"
+    stored.write_text(json.dumps({"localhost": {"BasicHTTP": {"username": USER, "password": PASSWORD}}}))
+    environ = environ | {"RATTLER_AUTH_FILE": str(stored), "CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
+    address = "oci://localhost/theirs"
+    toy = make_conda(tmp_path, "toy", run_exports={"weak": ["toy >=1"]})
+    published = run(
+        "channel_tools", "publish", str(toy), "--to", address, "--foundation", "conda-forge", environ=environ
+    )
+    assert published.returncode == 0, published.stderr
+    # of a package whose record does not say it, as in a channel of others
+    found = run("-c", _EXPORTS, address, str(tmp_path / "index"), environ=environ)
+    assert "weak=('toy >=1',)" in found.stdout, found.stderr
+    write_toy_tree(tmp_path / "tree")
+    recipe = tmp_path / "tree" / "recipes" / "toy" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("name: toy", "name: own") + "requirements: {host: [toy]}\n")
+    words = ["channel_tools", "plan", "--root", str(tmp_path / "tree"), "--foundation", "conda-forge"]
+    planned = run(*words, "--foundation-channel", address, "--json", environ=environ)
+    assert planned.returncode == 0, planned.stderr
+    [package] = json.loads(planned.stdout)["packages"]
+    assert any(key.endswith("/toy") for key in package["inputs"]), package
+    refused = run("channel_tools", "mirror", "create", "toy", "-c", address, "--to", "bundle", environ=environ)
+    assert (refused.returncode, "are mirrored from folders, http:// and https://" in refused.stderr) == (2, True)
