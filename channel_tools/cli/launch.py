@@ -25,6 +25,16 @@ _Scheduler = Literal["slurm", "pbs"]
 _Script = Annotated[
     list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The Python script and its own arguments.")
 ]
+_Stack = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        "--stack",
+        "-V",
+        help="The stack; `channel_tools list` shows them.",
+        show_default="that of the environment",
+    ),
+]
 _Ranks = Annotated[int, typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes in all.")]
 _Hosts = Annotated[
     Path | None,
@@ -47,7 +57,7 @@ _Time = Annotated[str, typer.Option(help="The time limit of the job script, HH:M
 def launch(
     script: _Script,
     *,
-    stack: options.Stack = None,
+    stack: _Stack = None,
     ranks: _Ranks = 2,
     hosts: _Hosts = None,
     prefix: _Prefix = None,
@@ -59,14 +69,17 @@ def launch(
     time: _Time = "01:00:00",
     root: options.Root = None,
 ) -> None:
-    """Run SCRIPT as the ranks of a stack, with the variables and programs that the stack needs."""
+    """Run SCRIPT as the ranks of a stack, with the variables and programs that the stack needs.
+
+    Without --stack, it is the stack that the environment was made for.
+    """
     from channel_tools.workflow.launch import ScriptRequest, check_script, plan_script, write_job
 
     request = ScriptRequest(
         stack=stack, ranks=ranks, words=tuple(script), hosts_file=hosts, prefix=prefix, launcher=launcher,
         folder=Path.cwd(),
     )  # fmt: skip
-    with options.settings_for_stacks(root, None, prefix=prefix) as settings:
+    with options.settings_for_stacks(root, None, prefix=prefix, is_named=stack is not None) as settings:
         if emit is not None:
             write_result(write_job(settings, request, scheduler=emit, nodes=nodes, time=time, environ=os.environ), to)
             return

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import os
+import sys
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_type_hints
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 # the same closed set as channel_tools.matrix.FoundationKind, whose package is too slow to import for --help
 FoundationKind = Literal["registry", "conda-forge"]
 
+ColorChoice = Literal["auto", "never"]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result and errors alone.")]
+Color = Annotated[
+    ColorChoice,
+    typer.Option("--color", help="Colours and bars: on a terminal, or never, as with NO_COLOR."),
+]
 Root = Annotated[
     Path | None,
     typer.Option(
@@ -317,31 +324,40 @@ def settings_for_stacks(
     channels: Sequence[str] = (),
     prefix: Path | None = None,
     trust: Trust | None = None,
+    is_named: bool = True,
 ) -> Iterator[Settings]:
     """The locations of a command that reads nothing of a tree but its stacks, while the block runs.
 
+    Unless the stack ``is_named`` or a tree is, the stacks that the environment itself has come before those of a tree.
     Without a tree, the stacks are those of the channels, else those that the environment ``prefix`` (by default the
     active one) or this program's own has. Raises as settings_from and settings_of_channels do.
     """
+    from channel_tools.system.settings import installed_settings
+
+    cwd = Path.cwd()
+    active = os.environ.get("CONDA_PREFIX", "")
+    chosen = prefix or (Path(active) if active else None)
+    is_tree_named = root is not None or ROOT_VARIABLE in os.environ
+    own: Settings | None = None
+    if chosen is not None and not is_named and not is_tree_named:
+        own = installed_settings((chosen,), output=output, environ=os.environ, cwd=cwd)
     try:
-        found: Settings | None = settings_from(root, output)
+        found = own or settings_from(root, output)
     except UsageError:
-        if root is not None or ROOT_VARIABLE in os.environ:
+        if is_tree_named:
             raise
         found = None
     if found is not None:
         yield found
         return
-    from channel_tools.workflow.stacks import installed_settings, settings_of_channels
-
-    cwd = Path.cwd()
     if channels:
+        from channel_tools.workflow.stacks import settings_of_channels
+
         with settings_of_channels(channels, output=output, environ=os.environ, cwd=cwd, trust=trust) as settings:
             yield settings
         return
-    active = os.environ.get("CONDA_PREFIX", "")
-    chosen = prefix or (Path(active) if active else None)
-    if (settings_here := installed_settings(chosen, output=output, environ=os.environ, cwd=cwd)) is None:
+    prefixes = (*(() if chosen is None else (chosen,)), Path(sys.prefix))
+    if (settings_here := installed_settings(prefixes, output=output, environ=os.environ, cwd=cwd)) is None:
         message = "nothing here says what a stack is: no tree of recipes, no channel, no installed channel_tools-stacks"
         hint = "name one: --root TREE, or --channel ADDRESS where the command has it; or install channel_tools-stacks"
         raise UsageError(message, hint=hint)

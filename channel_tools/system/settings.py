@@ -17,7 +17,7 @@ from channel_tools.system.errors import UsageError
 from channel_tools.system.work_folder import choose_work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 RECIPE_FILE = "recipe.yaml"
 ROOT_VARIABLE = "CHANNEL_TOOLS_ROOT"
@@ -173,6 +173,15 @@ def make_stacks_settings(folder: Path, *, output: Path | None, environ: Mapping[
     chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or cwd / "output"
     tree = Tree(root=folder.absolute(), has_recipes=False)
     return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
+
+
+def installed_settings(
+    prefixes: Iterable[Path], *, output: Path | None, environ: Mapping[str, str], cwd: Path
+) -> Settings | None:
+    """Settings for the stacks that the first of these environments with any has; None if none has any."""
+    folders = (one / INSTALLED_STACKS for one in prefixes)
+    found = next((folder for folder in folders if has_stacks(folder)), None)
+    return None if found is None else make_stacks_settings(found, output=output, environ=environ, cwd=cwd)
 
 
 def make_recipe_settings(path: Path, *, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:

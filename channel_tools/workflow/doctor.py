@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.specs import as_record, read_spec, spec_name
 from channel_tools.doctor import Diagnosis, Subject, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
 from channel_tools.environments import activated_environment, installed_builds
@@ -14,7 +13,7 @@ from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
-from channel_tools.workflow.launch import ACTIVE_PREFIX_VARIABLE, method_of
+from channel_tools.workflow.launch import ACTIVE_PREFIX_VARIABLE, installed_stack, is_installed, method_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +36,8 @@ def run_doctor(
 
     If ``stack_name`` is None, the stack is the one whose packages the environment has, else the default one. If
     ``prefix`` is None, it is the active environment, if any. ``hosts_file`` names hosts to compare with each other.
-    Raises as find_stack, activated_environment and read_hosts do, and UsageError for a stack without a fabric.
+    Raises as find_stack, activated_environment and read_hosts do, and UsageError for a stack without a fabric and for
+    an environment of several stacks.
     """
     active = environ.get(ACTIVE_PREFIX_VARIABLE, "")
     given = prefix or (Path(active) if active else None)
@@ -45,7 +45,8 @@ def run_doctor(
     variables = environ if prefix is None else activated_environment(prefix, environ=environ, inherit=True)
     installed = {} if prefix is None else installed_builds(prefix)
     loaded = load_tree(settings.tree, settings.environ)
-    stack = _chosen_stack(loaded, stack_name, installed)
+    found = installed_stack(loaded, installed, prefix) if stack_name is None and prefix is not None else None
+    stack = found or find_stack(loaded, stack_name)
     subject = subject_of(
         stack.name,
         method_of(stack).backend(stack.validation) if stack.validation else "",
@@ -58,40 +59,20 @@ def run_doctor(
     if not subject.backend:
         message = f"the stack {stack.name} carries no data between ranks: stacks.yaml defines no fabric for it"
         raise UsageError(message, hint="name another stack: channel_tools list")
-    if prefix is not None and (other := _other_stack(loaded, stack, installed)):
-        found = f"{prefix}: is an environment of the stack {other}, not of {stack.name}"
+    if prefix is not None and (other := _other_stack(loaded, stack, installed, prefix)):
+        said = f"{prefix}: is an environment of the stack {other}, not of {stack.name}"
         fix = f"channel_tools doctor --stack {other} {prefix}"
         # what else it lacks of the stack would only say the same again
-        return subject, (Diagnosis(subject="environment", level="fault", found=found, fix=fix),)
+        return subject, (Diagnosis(subject="environment", level="fault", found=said, fix=fix),)
     return subject, (*_environment(subject), *examine(subject), *_between_hosts(subject, hosts_file))
 
 
-def _chosen_stack(loaded: LoadedTree, name: str | None, installed: Mapping[str, str]) -> Stack:
-    found = _installed_stacks(loaded, installed) if name is None else ()
-    return next(iter(found), None) or find_stack(loaded, name)
-
-
-def _installed_stacks(loaded: LoadedTree, installed: Mapping[str, str]) -> tuple[Stack, ...]:
-    """The validated stacks of which every package is installed."""
-    return tuple(
-        stack
-        for stack in loaded.stacks.values()
-        if stack.validation and all(_is_installed(spec, installed) for spec in stack.install)
-    )
-
-
-def _other_stack(loaded: LoadedTree, stack: Stack, installed: Mapping[str, str]) -> str:
+def _other_stack(loaded: LoadedTree, stack: Stack, installed: Mapping[str, str], prefix: Path) -> str:
     """The stack whose environment it is, if it lacks a package of ``stack``; "" if it is of none."""
-    if all(_is_installed(spec, installed) for spec in stack.install):
+    if is_installed(stack, installed):
         return ""
-    return next((one.name for one in _installed_stacks(loaded, installed)), "")
-
-
-def _is_installed(spec: str, installed: Mapping[str, str]) -> bool:
-    """Whether a package that satisfies the MatchSpec is among the ``installed``, by name as ``VERSION BUILD``."""
-    name = spec_name(spec)
-    version, _space, build = installed.get(name, "").partition(" ")
-    return bool(build) and read_spec(spec).matches(as_record(name, version, build))
+    other = installed_stack(loaded, installed, prefix)
+    return "" if other is None else other.name
 
 
 def _environment(subject: Subject) -> Iterator[Diagnosis]:

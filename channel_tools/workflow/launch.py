@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.conda.specs import as_record, read_spec, spec_name
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.ranks.jobs import JobOptions, job_script
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from channel_tools.matrix.model import Stack
+    from channel_tools.matrix.model import LoadedTree, Stack
     from channel_tools.ranks.launchers import LauncherName
     from channel_tools.ranks.plan import RankPlan
     from channel_tools.system.schedulers import SchedulerName
@@ -46,10 +47,11 @@ class ScriptRequest:
 
 def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> RankPlan:
     """The commands and variables. Raises as plan_ranks does, and UsageError for a stack that has no ranks."""
-    stack = launchable_stack(settings, request.stack)
+    prefix = chosen_prefix(request.prefix, environ)
+    stack = launchable_stack(settings, request.stack, prefix)
     wanted = {} if request.hosts_file is None else read_hosts(request.hosts_file)
     hosts = spread_ranks(wanted, request.ranks, own_names=own_host_names()) if wanted else ()
-    place = find_place(chosen_prefix(request.prefix, environ), request.ranks, hosts=hosts, environ=environ)
+    place = find_place(prefix, request.ranks, hosts=hosts, environ=environ)
     start = method_of(stack).start_settings(place, stack=stack.name, options=method_options(stack))
     return plan_ranks(
         place, start, stack=stack.name, words=request.words, folder=request.folder, launcher=request.launcher
@@ -76,12 +78,14 @@ def write_job(
     """The text of a job script that launches the script for ``time``, HH:MM:SS. Raises UsageError for ``hosts``."""
     if request.hosts_file is not None:
         raise UsageError("--hosts and --emit together: the scheduler chooses a job's hosts", hint="leave --hosts out")
-    stack = launchable_stack(settings, request.stack)
+    prefix = chosen_prefix(request.prefix, environ).absolute()
+    stack = launchable_stack(settings, request.stack, prefix)
+    # the environment's own record says on the job's host, too, which stack it is
+    named = () if request.stack is None and not settings.tree.has_recipes else ("--stack", stack.name)
     launcher = () if request.launcher is None else ("--launcher", request.launcher)
     command = (
-        sys.executable, "-P", "-m", "channel_tools", "launch", *root_words(settings), "--stack", stack.name,
-        "--ranks", str(request.ranks),
-        "--prefix", str(chosen_prefix(request.prefix, environ).absolute()), *launcher, *request.words,
+        sys.executable, "-P", "-m", "channel_tools", "launch", *root_words(settings), *named,
+        "--ranks", str(request.ranks), "--prefix", str(prefix), *launcher, *request.words,
     )  # fmt: skip
     options = JobOptions(
         scheduler=scheduler,
@@ -100,15 +104,57 @@ def root_words(settings: Settings) -> tuple[str, ...]:
     return ("--root", str(settings.tree.root)) if settings.tree.has_recipes else ()
 
 
-def launchable_stack(settings: Settings, name: str | None) -> Stack:
-    """The stack of that name. Raises UsageError for one without a ``validate`` block, which says how ranks start."""
-    stack = find_stack(load_tree(settings.tree, settings.environ), name)
+def launchable_stack(settings: Settings, name: str | None, prefix: Path) -> Stack:
+    """The stack of that name, else that of the environment.
+
+    Raises UsageError for one without a ``validate`` block, which says how ranks start, and if it is not clear which
+    stack the environment is of.
+    """
+    loaded = load_tree(settings.tree, settings.environ)
+    stack = own_stack(loaded, prefix) if name is None else find_stack(loaded, name)
     if not stack.validation:
         message = (
             f"the stack {stack.name} has no validate block in stacks.yaml, which defines how its ranks are started"
         )
         raise UsageError(message, hint="start them with torchrun or mpiexec of the activated environment")
     return stack
+
+
+def own_stack(loaded: LoadedTree, prefix: Path) -> Stack:
+    """The stack that an environment was made for, by its packages. Raises UsageError unless it is exactly one."""
+    from channel_tools.environments import installed_builds  # noqa: PLC0415 - as method_of
+
+    if (found := installed_stack(loaded, installed_builds(prefix), prefix)) is not None:
+        return found
+    message = f"{prefix}: is an environment of no stack that carries data between ranks"
+    known = ", ".join(name for name, stack in loaded.stacks.items() if stack.validation)
+    hint = f"name one of {known} by --stack, or its environment by --prefix" if known else "channel_tools list"
+    raise UsageError(message, hint=hint)
+
+
+def installed_stack(loaded: LoadedTree, installed: Mapping[str, str], prefix: Path) -> Stack | None:
+    """The validated stack of which every package is ``installed``; one whose packages are all another's is left out.
+
+    None if there is none. Raises UsageError if there are several that differ in how they are run.
+    """
+    whole = [stack for stack in loaded.stacks.values() if stack.validation and is_installed(stack, installed)]
+    names = {stack.name: {spec_name(spec) for spec in stack.install} for stack in whole}
+    found = [one for one in whole if not any(names[one.name] < names[other.name] for other in whole)]
+    if len({repr(stack.validation) for stack in found}) > 1:
+        shown = ", ".join(stack.name for stack in found)
+        message = f"{prefix}: has the packages of several stacks: {shown}"
+        raise UsageError(message, hint=f"say which: --stack {found[0].name}")
+    return next(iter(found), None)
+
+
+def is_installed(stack: Stack, installed: Mapping[str, str]) -> bool:
+    """Whether packages that satisfy the stack's MatchSpecs are ``installed``, by name as ``VERSION BUILD``."""
+    for spec in stack.install:
+        name = spec_name(spec)
+        version, _space, build = installed.get(name, "").partition(" ")
+        if not build or not read_spec(spec).matches(as_record(name, version, build)):
+            return False
+    return True
 
 
 def method_of(stack: Stack) -> ValidationMethod:

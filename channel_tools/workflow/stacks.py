@@ -8,8 +8,6 @@ wherever its packages go: other servers, bundles, environments without a network
 from __future__ import annotations
 
 import contextlib
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import split_last, without_credentials
@@ -22,7 +20,6 @@ from channel_tools.system.settings import (
     INSTALLED_STACKS,
     STACKS_PACKAGE,
     find_cache,
-    has_stacks,
     make_stacks_settings,
     package_cache_in,
 )
@@ -31,22 +28,10 @@ from channel_tools.workflow.verify import attestation_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from channel_tools.provenance.trust import Trust
     from channel_tools.system.settings import Settings, Tree
-
-
-def installed_settings(
-    prefix: Path | None, *, output: Path | None, environ: Mapping[str, str], cwd: Path
-) -> Settings | None:
-    """Settings for the stacks that ``prefix`` has (None: no environment), else this program's own environment.
-
-    None if neither has any.
-    """
-    prefixes = [*([] if prefix is None else [prefix]), Path(sys.prefix)]
-    folders = (one / INSTALLED_STACKS for one in prefixes)
-    found = next((folder for folder in folders if has_stacks(folder)), None)
-    return None if found is None else make_stacks_settings(found, output=output, environ=environ, cwd=cwd)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.command_line import run_tool
 from tests.support.packages import make_conda
+from tests.unit.matrix.toytree import write_tree
 
 STACKS = b"""\
 default_stack: toy
@@ -67,8 +68,56 @@ def test_an_environment_says_what_its_stacks_are(folder: Path) -> None:
     assert lines.splitlines()[-1].endswith("--nproc-per-node=2 train.py --epochs 2")
     assert "examined as the stack toy" in run(folder, "doctor", "env")
     script = run(folder, "launch", "--prefix", "env", "--emit", "slurm", "train.py")
-    assert "--stack toy" in script
+    assert "--prefix" in script
+    assert "--stack" not in script  # the environment says it on the job's host, too
     assert "--root" not in script
+
+
+OWN = b"""\
+default_stack: base
+stacks:
+  base:
+    description: sums over gloo
+    packages: [base]
+    install: [base]
+    validate: {method: distributed, backend: gloo, launcher: torchrun, dtypes: [float32], libraries: []}
+  toy:
+    description: sums over MPI
+    packages: [toy]
+    install: [toy]
+    validate: {method: distributed, backend: mpi, launcher: mpiexec, dtypes: [float32], libraries: []}
+"""
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Path:
+    """A folder with a channel of two stacks that share nothing, within a tree whose default stack is another."""
+    here = tmp_path / "tree" / "here"
+    write_tree(tmp_path / "tree")
+    here.mkdir()
+    files = {"share/channel_tools/variants/stacks.yaml": OWN}
+    stacks = make_conda(tmp_path, "channel_tools-stacks", subdir="noarch", files=files, index={"noarch": "generic"})
+    toys = [make_conda(tmp_path, name) for name in ("toy", "base")]
+    run(here, "publish", *map(str, [stacks, *toys]), "--to", "channel", "--foundation", "conda-forge")
+    return here
+
+
+def test_a_script_is_run_on_the_stack_of_its_environment_not_on_the_default_one_of_a_tree(both: Path) -> None:
+    installed(both, "env", "toy", "channel_tools-stacks", "-c", "channel")
+    assert "has no mpiexec" in run(both, "launch", "--prefix", "env", "--dry-run", "train.py", code=13)
+    said = run(both, "launch", "--prefix", "env", "--stack", "toy", "--dry-run", "train.py", code=2)
+    assert "'toy' is not a stack" in said  # of the tree, in which a stack is named
+    installed(both, "bare", "toy", "-c", "channel")
+    said = run(both, "launch", "--prefix", "bare", "--dry-run", "train.py", code=2)
+    assert "bare: is an environment of no stack that carries data" in said
+    assert "--stack" in said
+
+
+def test_an_environment_of_several_stacks_is_one_error(both: Path) -> None:
+    installed(both, "env", "toy", "base", "channel_tools-stacks", "-c", "channel")
+    said = run(both, "launch", "--prefix", "env", "--dry-run", "train.py", code=2)
+    assert "env: has the packages of several stacks: base, toy" in said
+    assert "say which: --stack base" in said
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,7 @@ def make_site(tmp_path: Path) -> Site:
     write_toy_tree(tmp_path / "tree")
     (tmp_path / "tree/variants/stacks.yaml").write_text(_STACKS)
     (tmp_path / "env/conda-meta").mkdir(parents=True)
+    (tmp_path / "env/conda-meta/toy-1.0-0.json").write_text("{}")
     (tmp_path / "train.py").write_text(SCRIPT)
     modules = tmp_path / "modules"
     _program(tmp_path / "env/bin/mpiexec", _STARTER.replace("{names}", _MPIEXEC))
