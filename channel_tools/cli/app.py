@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,7 @@ from channel_tools.cli import (
     launch,
     maintenance,
     mirror,
+    options,
     pins,
     plan,
     publish,
@@ -39,7 +40,10 @@ from channel_tools.cli import (
 )
 from channel_tools.cli import plan as lists
 from channel_tools.cli import render as export
-from channel_tools.cli.console import configure_logging, print_line
+from channel_tools.cli.console import configure_logging, print_line, shown_streams
+
+if TYPE_CHECKING:
+    from typer.models import TyperInfo
 
 _MAKE = "Make a tree and look at it"
 _BUILD = "Build"
@@ -65,6 +69,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  (the signature that t
 
 @app.callback()
 def main(
+    context: typer.Context,
     *,
     verbose: Annotated[
         int,
@@ -75,9 +80,12 @@ def main(
     version: Annotated[  # noqa: ARG001  (the callback answers it)
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    quiet: options.Quiet = False,
+    color: options.Color = "auto",
 ) -> None:
     """Options that come before the command."""
     configure_logging(verbose)
+    context.with_resource(shown_streams(quiet=quiet, color=color))
 
 
 app.command("init", rich_help_panel=_MAKE)(init.init)
@@ -114,15 +122,30 @@ app.command("sbom", rich_help_panel=_TRUST)(inventory.sbom)
 app.command("licenses", rich_help_panel=_TRUST)(inventory.licenses)
 
 
-def app_for(arguments: Sequence[str]) -> typer.Typer:
+def app_for(arguments: Sequence[str], *, plain: bool = False) -> typer.Typer:
     """The command tree with only the command or group that the first argument names, else all of it.
+
+    ``plain``: its help and the errors of its arguments have no colours, even where FORCE_COLOR or a CI asks for them.
 
     Typer builds every command that it knows at each start, which takes longer than running most of them.
     """
     commands = [one for one in app.registered_commands if arguments[:1] == [one.name]]
     groups = [one for one in app.registered_groups if arguments[:1] == [one.name]]
     if not commands and not groups:
-        return app
+        if not plain:
+            return app
+        commands, groups = app.registered_commands, app.registered_groups
     chosen = copy.copy(app)
     chosen.registered_commands, chosen.registered_groups = commands, groups
+    if plain:
+        chosen.rich_markup_mode = None
+        chosen.registered_groups = [_without_markup(group) for group in groups]
     return chosen
+
+
+def _without_markup(group: TyperInfo) -> TyperInfo:
+    found = copy.copy(group)
+    found.typer_instance = copy.copy(group.typer_instance)
+    if found.typer_instance is not None:
+        found.typer_instance.rich_markup_mode = None
+    return found

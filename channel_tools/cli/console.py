@@ -4,14 +4,16 @@
 Any text may have parts that others wrote, so all of it is made harmless here, and nothing else prints (a test looks for
 other places).
 
-A terminal gets rich's tables and bars (rich handles NO_COLOR and non-UTF-8 terminals); a pipe gets plain aligned lines
-that a program can read, never cut to a width. Rich is imported only when something is drawn, so ``--help`` stays quick.
+A terminal gets rich's tables and bars (rich handles non-UTF-8 terminals); a pipe, and a terminal of someone who wants
+no colours (streams.py), gets plain aligned lines that a program can read, never cut to a width. Rich is imported only
+when something is drawn, so ``--help`` stays quick.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import io
 import json
 import logging
@@ -25,6 +27,8 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import typer
 
+from channel_tools.cli import options
+from channel_tools.cli.streams import PlainStream, changed_streams, error_stream
 from channel_tools.system.errors import (
     EXIT_BROKEN_PIPE,
     EXIT_SIGNAL_BASE,
@@ -177,7 +181,9 @@ def print_error(error: ChannelToolsError) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    stream = error_stream()
+    no_terminal = False if isinstance(stream, PlainStream) else None  # whatever FORCE_COLOR says
+    console = Console(file=stream, highlight=False, soft_wrap=True, force_terminal=no_terminal)
     with _messages_lost():
         console.print(Text.assemble(("error: ", "bold red"), harmless_message(str(error))))
         if error.hint:
@@ -228,16 +234,42 @@ def handled(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            with signals_raised():
-                _check_paths(kwargs)
-                command(*args, **kwargs)
-            with _output_named():
-                sys.stdout.flush()
-        except (ChannelToolsError, OSError, UnicodeEncodeError, KeyboardInterrupt) as err:
-            raise typer.Exit(ended_by(err)) from None
+        with shown_streams(quiet=bool(kwargs.pop("quiet", False)), color=str(kwargs.pop("color", "auto"))):
+            try:
+                with signals_raised():
+                    _check_paths(kwargs)
+                    command(*args, **kwargs)
+                with _output_named():
+                    sys.stdout.flush()
+            except (ChannelToolsError, OSError, UnicodeEncodeError, KeyboardInterrupt) as err:
+                raise typer.Exit(ended_by(err)) from None
 
-    return run
+    return _with_options(run, {"quiet": (options.Quiet, False), "color": (options.Color, "auto")})
+
+
+def _with_options(command: Callable[P, None], added: Mapping[str, tuple[object, object]]) -> Callable[P, None]:
+    """The command with options at the end of those that typer sees: by name, their annotation and default."""
+    parameters = [*inspect.signature(command, eval_str=True).parameters.values()]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+        for name, (annotation, default) in added.items()
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+@contextlib.contextmanager
+def shown_streams(*, quiet: bool, color: str) -> Iterator[None]:
+    """Print what a command was asked to print while the block runs: ``quiet``, errors and the result alone."""
+    before = logging.root.manager.disable
+    with changed_streams(quiet=quiet, plain=color == "never"):
+        try:
+            if quiet:
+                logging.disable(logging.WARNING)
+            yield
+        finally:
+            logging.disable(before)
 
 
 def _check_paths(arguments: Mapping[str, object]) -> None:
@@ -293,8 +325,8 @@ class _HarmlessFormatter(logging.Formatter):
 def print_defect(traceback: str) -> None:
     """Print the traceback of an error that is our fault, as far as stderr can be written."""
     with contextlib.suppress(OSError):
-        sys.stderr.write(harmless(traceback))
-        sys.stderr.write("This is a defect in channel_tools: please report the lines above.\n")
+        error_stream().write(harmless(traceback))
+        error_stream().write("This is a defect in channel_tools: please report the lines above.\n")
 
 
 @contextlib.contextmanager

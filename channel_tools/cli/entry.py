@@ -13,8 +13,9 @@ import io
 import os
 import sys
 import traceback
-from typing import BinaryIO, NoReturn, TextIO
+from typing import NoReturn
 
+from channel_tools.cli.streams import PlainStream, changed_streams, wants_no_color
 from channel_tools.system.errors import EXIT_BROKEN_PIPE, ChannelToolsError, error_from_os
 from channel_tools.system.extras import skip_unused_plugins
 from channel_tools.system.harmless import harmless
@@ -30,7 +31,9 @@ def main() -> NoReturn:
     # most objects of a command live until it ends: a single collection takes longer than the build of a small package
     gc.set_threshold(_ALLOCATIONS_OF_SERVERS if sys.argv[1:2] == ["serve"] else _ALLOCATIONS_PER_COLLECTION)
     skip_unused_plugins()
-    code = _run(sys.argv[1:])
+    plain = wants_no_color(os.environ, sys.argv[1:])
+    with changed_streams(quiet=False, plain=plain):
+        code = _run(sys.argv[1:], plain=plain)
     try:
         sys.stdout.flush()
     except OSError as err:
@@ -67,29 +70,7 @@ def _writing_to(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedWriter(io.FileIO(number, "wb", closefd=False)), line_buffering=number > 1)
 
 
-class _HarmlessStream(io.TextIOBase):
-    """A stream that is no terminal for those who write to it, and gets no control characters from them."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        self._stream.write(harmless(text))
-        return len(text)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    @property
-    def buffer(self) -> BinaryIO:
-        """The bytes, for what programs of the user's write."""
-        return self._stream.buffer
-
-
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], *, plain: bool) -> int:
     try:
         from channel_tools.cli.app import app_for  # the streams are in order before the slow imports
         from channel_tools.cli.console import ended_by, read_arguments
@@ -97,8 +78,8 @@ def _run(arguments: list[str]) -> int:
         try:
             arguments = read_arguments(arguments)
             if any(harmless(argument) != argument for argument in arguments):
-                sys.stderr = _HarmlessStream(sys.stderr)  # the command line's library repeats what it does not know
-            app_for(arguments)(arguments, prog_name="channel_tools")
+                sys.stderr = PlainStream(sys.stderr)  # the command line's library repeats what it does not know
+            app_for(arguments, plain=plain)(arguments, prog_name="channel_tools")
         except (ChannelToolsError, OSError, UnicodeEncodeError) as err:  # while reading the command line
             return ended_by(err)
     except SystemExit as err:
