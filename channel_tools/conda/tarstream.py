@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SMALL_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 18
 _SMALL_PLAIN_BYTES = 4 << 20
+_START_BYTES = 64 << 10
+"""Read at a time: a buffer of some MB is mapped for each archive, which takes longer than to unpack a small one."""
 _HEADER_BYTES = 16 << 10
 _HEADERS = 8
 """A member may have this many headers: GNU's two for long names, pax's own and the one for all, each perhaps twice."""
@@ -167,12 +169,12 @@ def _text(field: bytes) -> str:
 
 def _start(source: _Limited) -> tuple[bytes, bool]:
     """The first bytes, and whether that is everything: small archives are read faster from memory."""
-    start = b""
+    start = bytearray()
     while len(start) < _SMALL_PLAIN_BYTES:
-        if not (chunk := source.read(_SMALL_PLAIN_BYTES)):
-            return start, True
+        if not (chunk := source.read(_START_BYTES)):
+            return bytes(start), True
         start += chunk
-    return start, False
+    return bytes(start), False
 
 
 class _Forward:

@@ -134,6 +134,8 @@ def _files(value: object) -> list[tuple[str, int | None]]:
 
 def _source_rows(recipe: bytes) -> Iterator[dict[str, object]]:
     """The sources of a rendered recipe that have an address, not the local ones beside the recipe."""
+    if not recipe:
+        return
     try:
         value = load_plain_yaml(recipe)
     except yaml.YAMLError:

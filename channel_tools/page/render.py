@@ -25,6 +25,7 @@ from channel_tools.page.content import field_lines, machine_needs, texts, varian
 from channel_tools.page.details import Details, read_claims, read_details, readable_log
 from channel_tools.page.look import logo_kind
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, log_file, name_page, stack_page
+from channel_tools.page.parts import chip, chips, link, need
 from channel_tools.provenance.licenses import spdx_expression
 from channel_tools.system.charts import chart_style
 from channel_tools.system.errors import ChannelError, IntegrityError
@@ -43,6 +44,7 @@ FEED = f"{PAGE_FOLDER}/feed.xml"
 OWN_MARK = '<meta name="generator" content="channel_tools channel page">'
 """In every page that this program writes, and in no other."""
 _TEMPLATES = page_templates(HERE / "templates")
+_PAGES = {"index_page": INDEX_PAGE, "list_page": f"{PAGE_FOLDER}/packages-1.html", "feed_page": FEED}
 _SEE_FILES = "see its licence files"
 _ADDRESS = "CHANNEL"
 """Placeholder for the channel's address if it was not given; JavaScript replaces it with the browser's address."""
@@ -77,7 +79,14 @@ _TEMPLATES.filters |= {
     "day": day,
     "licence": licence,
 }
-_TEMPLATES.globals |= {"name_page": name_page, "stack_page": stack_page}
+_TEMPLATES.globals |= {
+    "name_page": name_page,
+    "stack_page": stack_page,
+    "link": link,
+    "chip": chip,
+    "chips": chips,
+    "need": need,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,16 +124,25 @@ def _code_digest() -> bytes:
 
 def render_page(template: str, site: Site, path: str, **values: object) -> str:
     """Render the page of ``site`` at ``path``."""
-    shared = {
-        "site": site,
-        "settings": site.settings,
-        "root": "../" * path.count("/"),
-        "index_page": INDEX_PAGE,
-        "list_page": list_page(1),
-        "feed_page": FEED,
-        "logo_page": logo_page(site.settings),
-    }
-    return _TEMPLATES.get_template(template).render({**shared, **values})
+    settings = site.settings
+    root = "../" * path.count("/")
+    around = partial(_around, root, settings.title, settings.contact, logo_page(settings))
+    return _TEMPLATES.get_template(template).render(
+        site=site,
+        settings=settings,
+        root=root,
+        top=around("top.html.jinja"),
+        bottom=around("bottom.html.jinja"),
+        **_PAGES,
+        **values,
+    )
+
+
+@lru_cache(maxsize=16)
+def _around(root: str, title: str, contact: str, logo: str | None, template: str) -> Markup:
+    """What all pages of a folder have around their own content, rendered once for them."""
+    values = {"root": root, "title": title, "contact": contact, "logo_page": logo, **_PAGES}
+    return Markup(_TEMPLATES.get_template(template).render(values))  # noqa: S704 - rendered
 
 
 def shared_parts(settings: PageSettings) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -19,6 +20,7 @@ from channel_tools.system.harmless import CONTROLS
 SHARED_TEMPLATES = Path(__file__).parent / "templates"
 _CONTROLS = re.compile(f"[{CONTROLS}\ud800-\udfff]")
 _KIB = 1024
+_DAYS_KEPT = 1000
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
@@ -34,6 +36,7 @@ def page_templates(folder: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_without_controls,
+        auto_reload=False,
     )
 
 
@@ -43,9 +46,9 @@ def shared_style() -> str:
 
 
 def _without_controls(value: object) -> object:
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return _CONTROLS.sub("\ufffd", value)
-    return value
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():  # the quickest for most values
+        return value
+    return _CONTROLS.sub("\ufffd", value)
 
 
 def escaped(text: str) -> Markup:
@@ -60,6 +63,7 @@ def size_in_words(size_bytes: int) -> str:
     return f"{size_bytes // _KIB} KiB" if size_bytes < _KIB * _KIB else f"{size_bytes // (_KIB * _KIB)} MiB"
 
 
+@lru_cache(maxsize=_DAYS_KEPT)
 def day(moment: str) -> Markup:
     """A time in ISO 8601 as the day that people say, with the exact time (UTC) for those who point at it.
 
@@ -70,7 +74,6 @@ def day(moment: str) -> Markup:
     except ValueError:
         return escaped(moment)
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    said = f"{at.day} {_MONTHS[at.month - 1]} {at.year}"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        at.strftime("%Y-%m-%dT%H:%M:%SZ"), at.strftime("%Y-%m-%d %H:%M UTC"), said
-    )
+    date, time = f"{at.year:04}-{at.month:02}-{at.day:02}", f"{at.hour:02}:{at.minute:02}"
+    exact, said = f"{date}T{time}:{at.second:02}Z", f"{at.day} {_MONTHS[at.month - 1]} {at.year}"
+    return Markup(f'<time datetime="{exact}" title="{date} {time} UTC">{said}</time>')  # noqa: S704 - numbers and names

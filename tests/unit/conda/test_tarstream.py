@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import random
 import tarfile
+import tracemalloc
 
 import pytest
 import zstandard
@@ -179,3 +180,15 @@ def test_damaged_archives_are_read_alike_or_left_to_the_library(seed: int) -> No
             taken += 1
             assert quick == by_tarfile(cut)
     assert taken > 20
+
+
+def test_a_small_archive_takes_little_memory() -> None:
+    """A buffer of megabytes would be mapped and unmapped for each of ten thousand packages."""
+    packed = zstandard.compress(archive_of([("a", tarfile.REGTYPE, b"a", "")], tarfile.USTAR_FORMAT))
+    tracemalloc.start()
+    try:
+        assert [member.name for member, _stream in stream_tar(io.BytesIO(packed), len(packed))] == ["a"]
+        _now, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < SMALL_BYTES

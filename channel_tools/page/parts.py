@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The smallest parts of pages, made by functions: a page has dozens of them, and a template's macro takes several times
+as long. The larger ones are macros in ``parts.html.jinja``.
+
+All texts are escaped as a template would; ``root`` is the relative path from the page to the channel (``../../``).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from channel_tools.system.pages import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_KEPT = 4096
+
+
+def link(root: str, path: str, words: str) -> Markup:
+    """A link to the file ``path`` of the channel."""
+    return Markup(f'<a href="{root}{quote(path)}">{escaped(words)}</a>')  # noqa: S704 - all of it is quoted or escaped
+
+
+@lru_cache(maxsize=_KEPT)
+def chip(words: str, kind: str = "") -> Markup:
+    """A word or two in a border; ``kind`` (good, bad, warn, accent) decides its colour."""
+    return Markup(f'<span class="chip{" " if kind else ""}{kind}">{escaped(words)}</span>')  # noqa: S704 - kinds are ours
+
+
+def chips(found: Iterable[tuple[str, str]]) -> Markup:
+    """Chips, each with a space before it."""
+    return Markup("").join(Markup(" ") + chip(words, kind) for words, kind in found)
+
+
+@lru_cache(maxsize=_KEPT)
+def need(root: str, spec: str, page: str | None, summary: str) -> Markup:
+    """An item of a list of dependencies: the spec, linked to the package's page if there is one, and its summary.
+
+    Kept, since many packages have the same ones.
+    """
+    named = f"<code>{escaped(spec)}</code>" if page is None else link(root, page, spec)
+    said = f' <span class="soft small">{escaped(summary)}</span>' if summary else ""
+    return Markup(f"<li>{named}{said}</li>")  # noqa: S704 - all of it is escaped
