@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
+    from rich.text import Text as RichText
 
     from channel_tools.system.progress import Progress, Task, Unit
 
@@ -71,13 +72,18 @@ def print_line(text: str) -> None:
 def print_finding(mark: str, text: str, fix: str) -> None:
     """Print a finding and the command that fixes it ("" if none), in one line for programs.
 
-    On a terminal the text is wrapped at spaces, below itself, and the command has its own line, whole, to be copied.
+    On a terminal the text is wrapped at spaces, below itself, and the command has its own line, whole, to be copied;
+    the mark, if it is a state, has its colour.
     """
     if not sys.stdout.isatty():
         print_line(mark + text + (f" -> {fix}" if fix else ""))
         return
     import shutil
     import textwrap
+
+    from rich.text import Text
+
+    from channel_tools.cli.looks import style_of
 
     indent = " " * len(mark)
     wrapped = textwrap.wrap(
@@ -88,7 +94,14 @@ def print_finding(mark: str, text: str, fix: str) -> None:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    _print_text("\n".join([*wrapped, *([f"{indent}-> {harmless_line(fix)}"] if fix else [])]))
+    drawn = Text("\n".join([*wrapped, *([f"{indent}-> {harmless_line(fix)}"] if fix else [])]))
+    drawn.stylize(style_of(mark), 0, len(mark.rstrip()))
+    _print_text(_drawn(drawn))
+
+
+def print_outcome(word: str, text: str) -> None:
+    """Print a line of a result on stdout that begins with a state (passed, failed), in its colour on a terminal."""
+    _print_text(_stated(word, text) if sys.stdout.isatty() else f"{harmless_line(word)} {harmless_message(text)}")
 
 
 def _print_text(text: str) -> None:
@@ -101,18 +114,29 @@ def print_state(word: str, text: str) -> None:
     if not sys.stderr.isatty():
         print_note(f"{word} {text}")
         return
-    from rich.console import Console
+    with _messages_lost():
+        sys.stderr.write(_stated(word, text) + "\n")
+        sys.stderr.flush()
+
+
+def _stated(word: str, text: str) -> str:
     from rich.text import Text
 
     from channel_tools.cli.looks import style_of
 
-    # rich writes past its own bars to what is a terminal, so it draws into a string, which then goes above them
+    return _drawn(Text.assemble((harmless_line(word), style_of(word)), " ", harmless_message(text)))
+
+
+def _drawn(text: RichText) -> str:
+    """Lines with their colours, unless the user wants none.
+
+    rich writes past its own bars to what is a terminal, so it draws into a string, which then goes above them.
+    """
+    from rich.console import Console
+
     drawn = io.StringIO()
-    console = Console(file=drawn, highlight=False, soft_wrap=True, force_terminal=True)
-    console.print(Text.assemble((harmless_line(word), style_of(word)), " ", harmless_message(text)))
-    with _messages_lost():
-        sys.stderr.write(drawn.getvalue())
-        sys.stderr.flush()
+    Console(file=drawn, highlight=False, soft_wrap=True, force_terminal=True).print(text)
+    return drawn.getvalue().removesuffix("\n")
 
 
 def confirmed(question: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 _GOOD, _BAD, _WAITING, _QUIET = "green", "bold red", "yellow", "dim"
 _STYLES = {
     _GOOD: ("ok", "built", "passed", "yes", "added", "attested"),
-    _BAD: ("failed", "drop", "error", "changed", "damaged", "no", "differs"),
+    _BAD: ("failed", "drop", "error", "changed", "damaged", "no", "differs", "fault"),
     _WAITING: ("build", "waiting", "warning", "not started", "unsatisfiable", "needs"),
     _QUIET: ("skip", "skipped", "before", "unchanged", "as usual", "present"),
 }

@@ -17,6 +17,7 @@ from channel_tools.cli.console import (
     print_json,
     print_line,
     print_note,
+    print_outcome,
     print_table,
     shown_progress,
     write_result,
@@ -300,7 +301,7 @@ def _print_documents(results: Sequence[VariantResult], *, all_variants: bool) ->
 def _print_results(results: Sequence[VariantResult], *, all_variants: bool, details: bool) -> None:
     for one in results:
         if one.report is not None and one.path is not None:
-            _print_report(one.report, one.path, details=details)
+            print_report(one.report, one.path, details=details)
     if all_variants:
         print_line("")
         rows = [
@@ -310,10 +311,12 @@ def _print_results(results: Sequence[VariantResult], *, all_variants: bool, deta
         print_table(("python", "pytorch", "result", "report"), rows, title=counted(len(results), "variant"))
 
 
-def _print_report(report: ValidationReport, path: Path, *, details: bool) -> None:
+def print_report(report: ValidationReport, path: Path, *, details: bool) -> None:
+    """Print the result in one line, after the tables of the report if ``details`` are wanted; ``path`` is its file."""
     from channel_tools.validate import report_tables, result_line
 
     for table in report_tables(report) if details else ():
         print_table(table.columns, table.rows, title=table.title)
         print_line("")
-    print_line(result_line(report, path))
+    verdict = "FAILED" if report.failed_checks else "PASSED"
+    print_outcome(verdict, result_line(report, path).removeprefix(f"{verdict} "))

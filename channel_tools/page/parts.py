@@ -7,6 +7,7 @@ All texts are escaped as a template would; ``root`` is the relative path from th
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _KEPT = 4096
+_OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 
 
 def link(root: str, path: str, words: str) -> Markup:
@@ -35,6 +37,11 @@ def chip(words: str, kind: str = "") -> Markup:
 def chips(found: Iterable[tuple[str, str]]) -> Markup:
     """Chips, each with a space before it."""
     return Markup("").join(Markup(" ") + chip(words, kind) for words, kind in found)
+
+
+def command(text: str) -> Markup:
+    """A shell's command, of which a browser breaks no option in two at its hyphens (``--override-`` ``channels``)."""
+    return Markup(_OPTION.sub(r"<span>\g<0></span>", str(escaped(text))))  # noqa: S704 - escaped, and spans around parts
 
 
 @lru_cache(maxsize=_KEPT)

@@ -25,7 +25,7 @@ from channel_tools.page.content import field_lines, machine_needs, texts, varian
 from channel_tools.page.details import Details, read_claims, read_details, readable_log
 from channel_tools.page.look import logo_kind
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, log_file, name_page, stack_page
-from channel_tools.page.parts import chip, chips, link, need
+from channel_tools.page.parts import chip, chips, command, link, need
 from channel_tools.provenance.licenses import spdx_expression
 from channel_tools.system.charts import chart_style
 from channel_tools.system.errors import ChannelError, IntegrityError
@@ -78,6 +78,7 @@ _TEMPLATES.filters |= {
     "tensor_size": size_in_words,
     "day": day,
     "licence": licence,
+    "command": command,
 }
 _TEMPLATES.globals |= {
     "name_page": name_page,

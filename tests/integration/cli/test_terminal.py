@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.terminal_theme import SVG_EXPORT_THEME
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
 from tests.support.processes import TEST_TIMEOUT_S
@@ -29,6 +29,8 @@ from tests.support.processes import TEST_TIMEOUT_S
 pytestmark = pytest.mark.integration
 
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+DRAWN = re.compile("\u2500+")
+ROOT = Path(__file__).resolve().parents[3]
 SCREENSHOTS = "CHANNEL_TOOLS_TEST_SCREENSHOTS"
 RECIPE = """\
 schema_version: 1
@@ -87,11 +89,11 @@ class View:
                     found.add(re.sub(r"color\((\d)\)", lambda match: _COLOURS[int(match[1])], str(span.style)))
         return found
 
-    def svg(self) -> str:
+    def svg(self, theme: TerminalTheme = SVG_EXPORT_THEME) -> str:
         console = Console(record=True, width=self.columns, file=io.StringIO(), force_terminal=True)
         for line in self.lines:
             console.print(Text.from_ansi(line.replace(self.folder, "tree")))
-        return console.export_svg(title=self.command, theme=SVG_EXPORT_THEME, code_format=SVG, unique_id="terminal")
+        return console.export_svg(title=self.command, theme=theme, code_format=SVG, unique_id="terminal")
 
 
 def on_screen(output: str) -> tuple[str, ...]:
@@ -113,14 +115,19 @@ def on_screen(output: str) -> tuple[str, ...]:
 
 
 def look(words: list[str], columns: int, tree: Path, extra: Mapping[str, str] | None = None) -> View:
-    """Run a command in a pseudo-terminal."""
+    """Run a command of channel_tools in a pseudo-terminal."""
+    return seen([sys.executable, "-m", "channel_tools", *words], words, columns, tree, extra)
+
+
+def seen(
+    program: list[str], words: list[str], columns: int, tree: Path, extra: Mapping[str, str] | None = None
+) -> View:
+    """Run ``program`` in a pseudo-terminal and show it as the command ``words`` of channel_tools."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
     environ = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "COLUMNS", "LINES"}}
     environ |= {"TERM": "xterm-256color", "CHANNEL_TOOLS_CACHE": str(tree / "cache"), **(extra or {})}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "channel_tools", *words], stdin=side, stdout=side, stderr=side, cwd=tree, env=environ
-    )
+    process = subprocess.Popen(program, stdin=side, stdout=side, stderr=side, cwd=tree, env=environ)
     os.close(side)
     output = b""
     while True:
@@ -174,6 +181,52 @@ def views(tree: Path) -> dict[str, View]:
         "error": ["validate", "--variant", "tyo"],
     }
     return {name: look(words, 80, tree) for name, words in commands.items()}
+
+
+# what the command prints of a finished validation, without the minutes that one takes
+VALIDATED = """\
+from pathlib import Path
+from channel_tools.cli.validate import print_report
+from tests.unit.validate.reports import whole_report
+print_report(whole_report(), Path("output/validation/udp.json"), details=True)
+"""
+
+
+def reports(columns: int, tree: Path, extra: Mapping[str, str] | None = None) -> dict[str, View]:
+    """What doctor and validate say: of this machine, and of a validation that passed."""
+    environ = {"PYTHONPATH": str(ROOT), **(extra or {})}
+    asked = ["doctor", "--stack", "udp"]
+    examined = [sys.executable, "-m", "channel_tools", *asked, "--root", str(ROOT)]
+    validated = [sys.executable, "-c", VALIDATED]
+    return {
+        "doctor": seen(examined, asked, columns, tree, extra),
+        "validate": seen(validated, ["validate", "--variant", "udp", "--details"], columns, tree, environ),
+    }
+
+
+def test_doctor_and_validate_are_alike_at_both_widths_with_and_without_colours(tree: Path, tmp_path: Path) -> None:
+    narrow, wide = reports(80, tree), reports(120, tree)
+    plain = reports(80, tree, {"NO_COLOR": "1"})
+    assert narrow["doctor"].colours("ok") == {"green"}
+    assert narrow["doctor"].colours("fault") == {"bold red"}
+    assert narrow["validate"].colours("PASSED") == {"green"}
+    for name, view in narrow.items():
+        assert plain[name].words == view.words
+        assert not re.search(r"\x1b\[(?:[0-9;]*;)?3[0-7]m", "\n".join(plain[name].lines))
+        assert {*view.words.split()} - {"\u2500" * 80} <= {*wide[name].words.split()} | {*DRAWN.findall(view.words)}
+        # a command to be copied and the path of a file are not broken
+        broken = [line for line in view.words.splitlines() if not re.match(r" *-> |PASSED|error", line)]
+        assert max(map(len, broken)) <= 80
+    folder = Path(os.environ.get(SCREENSHOTS, tmp_path))
+    for name, view in narrow.items():
+        light = view.svg(DEFAULT_TERMINAL_THEME)
+        assert drawn_words(light) == drawn_words(view.svg())
+        assert DEFAULT_TERMINAL_THEME.background_color.hex in light
+        (folder / f"terminal-{name}.svg").write_text(light)
+
+
+def drawn_words(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
 
 
 def test_help_has_groups_within_80_columns(views: dict[str, View]) -> None:

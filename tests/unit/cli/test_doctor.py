@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from channel_tools.cli.console import print_finding
 from channel_tools.system.errors import ValidationError
@@ -48,12 +49,16 @@ def test_on_a_terminal_words_and_commands_stay_whole(monkeypatch: pytest.MonkeyP
     shown = Terminal()
     monkeypatch.setattr("sys.stdout", shown)
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     path = "/scratch/a-very-long-path/that-does-not-fit/into-one-line"
     fix = f"channel_tools env create --stack udp {path}"
     print_finding("fault    ", f"environment: {path}: has none of the well-known packages of the stack", fix)
-    lines = shown.getvalue().splitlines()
+    drawn = Text.from_ansi(shown.getvalue())
+    assert [(span.start, span.end, str(span.style)) for span in drawn.spans] == [(0, len("fault"), "bold color(1)")]
+    lines = drawn.plain.splitlines()
     assert lines[-1] == f"         -> {fix}"
     assert lines[0].startswith("fault    environment:")
     assert all(line.startswith("         ") for line in lines[1:])
-    assert path + ":" in shown.getvalue().split()
+    assert path + ":" in drawn.plain.split()
     assert max(len(line) for line in lines[:-1] if path not in line) <= 40

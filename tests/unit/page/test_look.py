@@ -22,6 +22,8 @@ from channel_tools.foundation.summaries import summary_of
 from channel_tools.page.details import as_tree
 from channel_tools.page.look import CONTRAST, accent_style, checked_accent, checked_logo, contrast, is_contact
 from channel_tools.page.model import ShownBandwidth, ShownStack
+from channel_tools.page.parts import command
+from channel_tools.page.render import HERE
 from channel_tools.page.stacks import speeds
 from channel_tools.system.charts import SizeLine, SizePoint, size_chart
 from channel_tools.system.errors import UsageError
@@ -264,3 +266,9 @@ def test_a_day_is_said_as_people_do_with_the_exact_time_beside_it() -> None:
         '<time datetime="2026-11-26T21:33:22Z" title="2026-11-26 21:33 UTC">26 November 2026</time>'
     )
     assert day("<b>\x1b soon") == "&lt;b&gt;\ufffd soon"
+
+
+def test_an_option_of_a_command_is_not_broken_in_two_and_the_rest_is_text() -> None:
+    said = command("pixi add 'a<b' --no-deps x--y # --why")
+    assert said == "pixi add &#39;a&lt;b&#39; <span>--no-deps</span> x--y # <span>--why</span>"
+    assert re.search(r"\.commands code span \{[^}]*white-space: nowrap", (HERE / "static/page.css").read_text())
