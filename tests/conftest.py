@@ -35,7 +35,7 @@ _LONG_UNIT_TESTS = frozenset(
     {
         *("publish/test_damaged.py", "foundation/test_build.py", "environments/test_hostile.py"),
         *("mirror/test_damaged.py", "cli/test_entry.py", "ranks/test_run.py", "channel/test_adopt.py"),
-        *("data/test_bootstrap.py", "pins/test_formats.py", "conda/test_one_reading.py", "publish/test_server.py"),
+        *("data/test_bootstrap.py", "pins/test_pixi.py", "conda/test_one_reading.py", "server/test_target.py"),
     }
 )
 """Files of unit tests that take three seconds or more: begun last, they would be waited for."""

@@ -26,9 +26,9 @@ secrets), UsageError (no such bucket), IntegrityError (bytes changed on the way)
 To add another kind of store (another cloud's buckets, WebDAV with ``If-Match``): write one module with a class that
 has these methods and a function ``open_x(address, environ)`` that returns ``BucketTarget(store=..., address=...,
 prefix=...)``, and add its scheme to ``KINDS`` in ``target.py``. ``MemoryStore`` in
-``tests/unit/publish/test_bucket.py`` is such a store, in memory; give yours to the same tests. A target that is not a
-store of files, such as a server with an API of its own, implements ``Target`` of ``target.py`` instead (and, where
-packages can be yanked there, ``MaintainedTarget``), as ``server/`` and ``third_party/`` do.
+``tests/unit/publish/bucket/test_target.py`` is such a store, in memory; give yours to the same tests. A target that is
+not a store of files, such as a server with an API of its own, implements ``Target`` of ``target.py`` instead (and,
+where packages can be yanked there, ``MaintainedTarget``), as ``server/`` and ``third_party/`` do.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import functools
 import importlib.metadata
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,12 +92,14 @@ def install_stack(settings: Settings, channel: Path, prefix: Path, stack: str) -
 def install_pytest(prefix: Path, variables: Mapping[str, str]) -> None:
     """pytest and pytest-xdist, for the tests that a plugin's sources have; skips where they cannot be installed.
 
-    ``variables`` are those of the activated environment. Most modules are never imported, so none is compiled before.
+    ``variables`` are those of the activated environment.
     """
-    command = [str(prefix / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
+    # takes a sixth of pip's processor time
+    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(prefix / "bin" / "python")]
     wanted = [f"{name}=={importlib.metadata.version(name)}" for name in ("pytest", "pytest-xdist")]
     wanted.append("expecttest")
-    installed = run_command([*command, *wanted], env=variables, check=False, timeout_s=_INSTALL_LIMIT_S)
+    environ = {**variables, "UV_NATIVE_TLS": "1"}  # the machine's certificates, as for pip
+    installed = run_command([*command, *wanted], env=environ, check=False, timeout_s=_INSTALL_LIMIT_S)
     if installed.returncode != 0:
         pytest.skip(f"pytest cannot be installed into the environment: {installed.tail()}")
 

@@ -10,6 +10,50 @@ TESTS = Path(__file__).parents[1]
 PROGRAM = TESTS.parent / "channel_tools"
 OF_THE_TREE = frozenset({"recipes"})
 """Folders of tests that have no folder of the program to test."""
+TESTED_WITH_OTHERS = {
+    "audit": "model package reading run",
+    "audit/rules": "files foundation",
+    "build": "bytecode engine environment model node remote",
+    "channel": "former model records state",
+    "cli": (
+        "app attest bump channel config debug environment foundation init inventory launch maintenance "
+        "mirror_keys pins publish rebuild render serve sources upstream"
+    ),
+    "conda": "checking contents parts repodata solving unpacked",
+    "doctor": "examine library_probe",
+    "environments": "package_cache transaction",
+    "foundation": "model",
+    "foundation/repairs": "native",
+    "matrix": "bump engine missing_keys model pinning_lock stacks",
+    "mirror": "format metadata records",
+    "mirror/exporting": "create extras plan",
+    "mirror/importing": "channels importer site",
+    "page": "content details feed front model parts render stacks",
+    "pins": "conda_lock_model environment_file lock md5",
+    "plan": "foundation locking model own remote_run_exports view",
+    "provenance": "components cyclonedx licenses spdx statements trust",
+    "publish": "channels model store",
+    "publish/bucket": "label lease page records",
+    "publish/oci": "docker_config layout registry target",
+    "publish/s3": "client",
+    "publish/server": "connection protocol",
+    "publish/third_party": "worker",
+    "ranks": "fork_ranks hosts plan supervisor",
+    "serve": "application",
+    "serve/uploads": "api receive",
+    "sources": "gitarchive transfer",
+    "system": "archives build_id charts entries errors keys resolving schedulers staging",
+    "validate": "cases judging model shell_lines",
+    "validate/workers": "distributed_allreduce reductions switchml_allreduce",
+    "workflow": (
+        "adopt attest audit cluster debug doctor foundation foundation_lock inventory launch mirror "
+        "recorded_build render sources stacks upstream validation_job verify"
+    ),
+}
+"""Modules, by their folder, without a test of their name: tests of others or of several modules meet them.
+
+The list may only become shorter: a new module has its test in unit/FOLDER/test_MODULE.py.
+"""
 
 
 def test_pytest_looks_into_every_folder_of_tests(pytestconfig: pytest.Config) -> None:
@@ -47,3 +91,12 @@ def test_a_unit_test_with_the_name_of_a_module_is_where_the_module_is() -> None:
         str(test) for test, one in tested.items() if len(test.parts) > 1 and one.name in names and one not in modules
     ]
     assert astray == [], "unit/FOLDER/test_NAME.py tests channel_tools/FOLDER/NAME.py: move it, or name its subject"
+
+
+def test_every_module_has_a_test_of_its_name() -> None:
+    modules = [path.relative_to(PROGRAM) for path in PROGRAM.rglob("*.py") if not path.name.startswith("__")]
+    assert len(modules) > 200
+    without = {path for path in modules if not (TESTS / "unit" / path.with_name(f"test_{path.name}")).is_file()}
+    listed = {Path(folder, f"{name}.py") for folder, names in TESTED_WITH_OTHERS.items() for name in names.split()}
+    assert sorted(map(str, without - listed)) == [], "write tests/unit/FOLDER/test_MODULE.py for it"
+    assert sorted(map(str, listed - without)) == [], "take it out of TESTED_WITH_OTHERS: it has a test, or is gone"
