@@ -104,20 +104,21 @@ class BuildPlaces:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildTools:
-    """The user's own programs for building: ``conda_build``, None for the engine that channel_tools depends on.
+    """The programs for building: the user's ``conda_build``, None for the engine that channel_tools depends on.
 
-    If ``compiler_cache`` is None, everything is compiled.
+    If ``compiler_cache`` is None, everything is compiled. ``from_failed`` continues failed builds.
     """
 
     conda_build: Path | None = None
     compiler_cache: CompilerCache | None = None
+    from_failed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
     """How packages are built: for which platform, and at most ``max_jobs`` at once, which share ``cores``.
 
-    Workers get the part of ``environ`` that child_environment selects. ``from_failed`` continues failed builds.
+    Workers get the part of ``environ`` that child_environment selects.
     """
 
     platform: str
@@ -125,7 +126,6 @@ class BuildOptions:
     cores: int
     environ: Mapping[str, str]
     tools: BuildTools = field(default_factory=BuildTools)
-    from_failed: bool = False
     tests: bool = True
     """Whether the engine runs the recipe's tests on the package."""
 

@@ -54,7 +54,7 @@ def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
                 return
         outcome = finished_build(folder, job)
         if outcome is None:
-            if not (builds.from_failed and can_resume(folder, job)):
+            if not can_resume(folder, job, builds.tools):
                 shutil.rmtree(folder, ignore_errors=True)
             outcome = _build(builds, job, cores)
             if outcome.failure is None:
@@ -107,7 +107,6 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
         cores=cores,
         environ=os.environ,
         tools=builds.tools,
-        from_failed=builds.from_failed,
     )
     started_s, oom_kills = time.monotonic(), count_oom_kills()
     killed = False

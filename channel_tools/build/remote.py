@@ -41,7 +41,6 @@ class RemoteBuilds:
     tools: BuildTools = field(default_factory=BuildTools)
     chains_s: dict[str, float] = field(default_factory=dict)
     """By file name, the longest chain of builds that begins with a job: the order in which they are submitted."""
-    from_failed: bool = False
     attest: dict[str, str] | None = None
     """Whether and with which key packages are signed when added to the channel; the workflow stage reads it."""
 

@@ -27,7 +27,7 @@ from channel_tools.system.errors import BuildError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from channel_tools.build.model import BuildJob
+    from channel_tools.build.model import BuildJob, BuildTools
 
 KEPT = "kept"
 """The work folder of the failed build, in the folder of the build that continues it."""
@@ -39,13 +39,17 @@ _NAMED_AT_MOST = 5
 _HINT = "run the same command without --from-failed to start from the beginning"
 
 
-def resumable_builds(work: Path, jobs: Iterable[BuildJob], *, note: Callable[[str], None]) -> list[BuildJob]:
-    """Those of ``jobs`` whose failed builds are kept in ``work``, each reported to ``note``.
+def resumable_builds(
+    work: Path, jobs: Iterable[BuildJob], tools: BuildTools, *, note: Callable[[str], None]
+) -> list[BuildJob]:
+    """Those of ``jobs`` whose failed builds are kept in ``work`` and continued, each reported to ``note``.
 
-    Must not be called while builds run there. Raises BuildError for a folder that was changed after
-    ``channel_tools debug`` had opened it.
+    None if ``tools`` say that all builds start from the beginning. Must not be called while builds run there. Raises
+    BuildError for a folder that was changed after ``channel_tools debug`` had opened it.
     """
-    found = [job for job in jobs if can_resume(work / job.folder_name, job)]
+    if not tools.from_failed:
+        return []
+    found = [job for job in jobs if can_resume(work / job.folder_name, job, tools)]
     for job in found:
         _check_unchanged(work / job.folder_name, job)
         note(f"{job.stem}: continues where it failed")
@@ -54,8 +58,10 @@ def resumable_builds(work: Path, jobs: Iterable[BuildJob], *, note: Callable[[st
     return found
 
 
-def can_resume(folder: Path, job: BuildJob) -> bool:
-    """Whether the folder is that of a failed build of the same recipe and variant, whose script had started."""
+def can_resume(folder: Path, job: BuildJob, tools: BuildTools) -> bool:
+    """Whether a failed build is continued there: one of the same recipe and variant, whose script had started."""
+    if not tools.from_failed:
+        return False
     recipe, wanted = folder / "recipe" / RECIPE_FILE, job.recipe_folder / RECIPE_FILE
     if not (recipe.is_file() and recipe.read_bytes() == wanted.read_bytes()):
         return False

@@ -84,7 +84,7 @@ def build_packages(
         channels = channels_of(writer.channel)
         return start_child(job, options, workers=workers, places=places, channels=channels, cores=share)
 
-    resumed = resumable_builds(places.work, jobs, note=progress.note) if options.from_failed else []
+    resumed = resumable_builds(places.work, jobs, options.tools, note=progress.note)
     clear_work(places.work, keep=[job.folder_name for job in resumed], needed=[job.folder_name for job in jobs])
     results = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,27 +31,29 @@ _INSTALL: Final[Mapping[CacheName, str]] = {
 _FOLDER_VARIABLES: Final[Mapping[CacheName, str]] = {"ccache": "CCACHE_DIR", "sccache": "SCCACHE_DIR"}
 
 
-def find_tools(
-    engine: EngineName,
-    compiler_cache: CacheName | None,
-    environ: Mapping[str, str],
-    *,
-    cache: Path,
-    from_failed: bool = False,
-) -> BuildTools:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolsRequest:
+    """The options ``--engine``, ``--compiler-cache`` (None compiles everything) and ``--from-failed``."""
+
+    engine: EngineName = "rattler-build"
+    compiler_cache: CacheName | None = None
+    from_failed: bool = False
+
+
+def find_tools(request: ToolsRequest, environ: Mapping[str, str], *, cache: Path) -> BuildTools:
     """The programs on the caller's PATH; a compiler cache is kept in ``cache``, unless the user names a folder.
 
     Raises CommandError for one that is missing or too old, UsageError for a compiler cache or ``from_failed`` with
     conda-build, which supports neither.
     """
-    if engine == PROGRAM and (compiler_cache is not None or from_failed):
-        option = "--from-failed" if from_failed else "--compiler-cache"
+    is_conda_build, name = request.engine == PROGRAM, request.compiler_cache
+    if is_conda_build and (name is not None or request.from_failed):
+        option = "--from-failed" if request.from_failed else "--compiler-cache"
         message = f"{option} works with the engine that comes with this program, not with --engine conda-build"
         raise UsageError(message, hint="leave one of the two out")
-    conda_build = find_conda_build(environ) if engine == PROGRAM else None
-    if compiler_cache is None:
-        return BuildTools(conda_build=conda_build)
-    return BuildTools(compiler_cache=find_compiler_cache(compiler_cache, environ, cache=cache))
+    conda_build = find_conda_build(environ) if is_conda_build else None
+    found = None if name is None else find_compiler_cache(name, environ, cache=cache)
+    return BuildTools(conda_build=conda_build, compiler_cache=found, from_failed=request.from_failed)
 
 
 def find_conda_build(environ: Mapping[str, str]) -> Path:

@@ -95,7 +95,7 @@ def start_child(
     folder = places.work / job.folder_name
     with disk_full_reported(places.work):
         temporary, recipe = folder / "tmp", folder / "recipe"
-        kept = set_aside(folder, job) if options.from_failed and can_resume(folder, job) else None
+        kept = set_aside(folder, job) if can_resume(folder, job, options.tools) else None
         temporary.mkdir(parents=True)
         spec = WorkerSpec(
             recipe_folder=recipe.absolute(),

@@ -167,6 +167,7 @@ def build(
     with worker_server(os.environ) as workers:
         if cores > 1 and not dry_run and given.on is None and given.emit is None:
             workers.prepare()  # it imports the engine while this process imports the rest, and plans
+        from channel_tools.build.tools import ToolsRequest
         from channel_tools.foundation.model import FoundationRequest
         from channel_tools.workflow.build import BuildRequest, build_stacks, check_build
 
@@ -176,11 +177,13 @@ def build(
             foundation=FoundationRequest(jobs=jobs or cores, update=update, locked=locked, offline=offline),
             cores=cores,
             environ=os.environ,
-            engine=engine,
+            tools=ToolsRequest(
+                engine=engine,
+                compiler_cache=compiler_cache or settings.compiler_cache,
+                from_failed=from_failed,
+            ),
             cluster=given.cluster(jobs),
             attest=given.attestation(),
-            compiler_cache=compiler_cache or settings.compiler_cache,
-            from_failed=from_failed,
         )
         if dry_run:
             check_build(settings, request)

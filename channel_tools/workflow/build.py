@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import build_packages, channels_of, locked_builds, take_over_finished
-from channel_tools.build.tools import find_tools
+from channel_tools.build.tools import ToolsRequest, find_tools
 from channel_tools.build.usage import read_usage, with_resources
 from channel_tools.channel import add_set, channel_writer, ensure_channel, prefer_packages
 from channel_tools.channel.results import BuildRecord, record_build
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.build.compiler_cache import CacheName
-    from channel_tools.build.model import BuildResult, BuildTools, EngineName
+    from channel_tools.build.model import BuildResult, BuildTools
     from channel_tools.build.remote import RemoteBuilds
     from channel_tools.channel import ChannelWriter
     from channel_tools.channel.model import Channel
@@ -68,22 +67,19 @@ if TYPE_CHECKING:
 class BuildRequest:
     """What to build and how: the cores that builds share, the caller's environment.
 
-    The ``engine`` conda-build is searched on the PATH of ``environ``. ``foundation`` says how the registry foundation
+    The programs of ``tools`` are searched on the PATH of ``environ``. ``foundation`` says how the registry foundation
     is made first. Its ``jobs`` (packages at once) and ``offline`` (download nothing; everything missing is one error
     before anything is made) apply to the builds as well. If ``cluster`` is None, builds run on this machine; if
-    ``attest`` is None, nothing is signed. ``compiler_cache`` is searched on the PATH, too; None compiles everything.
-    ``from_failed`` continues failed builds.
+    ``attest`` is None, nothing is signed.
     """
 
     plan: PlanRequest
     foundation: FoundationRequest
     cores: int
     environ: Mapping[str, str]
-    engine: EngineName = "rattler-build"
+    tools: ToolsRequest
     cluster: ClusterRequest | None = None
     attest: AttestRequest | None = None
-    compiler_cache: CacheName | None = None
-    from_failed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,9 +95,7 @@ def check_build(settings: Settings, request: BuildRequest) -> tuple[BuildTools, 
 
     Makes nothing. Raises UsageError for parts that contradict each other, and an error for a missing program.
     """
-    tools = find_tools(
-        request.engine, request.compiler_cache, request.environ, cache=settings.cache, from_failed=request.from_failed
-    )
+    tools = find_tools(request.tools, request.environ, cache=settings.cache)
     if request.cluster is None:
         return tools, ()
     from channel_tools.workflow.cluster import command_for  # noqa: PLC0415 - only builds on a cluster need it
@@ -338,7 +332,6 @@ def _build_here(
             cores=request.cores,
             environ=request.environ,
             tools=tools,
-            from_failed=request.from_failed,
         ),
         writer=writer,
         places=places,
@@ -367,7 +360,6 @@ def _remote_builds(
         jobs=tuple(jobs),
         tools=tools,
         chains_s=chains_s(jobs),
-        from_failed=request.from_failed,
         attest=None if request.attest is None else request.attest.as_texts(),
     )
 

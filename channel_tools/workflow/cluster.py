@@ -102,7 +102,7 @@ def write_cluster_workflow(
     check_order(builds.jobs)
     check_paths(builds.jobs, builds.places)
     work = builds.places.work
-    failed = resumable_builds(work, builds.jobs, note=note) if builds.from_failed else []
+    failed = resumable_builds(work, builds.jobs, builds.tools, note=note)
     needed = [job.folder_name for job in builds.jobs]
     failed_names = [job.folder_name for job in failed]
     clear_builds(work, keep=() if force else needed, failed=failed_names, needed=needed)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.build.model import BuildJob
-from channel_tools.build.resume import KEPT, mark_opened, resumable_builds, set_aside, take_over
+from channel_tools.build.model import BuildJob, BuildTools
+from channel_tools.build.resume import KEPT, can_resume, mark_opened, resumable_builds, set_aside, take_over
 from channel_tools.build.worker import clear_work
 from channel_tools.system.errors import BuildError
 
@@ -42,10 +42,18 @@ def ran_in(work: Path, job: BuildJob) -> Path:
 
 def resumable(work: Path, job: BuildJob) -> list[BuildJob]:
     notes: list[str] = []
-    found = resumable_builds(work, [job], note=notes.append)
+    found = resumable_builds(work, [job], BuildTools(from_failed=True), note=notes.append)
     anew = "no failed build of these packages is kept: all of them start from the beginning"
     assert notes == [f"{job.stem}: continues where it failed" if found else anew]
     return found
+
+
+def test_without_the_option_every_build_starts_from_the_beginning(work: Path, job: BuildJob) -> None:
+    notes: list[str] = []
+    assert resumable_builds(work, [job], BuildTools(), note=notes.append) == []
+    assert notes == []
+    folder = work / job.folder_name
+    assert [can_resume(folder, job, BuildTools(from_failed=asked)) for asked in (False, True)] == [False, True]
 
 
 def test_of_a_failed_build_the_work_folder_stays(work: Path, job: BuildJob) -> None:
