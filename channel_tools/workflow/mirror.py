@@ -82,7 +82,7 @@ def make_mirror(
     place = _Place(settings=settings, cache=find_cache(environ), environ=environ)
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
-    source_channels(request.channels)  # raises before anything is solved
+    _check_readable(source_channels(request.channels))
     locks = _make_locks(place, request, progress.note)
     extras: list[ExtraFile] = []
     tool = None
@@ -108,6 +108,14 @@ def make_mirror(
     fetching = FetchOptions(client=client, jobs=request.jobs, limit=limit)
     report = create_bundle(plan, request.destination, signing=signing, options=fetching, progress=progress)
     return MirrorResult(plan=plan, report=report)
+
+
+def _check_readable(channels: Iterable[SourceChannel]) -> None:
+    """Raise UsageError for a channel that only rattler reads, before anything is solved."""
+    for channel in channels:
+        if not is_web(channel.address) and local_path(channel.address) is None:
+            message = f"{channel.shown}: channels are mirrored from folders, http:// and https:// addresses only"
+            raise UsageError(message, hint="mirror the channel that it was published from, or the bucket over https")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,17 +313,10 @@ def in_words(plan: BundlePlan) -> str:
 
 
 def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
-    """The channels, with names for their folders; the first is ours.
-
-    Raises UsageError for one without a name, or one that cannot be mirrored from where it is.
-    """
+    """The channels, with names for their folders; the first is ours. Raises UsageError for one without a name."""
     named: dict[str, SourceChannel] = {}
     for number, address in enumerate(dict.fromkeys(channel_address(address) for address in addresses)):
         shown = without_credentials(address)
-        if not is_web(address) and local_path(address) is None:
-            message = f"{shown}: channels are mirrored from folders, http:// and https:// addresses only"
-            hint = "mirror the channel that it was published from, or the bucket over https"
-            raise UsageError(message, hint=hint)
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", quote(channel_name(address))).strip(".-")
         if not name:
             raise UsageError(

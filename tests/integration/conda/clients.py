@@ -8,6 +8,7 @@
 - ``create CHANNEL CACHE PREFIX SPEC...``: by our own code;
 - ``visible ADDRESS sharded|plain NAME...``: what a solve would see;
 - ``index FOLDER [PATCH]``: rattler's own index;
+- ``exports ADDRESS FOLDER``: the run_exports of its toy-1.0-0.conda by our own code, as if no index had them;
 - ``upload quetz|artifactory ADDRESS CHANNEL PACKAGE``: by rattler-build, with the token in the variable TOKEN;
 - ``read FOLDER``: reads a channel while it is written.
 """
@@ -29,6 +30,7 @@ from rattler.repo_data import SourceConfig
 
 from channel_tools.channel import Channel, add_set, channel_writer, published_packages
 from channel_tools.environments import create_environment
+from channel_tools.plan.remote_run_exports import RemoteRunExports
 from channel_tools.system.progress import SilentProgress
 from tests.support.packages import make_conda, new_channel, own
 from tests.support.readers import reader_faults
@@ -67,11 +69,21 @@ def create(channel: str, cache: Path, prefix: Path, specs: list[str]) -> list[st
     return [f"{package.name}-{package.version}-{package.build}" for package in made.records]
 
 
-def upload(kind: str, address: str, channel: str, package: str) -> None:
+def exports(address: str, folder: Path) -> str:
+    record = {"name": "toy", "version": "1.0", "build": "0", "build_number": 0, "depends": [], "subdir": "linux-64"}
+    index = folder / "repodata.json"
+    folder.mkdir()
+    index.write_text(json.dumps({"info": {}, "packages": {}, "packages.conda": {"toy-1.0-0.conda": record}}))
+    [found] = rattler.SparseRepoData(rattler.Channel(address), "linux-64", index).load_records("toy")
+    return str(asyncio.run(RemoteRunExports(address, os.environ).of(found)))
+
+
+def upload(kind: str, address: str, channel: str, package: str) -> object:
     if kind == "quetz":
         rattler_build.upload_package_to_quetz([package], address, channel, api_key=os.environ["TOKEN"])
     else:
         rattler_build.upload_package_to_artifactory([package], address, channel, token=os.environ["TOKEN"])
+    return None
 
 
 def visible(address: str, names: list[str], *, sharded: bool) -> dict[str, list[str]]:
@@ -119,12 +131,15 @@ def main(arguments: list[str]) -> object:
         return visible(rest[0], rest[2:], sharded=rest[1] == "sharded")
     if what == "index":
         return asyncio.run(index_fs(Path(rest[0]), repodata_patch=rest[1] if rest[1:] else None))
-    if what == "upload":
-        upload(*rest)
-        return None
     if what == "read":
         return read_while_written(Path(rest[0]), new_channel(Path(rest[0])), rounds=40)
-    raise ValueError(what)
+    if what == "exports":
+        answer: object = exports(rest[0], Path(rest[1]))
+    elif what == "upload":
+        answer = upload(*rest)
+    else:
+        raise ValueError(what)
+    return answer
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,13 @@ from channel_tools.channel import add_set, channel_writer
 from channel_tools.conda.clients import make_http_client
 from tests.support.command_line import run_tool
 from tests.support.packages import make_conda, new_channel
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.s3 import ACCESS_KEY, SECRET_KEY, Bucket, publish
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration
+_ROOT = Path(__file__).parents[3]
 _TOKEN = "token-of-tests"  # noqa: S105 - of a server that lives as long as a test
 
 
@@ -47,7 +52,7 @@ def settle(home: Path, text: str, credentials: dict[str, object] | None) -> None
 def test_a_bucket_is_reached_by_s3_options(
     bucket: Bucket, home: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    publish(bucket.target(), make_set([make_conda(home, "toy")]))
+    publish(bucket.target(), make_set([make_conda(home, "toy", run_exports={"weak": ["toy >=1"]})]))
     keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
     if place == "file":
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -61,6 +66,13 @@ def test_a_bucket_is_reached_by_s3_options(
     code, said = create(home, f"s3://{bucket.name}/chan")
     assert code == 0, said
     assert (home / "env" / "share" / "toy.txt").is_file()
+    driver = [sys.executable, "-m", "tests.integration.conda.clients", "exports"]
+    found = subprocess.run(
+        [*driver, f"s3://{bucket.name}/chan", str(home / "index")],
+        cwd=_ROOT, env=os.environ | {"CHANNEL_TOOLS_USER_SETTINGS": ""}, capture_output=True, text=True,
+        timeout=TEST_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert "weak=('toy >=1',)" in found.stdout, found.stderr
 
 
 def test_a_private_server_gets_what_authentication_override_file_has(home: Path) -> None:

@@ -291,7 +291,7 @@ def private(tmp_path: Path) -> Iterator[tuple[Authority, dict[str, str]]]:
 
 def run(*words: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *(() if words[0] == "-c" else ("-m",)), *words],
+        [sys.executable, "-m", *words],
         cwd=_ROOT, env=environ, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False,
     )  # fmt: skip
 
@@ -330,18 +330,6 @@ def test_clients_install_from_a_private_registry(private: tuple[Authority, dict[
     assert (tmp_path / "env2" / "lib" / "lib.txt").read_bytes() == b"lib"
 
 
-_EXPORTS = """
-import asyncio, os, sys
-from pathlib import Path
-from channel_tools.plan.remote_run_exports import RemoteRunExports
-from tests.unit.plan.test_run_exports import _record
-address, folder = sys.argv[1:]
-record = _record(address, Path(folder), "toy-1.0-0.conda")
-print(asyncio.run(RemoteRunExports(address, os.environ).of(record)), flush=True)
-os._exit(0)
-"""
-
-
 def test_a_registry_is_a_foundation_and_no_source_of_bundles(
     private: tuple[Authority, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -356,7 +344,7 @@ def test_a_registry_is_a_foundation_and_no_source_of_bundles(
     )
     assert published.returncode == 0, published.stderr
     # of a package whose record does not say it, as in a channel of others
-    found = run("-c", _EXPORTS, address, str(tmp_path / "index"), environ=environ)
+    found = run("tests.integration.conda.clients", "exports", address, str(tmp_path / "index"), environ=environ)
     assert "weak=('toy >=1',)" in found.stdout, found.stderr
     write_toy_tree(tmp_path / "tree")
     recipe = tmp_path / "tree" / "recipes" / "toy" / "recipe.yaml"
