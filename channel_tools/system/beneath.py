@@ -18,7 +18,7 @@ import errno
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 from channel_tools.system.entries import (
@@ -80,12 +80,14 @@ class Beneath:
     """The folder ``inside`` of the folder ``root``; every name is relative to it, and links stay in ``root``.
 
     ``root`` itself is named by somebody who may read and write everything that this process may: its path is followed.
-    Each call opens it anew, so a value of this kind holds no descriptor. All raise ChannelError for what is there but
-    is not what it should be, FileAccessError where the system denies access, DiskFullError.
+    Each call opens it anew, unless it is ``held``. All raise ChannelError for what is there but is not what it should
+    be, FileAccessError where the system denies access, DiskFullError.
     """
 
     root: Path
     inside: str = ""
+    descriptor: int | None = field(default=None, compare=False, repr=False)
+    """That of ``root``, if it is held."""
 
     @property
     def path(self) -> Path:
@@ -94,7 +96,13 @@ class Beneath:
 
     def at(self, name: str) -> Beneath:
         """A folder below this one."""
-        return Beneath(root=self.root, inside=self._full(name))
+        return Beneath(root=self.root, inside=self._full(name), descriptor=self.descriptor)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Beneath]:
+        """The same folder with its root held open while the block runs, for many calls: half of their time."""
+        with self._root() as root:
+            yield Beneath(root=self.root, inside=self.inside, descriptor=root)
 
     def _full(self, name: str) -> str:
         return f"{self.inside}/{name}" if self.inside and name else name or self.inside
@@ -109,7 +117,8 @@ class Beneath:
 
     def open_file(self, name: str) -> int:
         """The descriptor of a regular file, for reading. Raises FileNotFoundError, and OSError without a path."""
-        root = os.open(self.root, FOLDER_FLAGS)  # no context manager: this is done for every download
+        held = self.descriptor is not None  # no context manager: this is done for every download
+        root = os.open(self.root, FOLDER_FLAGS) if self.descriptor is None else self.descriptor
         try:
             descriptor = open_below(root, self._full(name), FILE_FLAGS)
         except OSError as err:
@@ -117,7 +126,8 @@ class Beneath:
                 raise
             raise self.unexpected(name, "a socket") from None
         finally:
-            os.close(root)
+            if not held:
+                os.close(root)
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode) and (kind := kind_of(mode)) is not None:
             os.close(descriptor)
@@ -246,10 +256,10 @@ class Beneath:
     def open_to_write(self, name: str, flags: int = 0, *, mode: int = MODE) -> int:
         """The descriptor of a regular file, to write; it (with ``mode``) and its folder are made if missing.
 
-        A link is an error. ``flags`` are more of os.open's.
+        A link is an error. ``flags`` are more of os.open's; with O_RDWR it can be read, too.
         """
         parent, _slash, last = name.rpartition("/")
-        flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        flags |= (0 if flags & os.O_RDWR else os.O_WRONLY) | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self.folder(parent, make=True) as folder, self.reported(name):
             check_replaceable(self, folder, name)
             descriptor = os.open(last, flags, mode, dir_fd=folder)
@@ -335,6 +345,9 @@ class Beneath:
 
     @contextlib.contextmanager
     def _root(self) -> Iterator[int]:
+        if self.descriptor is not None:
+            yield self.descriptor
+            return
         descriptor = os.open(self.root, FOLDER_FLAGS)
         try:
             yield descriptor

@@ -40,7 +40,7 @@ TESTED_WITH_OTHERS = {
     "publish/third_party": "worker",
     "ranks": "fork_ranks hosts plan supervisor",
     "serve": "application",
-    "serve/uploads": "api receive",
+    "serve/uploads": "api",
     "sources": "gitarchive transfer",
     "system": "archives build_id charts entries errors keys resolving schedulers staging",
     "validate": "cases judging model shell_lines",

@@ -285,7 +285,7 @@ class UploadApi:
         """Receive the body into the file; returns its sha256 and size."""
         digest, size = hashlib.sha256(), 0
         with disk_full_reported(arriving.path):
-            async for piece in pieces(request.receive):
+            async for piece, _is_last in pieces(request.receive):
                 if size + len(piece) > self._limits.file_bytes:
                     limit = self._limits.file_bytes
                     raise UsageError(f"the package is larger than the {limit} bytes that this server accepts")

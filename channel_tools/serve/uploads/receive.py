@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -87,17 +89,19 @@ async def receive_file(job: Job, wanted: PackageRef, span: Span, receive: Receiv
     Raises OffsetError, PartBusyError, IntegrityError (other bytes, or more of them; what was received is deleted),
     DiskFullError and ClientGoneError, after which the partial file is kept.
     """
-    if job.is_complete(wanted):
-        return ReceivedBytes(received=wanted.size_bytes, complete=True)
-    check_space(job.files, wanted.size_bytes - span.start)
-    with job.part_lock(wanted) as lock:
-        if lock is None:
-            raise PartBusyError(f"{wanted.key}: another request is sending it", hint="wait for that one to end")
-        try:
-            with disk_full_reported(job.folder):
-                return await _receive_locked(job, wanted, span, receive)
-        finally:
-            job.mark_used()
+    with job.files.held() as files:
+        here = dataclasses.replace(job, files=files)
+        if here.is_complete(wanted):
+            return ReceivedBytes(received=wanted.size_bytes, complete=True)
+        check_space(here.files, wanted.size_bytes - span.start)
+        with here.part_lock(wanted) as lock:
+            if lock is None:
+                raise PartBusyError(f"{wanted.key}: another request is sending it", hint="wait for that one to end")
+            try:
+                with disk_full_reported(job.folder):
+                    return await _receive_locked(here, wanted, span, receive)
+            finally:
+                here.mark_used()
 
 
 async def received_of(job: Job, wanted: PackageRef) -> ReceivedBytes:
@@ -107,7 +111,7 @@ async def received_of(job: Job, wanted: PackageRef) -> ReceivedBytes:
         with job.part_lock(wanted) as lock:
             try:
                 if lock is not None and not job.is_complete(wanted):
-                    await asyncio.to_thread(_accept, job, wanted)
+                    await asyncio.to_thread(_accept_part, job, wanted)
             except IntegrityError:
                 here = 0  # it was deleted, and must be sent again
     if job.is_complete(wanted):
@@ -118,39 +122,50 @@ async def received_of(job: Job, wanted: PackageRef) -> ReceivedBytes:
 async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> ReceivedBytes:
     if job.is_complete(wanted):
         return ReceivedBytes(received=wanted.size_bytes, complete=True)
-    descriptor = job.files.open_to_write(job.part_name(wanted), os.O_TRUNC if span.start == 0 else 0, mode=0o644)
+    flags = os.O_RDWR | (os.O_TRUNC if span.start == 0 else 0)
+    descriptor = job.files.open_to_write(job.part_name(wanted), flags, mode=0o644)
     try:
         here = os.fstat(descriptor).st_size
         if span.start != here:
             message = f"{wanted.key}: bytes from {span.start} on were sent, but the server has {here} bytes"
             raise OffsetError(message, hint="continue from there")
-        received = await _write_body(descriptor, wanted, span, receive)
+        return await _receive_body(job, wanted, span, descriptor, receive)
     finally:
         os.close(descriptor)
-    if received < wanted.size_bytes:
-        return ReceivedBytes(received=received, complete=False)
-    await asyncio.to_thread(_accept, job, wanted)
-    return ReceivedBytes(received=received, complete=True)
 
 
-async def _write_body(descriptor: int, wanted: PackageRef, span: Span, receive: Receive) -> int:
-    """Write what is received from ``span.start`` on; returns how much of the file there is then."""
+async def _receive_body(job: Job, wanted: PackageRef, span: Span, descriptor: int, receive: Receive) -> ReceivedBytes:
+    """Write what is received from ``span.start`` on, and accept the file with its last byte."""
     limit = wanted.size_bytes if span.end is None else span.end
-    position = span.start
-    async for piece in pieces(receive):
+    position, is_accepted = span.start, False
+
+    def write(piece: bytes, *, is_last: bool) -> bool:
+        write_all(descriptor, piece, position)
+        if not (is_last and position + len(piece) == wanted.size_bytes):
+            return False
+        _accept(job, wanted, descriptor)
+        return True
+
+    async for piece, is_last in pieces(receive):
         if position + len(piece) > limit:
             os.ftruncate(descriptor, span.start)
             message = f"{wanted.key}: more than the {limit - span.start} announced bytes were sent"
             raise IntegrityError(message, hint="send the file that was announced")
-        await asyncio.to_thread(write_all, descriptor, piece, position)
+        # in one thread's turn: what a small file takes is mostly turns
+        is_accepted = await asyncio.to_thread(write, piece, is_last=is_last)
         position += len(piece)
     if span.end is not None and position != span.end:
         raise ClientGoneError(f"{wanted.key}: only {position - span.start} of {span.end - span.start} bytes were sent")
-    return position
+    if position == wanted.size_bytes and not is_accepted:
+        await asyncio.to_thread(_accept, job, wanted, descriptor)
+    return ReceivedBytes(received=position, complete=position == wanted.size_bytes)
 
 
-async def pieces(receive: Receive) -> AsyncIterator[bytes]:
-    """The body in pieces of a useful size. Raises ClientGoneError if it ends early, after yielding what came."""
+async def pieces(receive: Receive) -> AsyncIterator[tuple[bytes, bool]]:
+    """The body in pieces of a useful size, each with whether it is known to be the last.
+
+    Raises ClientGoneError if the body ends early, after yielding what came.
+    """
     gathered: list[bytes] = []
     size = 0
     more = True
@@ -164,7 +179,7 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
         if size and (size >= _GATHERED_BYTES or not more):
             piece = b"".join(gathered)
             gathered, size = [], 0
-            yield piece
+            yield piece, not (more or gone)
         if gone:
             raise ClientGoneError("the client closed the connection")
 
@@ -182,17 +197,31 @@ def write_all(descriptor: int, piece: bytes, position: int) -> None:
         view, position = view[written:], position + written
 
 
-def _accept(job: Job, wanted: PackageRef) -> None:
-    """Move a part with all its bytes to the complete files. Raises IntegrityError if they are not those announced."""
+def _accept_part(job: Job, wanted: PackageRef) -> None:
+    """As _accept, for a part that is not open."""
+    descriptor = job.files.open_file(job.part_name(wanted))
+    try:
+        _accept(job, wanted, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _accept(job: Job, wanted: PackageRef, descriptor: int) -> None:
+    """Move a part with all its bytes to the complete files. Raises IntegrityError if they are not those announced.
+
+    ``descriptor`` is the part's, which is what is hashed and flushed to the disk.
+    """
     part = job.part_name(wanted)
-    found = job.files.sha256(part)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with os.fdopen(descriptor, "rb", closefd=False) as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != wanted.sha256:
         job.files.remove(part)
         message = f"{wanted.key}: the received bytes have sha256 {found}; expected the announced {wanted.sha256}"
         raise IntegrityError(
             message, hint="send the file again; if that fails too, find out what changes it on the way"
         )
-    job.files.sync([part])
+    os.fsync(descriptor)
     job.files.move(part, job.file_name(wanted))
 
 

@@ -224,3 +224,13 @@ def test_what_the_system_denies_is_another_error(files: Beneath, tmp_path: Path)
         files.write("x" * 300, b"")
     with pytest.raises(FileNotFoundError):
         Beneath(root=tmp_path / "none").read("x", limit_bytes=_LIMIT)
+
+
+def test_a_folder_that_is_held_stays_the_same_whatever_its_path_leads_to(files: Beneath, tmp_path: Path) -> None:
+    with files.held() as held:
+        (tmp_path / "root").rename(tmp_path / "moved")
+        (tmp_path / "root" / "sub").mkdir(parents=True)
+        assert held.at("sub").read("file", limit_bytes=_LIMIT) == b"inside"
+        held.write("sub/new", b"new")
+    assert (tmp_path / "moved" / "sub" / "new").read_bytes() == b"new"
+    assert files.names("sub") == []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Groups of all ranks beside the default one: sessions of their own where SWITCHML_NEW_GROUPS asks for them."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ def full_switch(request: pytest.FixtureRequest, tmp_path: Path, rank_server: Ran
         yield Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
 
 
-def assert_left_to_gloo(results: list[RankResult], reason: str) -> None:
+def assert_left_to_gloo(results: list[RankResult], ranks: str) -> None:
+    """All went on with gloo, since one of these ranks (a regular expression) could not open the group's session."""
     for value in values(results):
         assert value["error"] is None
         assert value["seconds"] < 30  # far below the group's time limit of 30 minutes
@@ -78,20 +80,20 @@ def assert_left_to_gloo(results: list[RankResult], reason: str) -> None:
         assert value["refused"]["fallbacks"]["group"] == 1
     said = results[0].stderr
     assert "allreduces of a group of all ranks stay with gloo: " in said
-    assert reason in said
+    assert re.search(f"rank {ranks}: cannot open the SwitchML session", said)
     assert "stay with gloo" not in results[1].stderr
 
 
 def test_a_group_that_the_switch_refuses_stays_with_gloo_on_all_ranks(full_switch: Launcher) -> None:
     results = full_switch.run("refused_group", environment=NEW_GROUPS)
-    assert_left_to_gloo(results, "rank 0: cannot open the SwitchML session")
+    assert_left_to_gloo(results, "[01]")  # once one has been refused, the other does not go on asking
     assert [result.value["jobs_after"] for result in results] == [1, 1]
 
 
 def test_a_group_that_one_rank_cannot_open_stays_with_gloo_on_all_ranks(small_switch: Launcher) -> None:
     """The others, which wait for it, learn of it; the next group has the place that this one did not take."""
     results = small_switch.run("refused_group", environment={**NEW_GROUPS, "SCENARIO_TAKE_PORT": "1"})
-    assert_left_to_gloo(results, "rank 1: cannot open the SwitchML session")
+    assert_left_to_gloo(results, "1")
     assert [result.value["jobs_after"] for result in results] == [2, 2]
 
 
