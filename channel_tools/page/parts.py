@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _KEPT = 4096
-_OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
+_HYPHENED = re.compile(r"(?<!\S)(?=--|[\w.]+-)[\w.,:-]{1,28}(?!\S)")
+"""An option or a name of at most 28 characters, as many as a phone shows in a line."""
+_COMMENT = re.compile(r"(?:(?<=\s)|^)# .*", re.MULTILINE)
 
 
 def link(root: str, path: str, words: str) -> Markup:
@@ -40,8 +42,9 @@ def chips(found: Iterable[tuple[str, str]]) -> Markup:
 
 
 def command(text: str) -> Markup:
-    """A shell's command, of which a browser breaks no option in two at its hyphens (``--override-`` ``channels``)."""
-    return Markup(_OPTION.sub(r"<span>\g<0></span>", str(escaped(text))))  # noqa: S704 - escaped, and spans around parts
+    """A shell's command, of which a browser breaks no word in two at its hyphens; comments stand back."""
+    shown = _HYPHENED.sub(r"<span>\g<0></span>", str(escaped(text)))
+    return Markup(_COMMENT.sub(r"<i>\g<0></i>", shown))  # noqa: S704 - escaped, and tags around parts
 
 
 @lru_cache(maxsize=_KEPT)

@@ -18,7 +18,10 @@ function channelAddress() {
 function sayAddress() {
   for (const unsaid of document.querySelectorAll(".say-address")) unsaid.hidden = true;
   for (const code of document.querySelectorAll(".commands code")) {
-    code.textContent = code.textContent.replace(/ -c CHANNEL(?= )/, () => ` -c ${channelAddress()}`);
+    for (const node of code.childNodes) { // the text of elements in it has no address
+      if (node.nodeType !== Node.TEXT_NODE) continue;
+      node.data = node.data.replace(/ -c CHANNEL(?= )/, () => ` -c ${channelAddress()}`);
+    }
   }
 }
 

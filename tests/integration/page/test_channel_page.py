@@ -114,6 +114,8 @@ async function searched() {
   const found = [...frame.contentDocument.querySelectorAll("#search-found li")].map((one) => one.textContent);
   const press = (key, target) => target.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
   const here = frame.contentDocument;
+  const code = here.querySelector(".commands code");
+  const lines = code.querySelector("span").getClientRects().length;
   const keys = [];
   press("/", here.body);
   keys.push(here.activeElement.id);
@@ -130,7 +132,7 @@ async function searched() {
     const other = await opened(`site/${path}`);
     ran.push(other.contentWindow.ran === true);
   }
-  return {found, ran, keys, tabs, command: frame.contentDocument.querySelector(".commands code").textContent};
+  return {found, ran, keys, tabs, command: code.textContent, lines};
 }
 (async () => {
   const seen = {pages: {}, search: await searched()};
@@ -207,8 +209,8 @@ def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
 
 @pytest.fixture(
     scope="module",
-    params=[Looks(width=390, dark=True), Looks(width=1280, dark=False)],
-    ids=["phone-dark", "desktop-light"],
+    params=[Looks(width=width, dark=dark) for width in (390, 1280) for dark in (True, False)],
+    ids=["phone-dark", "phone-light", "desktop-dark", "desktop-light"],
 )
 def seen(request: pytest.FixtureRequest, channel: Channel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the runner saw of the pages; one start of the browser for each width."""
@@ -241,6 +243,7 @@ def test_the_search_finds_packages_and_nothing_of_them_runs(seen: dict[str, Any]
     assert seen["search"]["found"] == [f"hostile 1.0 {HOSTILE}", "libtoy 1.0 A library of toys"]
     assert seen["search"]["ran"] == [False, False, False]
     assert re.search(r"-c file:///.*/site toy$", seen["search"]["command"])
+    assert seen["search"]["lines"] == 1  # of --override-channels
 
 
 def test_the_search_and_the_tabs_are_used_by_keys_and_tabs_need_no_script(seen: dict[str, Any]) -> None:

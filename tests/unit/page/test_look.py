@@ -268,7 +268,12 @@ def test_a_day_is_said_as_people_do_with_the_exact_time_beside_it() -> None:
     assert day("<b>\x1b soon") == "&lt;b&gt;\ufffd soon"
 
 
-def test_an_option_of_a_command_is_not_broken_in_two_and_the_rest_is_text() -> None:
-    said = command("pixi add 'a<b' --no-deps x--y # --why")
-    assert said == "pixi add &#39;a&lt;b&#39; <span>--no-deps</span> x--y # <span>--why</span>"
-    assert re.search(r"\.commands code span \{[^}]*white-space: nowrap", (HERE / "static/page.css").read_text())
+def test_no_word_of_a_command_is_broken_in_two_and_comments_stand_back() -> None:
+    said = command("pixi add -c 'a<b-c' --no-deps torch-mpi https://x-y.z   # --why a-b")
+    assert said == (
+        "pixi add -c &#39;a&lt;b-c&#39; <span>--no-deps</span> <span>torch-mpi</span> https://x-y.z"
+        "   <i># <span>--why</span> <span>a-b</span></i>"
+    )
+    assert "<span>" not in command(f"conda install {'a-' * 20}")  # which does not fit a line of a phone
+    style = (HERE / "static/page.css").read_text()
+    assert re.search(r"\.commands code span \{[^}]*white-space: nowrap", style)
