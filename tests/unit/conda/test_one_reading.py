@@ -64,7 +64,10 @@ def is_hand_made(node: ast.AST) -> bool:
         return True
     if is_call(node, {"startswith", "removeprefix"}, {"__"}):
         return True
-    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "MatchSpec"
+    called = node.func if isinstance(node, ast.Call) else None
+    return (isinstance(called, ast.Attribute) and called.attr == "MatchSpec") or (
+        isinstance(called, ast.Name) and called.id == "MatchSpec"
+    )
 
 
 def is_address_by_hand(node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,11 +54,11 @@ class Launcher:
     ) -> list[RankResult]:
         """Run it to the end; more variables for all ranks or for one, None to leave one out.
 
-        With ``fresh`` each rank is a new interpreter: for what depends on how one begins or ends.
+        With ``fresh`` rank 0 is a new interpreter, which shows its end: for what depends on how one begins or ends.
         """
         port = free_port()
         asked = [environment or {}, *(rank_environment or {}).values()]
-        shows_its_end = rank_that_shows_its_end(scenario, ranks, asked)
+        shows_its_end = 0 if fresh else rank_that_shows_its_end(scenario, ranks, asked)
         environments = []
         for rank in range(ranks):
             values: dict[str, str | None] = {
@@ -79,11 +80,15 @@ class Launcher:
                 stale.unlink(missing_ok=True)
         words = [str(TESTS / "scenarios.py"), scenario]
         places = [(environment, self._stderr_file(rank)) for rank, environment in enumerate(environments)]
-        if fresh or self.server is None:
-            ended = run_processes([sys.executable, *words], places, LIMIT_S)
-        else:
-            ended = self.server.launch(words, places, LIMIT_S)
+        ended = self._start(words, places, new=len(places) if self.server is None else int(fresh))
         return [self._result(rank, one, ranks) for rank, one in enumerate(ended)]
+
+    def _start(self, words: Sequence[str], ranks: Sequence[tuple[Mapping[str, str], Path]], *, new: int) -> Ended:
+        """Run the first ``new`` ranks in interpreters of their own and the others from the server, at once."""
+        with ThreadPoolExecutor(1) as pool:
+            others = pool.submit(self.server.launch, words, ranks[new:], LIMIT_S) if self.server else None
+            ended = run_processes([sys.executable, *words], ranks[:new], LIMIT_S)
+            return [*ended, *(others.result() if others else [])]
 
     def run_code(self, code: str) -> str:
         """What a process of its own that runs this Python code prints; it must end well."""
