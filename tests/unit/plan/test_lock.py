@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,15 +104,38 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-@pytest.mark.parametrize("record", [record[:2] for record in RECORDS], ids=[record[0] for record in RECORDS])
-def test_with_a_lock_nothing_newer_in_the_foundation_changes_a_plan(tree: Tree, record: tuple[str, str]) -> None:
-    unlocked = tree.plan()
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tree, list[str]]:
+    """A tree with a lock, for tests that change what the foundation has; with the names that it plans."""
+    tree = Tree(tmp_path_factory.mktemp("planned"))
+    unlocked = tree.names()
     tree.lock()
     names = tree.names()
-    assert names == [package.file_name for package in unlocked.packages]
+    assert names == unlocked
+    return tree, names
+
+
+@pytest.fixture
+def locked(planned: tuple[Tree, list[str]], tmp_path: Path) -> Tree:
+    """A copy of it."""
+    shutil.copytree(planned[0].folder, tmp_path, dirs_exist_ok=True)
+    return Tree(tmp_path)
+
+
+_EACH_RECORD = pytest.mark.parametrize(
+    "record", [record[:2] for record in RECORDS], ids=[record[0] for record in RECORDS]
+)
+
+
+@_EACH_RECORD
+def test_with_a_lock_nothing_newer_in_the_foundation_changes_a_plan(
+    planned: tuple[Tree, list[str]], record: tuple[str, str]
+) -> None:
+    tree, names = planned
     tree.offer(_newer(record[0], record[1] + ".9"))
-    assert tree.names() == names
-    assert tree.plan().locks == ()
+    plan = tree.plan()
+    assert [package.file_name for package in plan.packages] == names
+    assert plan.locks == ()
 
 
 def test_a_locked_plan_needs_no_foundation(tree: Tree) -> None:
@@ -125,11 +149,12 @@ _LEFT_OUT = frozenset({"tzdata", "ca-certificates", "certifi", "meson-lib"})
 """Data, and a Python library of a tool of the build environment."""
 
 
-@pytest.mark.parametrize("record", [record[:2] for record in RECORDS], ids=[record[0] for record in RECORDS])
-def test_an_update_renames_what_it_can_influence_and_nothing_else(tree: Tree, record: tuple[str, str]) -> None:
+@_EACH_RECORD
+def test_an_update_renames_what_it_can_influence_and_nothing_else(
+    locked: Tree, planned: tuple[Tree, list[str]], record: tuple[str, str]
+) -> None:
     name, version = record
-    tree.lock()
-    before = tree.names()
+    tree, before = locked, planned[1]
     tree.offer(_newer(name, version + ".9"))
     assert tree.lock(update=True, dry_run=True) == [name]
     assert tree.names() == before
