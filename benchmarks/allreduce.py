@@ -9,6 +9,7 @@ drops that share of the packets each way, while gloo's TCP loses nothing. Writes
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import os
 import shlex
@@ -209,13 +210,15 @@ def seconds_of(ranks: Sequence[RankPath]) -> Spread:
 
 def install(prefix: Path, channel: Path, specs: Sequence[str]) -> Path:
     """An environment of packages from a channel folder; gives its prefix."""
-    return create_environment(
-        prefix,
-        specs,
-        [channel.resolve().as_uri()],
-        package_cache=find_cache(os.environ) / "packages",
-        subdir=SUBDIR,
-        progress=SilentProgress(),
+    return asyncio.run(
+        create_environment(
+            prefix,
+            specs,
+            [channel.resolve().as_uri()],
+            package_cache=find_cache(os.environ) / "packages",
+            subdir=SUBDIR,
+            progress=SilentProgress(),
+        )
     ).prefix
 
 

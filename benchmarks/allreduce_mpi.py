@@ -9,6 +9,7 @@ with MPI (`make pytorch`), and with `--way plugin` too, both, in one table. Writ
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import sys
@@ -59,13 +60,15 @@ class Measured:
 
 def prepare(channel: Path, prefix: Path, way: str) -> None:
     """An environment at ``prefix`` with the stack of the channel folder and mpi4py."""
-    create_environment(
-        prefix,
-        [WAYS[way], *SPECS],
-        [channel.resolve().as_uri()],
-        package_cache=find_cache(os.environ) / "packages",
-        subdir=SUBDIR,
-        progress=SilentProgress(),
+    asyncio.run(
+        create_environment(
+            prefix,
+            [WAYS[way], *SPECS],
+            [channel.resolve().as_uri()],
+            package_cache=find_cache(os.environ) / "packages",
+            subdir=SUBDIR,
+            progress=SilentProgress(),
+        )
     )
     run_command([prefix / "bin" / "python", "-m", "pip", "install", "--quiet", "mpi4py"], timeout_s=LIMIT_S)
 

@@ -9,6 +9,7 @@ its figures say nothing of a card. Writes allreduce_stacks.json and .md.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import sys
@@ -54,13 +55,15 @@ class Measured:
 
 def prepare(stack: Stack, channel: Path, prefix: Path) -> None:
     """An environment at ``prefix`` with what a user of the stack installs from the channel folder."""
-    create_environment(
-        prefix,
-        stack.install,
-        [channel.resolve().as_uri()],
-        package_cache=find_cache(os.environ) / "packages",
-        subdir=SUBDIR,
-        progress=SilentProgress(),
+    asyncio.run(
+        create_environment(
+            prefix,
+            stack.install,
+            [channel.resolve().as_uri()],
+            package_cache=find_cache(os.environ) / "packages",
+            subdir=SUBDIR,
+            progress=SilentProgress(),
+        )
     )
 
 

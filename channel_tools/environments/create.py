@@ -7,7 +7,6 @@ addresses and hashes: then a package's requirements are read from the package it
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 import time
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
 
 
-def create_environment(
+async def create_environment(
     prefix: Path,
     specs: Sequence[str],
     channels: Sequence[str],
@@ -72,25 +71,23 @@ def create_environment(
         hash_cached=check is not None,
     )
     with usable_target(target):
-        solution = asyncio.run(
-            solve_specs(
-                specs,
-                addresses,
-                subdir=subdir,
-                gateway=make_gateway(target.package_cache, client),
-                virtual_packages=rattler.VirtualPackage.detect() if virtual_packages is None else virtual_packages,
-            )
+        solution = await solve_specs(
+            specs,
+            addresses,
+            subdir=subdir,
+            gateway=make_gateway(target.package_cache, client),
+            virtual_packages=rattler.VirtualPackage.detect() if virtual_packages is None else virtual_packages,
         )
         if check is not None:
             check(solution)
-        return apply_solution(target, solution, started=started, progress=progress)
+        return await apply_solution(target, solution, started=started, progress=progress)
 
 
 _SHOWN = 5
 Check = Callable[[Sequence[rattler.RepoDataRecord]], None]
 
 
-def create_locked_environment(
+async def create_locked_environment(
     prefix: Path,
     lock: PlatformLock,
     *,
@@ -126,16 +123,16 @@ def create_locked_environment(
         if check is not None:
             check(records)
         if any(record.size is None for record in records):
-            records = _completed(records, target, progress)
+            records = await _completed(records, target, progress)
         _check_requirements(records, virtual_packages)
-        return apply_solution(target, in_installation_order(records), started=started, progress=progress)
+        return await apply_solution(target, in_installation_order(records), started=started, progress=progress)
 
 
-def _completed(
+async def _completed(
     records: list[rattler.RepoDataRecord], target: InstallTarget, progress: Progress
 ) -> list[rattler.RepoDataRecord]:
     """The records with the data of the packages' own index.json; downloads packages not in the package cache."""
-    fetch_packages(records, target.store, name=target.prefix.name, progress=progress)
+    await fetch_packages(records, target.store, name=target.prefix.name, progress=progress)
     return [record if record.size is not None else _from_index(record, target.package_cache) for record in records]
 
 

@@ -98,7 +98,7 @@ class Unpacked:
     folders: frozenset[str] = field(repr=False)
 
 
-def fetch_packages(
+async def fetch_packages(
     records: Sequence[RepoDataRecord], store: PackageStore, *, name: str, progress: Progress
 ) -> dict[str, Unpacked]:
     """Have the cache contain exactly these packages, each checked; returns them by the names of their folders.
@@ -116,7 +116,7 @@ def fetch_packages(
             progress.task(f"fetch for {name}", total=len(missing)) as task,
         ):
             fetched = _fetch_all(missing, store, staging, lambda folder: task.advance(detail=folder))
-            found |= asyncio.run(fetched)
+            found |= await fetched
     _remove_odd_locks(store.folder, folders)
     return {folder: unpacked for folder, unpacked in found.items() if unpacked is not None}
 

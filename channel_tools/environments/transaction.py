@@ -11,7 +11,6 @@ packages by ``package_cache``, before they are in the cache, the records of the 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from dataclasses import dataclass
@@ -142,7 +141,7 @@ def usable_target(target: InstallTarget) -> Iterator[None]:
         raise UsageError(message, hint="choose another prefix or cache") from err
 
 
-def apply_solution(
+async def apply_solution(
     target: InstallTarget, solution: list[rattler.RepoDataRecord], *, started: float, progress: Progress
 ) -> EnvironmentResult:
     """Make the prefix have exactly ``solution``; ``started`` is the monotonic time of the start.
@@ -153,7 +152,7 @@ def apply_solution(
     """
     _check_removals(target.prefix, {record.name.normalized for record in solution}, progress)
     with exclusive_lock(target.prefix / _META / _LOCK, what=f"the environment {target.prefix}"):
-        changed = _bring_to(solution, target, progress)
+        changed = await _bring_to(solution, target, progress)
     records = tuple(sorted((_installed_package(record) for record in solution), key=lambda package: package.name))
     return EnvironmentResult(
         prefix=target.prefix,
@@ -187,7 +186,7 @@ def _check_removals(prefix: Path, wanted: set[str], progress: Progress) -> None:
     progress.note(f"{prefix}: removes packages that are not part of it: {shown}")
 
 
-def _bring_to(solution: list[rattler.RepoDataRecord], target: InstallTarget, progress: Progress) -> int:
+async def _bring_to(solution: list[rattler.RepoDataRecord], target: InstallTarget, progress: Progress) -> int:
     """Make the prefix have exactly ``solution``; returns the number of packages that had to change."""
     marker = target.prefix / _META / _MARKER
     unfinished = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else None
@@ -199,7 +198,7 @@ def _bring_to(solution: list[rattler.RepoDataRecord], target: InstallTarget, pro
     relinked = set() if unfinished is None else {record.name.normalized for record in solution}
     fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
     check_recorded_paths(target.prefix, installed)
-    unpacked = fetch_packages(fresh, target.store, name=target.prefix.name, progress=progress)
+    unpacked = await fetch_packages(fresh, target.store, name=target.prefix.name, progress=progress)
     check_links_together(
         target.prefix, [record for record in installed if _identity(record) in wanted], fresh, unpacked
     )
@@ -209,7 +208,7 @@ def _bring_to(solution: list[rattler.RepoDataRecord], target: InstallTarget, pro
     leaving = {record.name.normalized for record in installed if _identity(record) not in wanted}
     _note(scripts_not_run(target.prefix, leaving, REMOVAL, windows=target.is_windows), progress)
     marker.write_text("".join(f"{cached_name(record)}\n" for record in fresh), encoding="utf-8")
-    asyncio.run(_install(solution, target, installed=installed, relinked=relinked, progress=progress))
+    await _install(solution, target, installed=installed, relinked=relinked, progress=progress)
     _record_requested_specs(target)
     marker.unlink()
     _note(clashing_files(target.prefix), progress)

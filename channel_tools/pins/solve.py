@@ -8,7 +8,6 @@ channel has the locked packages is checked by the sha256 in its index; nothing i
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _LISTED_AT_MOST = 3
 
 
-def solve_lock(
+async def solve_lock(
     stack: str,
     specs: Sequence[str],
     channels: Sequence[str],
@@ -77,7 +76,7 @@ def solve_lock(
         stack=stack,
         specs=tuple(specs),
         channels=addresses,
-        platforms=tuple(asyncio.run(solve_all())),
+        platforms=tuple(await solve_all()),
     )
 
 
@@ -205,7 +204,7 @@ def with_addresses(lock: Lock, addresses: Mapping[str, str]) -> Lock:
     )
 
 
-def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path) -> Lock:
+async def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path) -> Lock:
     """Compare the packages of ``lock`` that come from ``addresses`` (credentials allowed) with the indexes there.
 
     Returns the lock with each package's address as the index there has it, which need not be below the channel's
@@ -222,7 +221,7 @@ def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path
             if package.channel == plain
         ]
         if packages:
-            found = asyncio.run(_check_channel(plain, packages, make_gateway(package_cache, client, fresh=True)))
+            found = await _check_channel(plain, packages, make_gateway(package_cache, client, fresh=True))
             urls |= {(plain, key): url for key, url in found.items()}
     return _at_addresses(lock, urls)
 

@@ -62,7 +62,7 @@ def detect_virtual_packages() -> list[GenericVirtualPackage]:
     return [package.into_generic() for package in VirtualPackage.detect()]
 
 
-def make_plan(
+async def make_plan(
     rendered: Sequence[RenderedPackage],
     *,
     root: Path,
@@ -115,8 +115,7 @@ def make_plan(
                 variant = tuple(sorted(item.rendered.variant.items()))
                 unsatisfiable.setdefault((item.rendered.name, item.rendered.version, variant, item.reason), item)
 
-    # py-rattler is asynchronous; this is the one place of the stage where its coroutines are run
-    asyncio.run(plan_stacks())
+    await plan_stacks()
     locked = foundation.locked
     plan = Plan(
         packages=tuple(planned.values()),

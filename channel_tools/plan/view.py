@@ -7,7 +7,6 @@ for exactly what was planned and downloads from the foundation.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from rattler import Gateway
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-def find_locked(
+async def find_locked(
     foundation: FoundationIndex, lock: FoundationLock, keys: Collection[str], platform: str
 ) -> dict[str, str]:
     """Where the foundation has these locked packages now: the folder of each subdir, as an address with a final slash.
@@ -39,7 +38,7 @@ def find_locked(
     Raises FoundationError that names the packages that it no longer has with the same bytes, NetworkError if its index
     cannot be read.
     """
-    found = find_records(foundation, {str(lock.records[key]["name"]) for key in keys}, platform)
+    found = await find_records(foundation, {str(lock.records[key]["name"]) for key in keys}, platform)
     lost = []
     for key in sorted(keys):
         sha256 = found[key].sha256 if key in found else None
@@ -54,13 +53,13 @@ def find_locked(
     return {found[key].subdir: found[key].url.removesuffix(found[key].file_name) for key in keys}
 
 
-def find_records(foundation: FoundationIndex, names: Collection[str], platform: str) -> dict[str, RepoDataRecord]:
+async def find_records(foundation: FoundationIndex, names: Collection[str], platform: str) -> dict[str, RepoDataRecord]:
     """All records of these names that the foundation's index has now, by ``subdir/file name``.
 
     Raises NetworkError if its index cannot be read.
     """
     try:
-        groups = asyncio.run(_query(foundation, sorted(names), platform))
+        groups = await _query(foundation, sorted(names), platform)
     except (GatewayError, FetchRepoDataError, OSError) as err:
         message = f"the index of {foundation.label} cannot be read: {' '.join(str(err).split())}"
         raise NetworkError(message, hint="check the address and the network, then run it again") from None

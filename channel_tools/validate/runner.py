@@ -7,6 +7,7 @@ that was completed; after an interrupted one, the logs in it are kept.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import platform
@@ -104,13 +105,16 @@ def validate_stack(
     names = () if request.hosts is None else request.hosts.names
     started, clock, host = datetime.now(UTC), time.monotonic(), describe_host()
     with _run_folder(request) as folder, _prefix(request, folder) as prefix:
-        environment = create_environment(
-            prefix,
-            method.specs(request.specs, stack=request.stack, options=request.options),
-            request.channels,
-            package_cache=request.package_cache,
-            subdir=request.subdir,
-            progress=progress,
+        # the rest of a validation waits for processes, so that only the installation has an event loop
+        environment = asyncio.run(
+            create_environment(
+                prefix,
+                method.specs(request.specs, stack=request.stack, options=request.options),
+                request.channels,
+                package_cache=request.package_cache,
+                subdir=request.subdir,
+                progress=progress,
+            )
         )
         if request.local_scratch is not None and request.hosts is not None:
             with progress.task("copying the environment to the other nodes", total=None):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import sys
@@ -270,7 +271,7 @@ def _views(settings: Settings, expansion: Expansion, plan: Plan, rendered: Path)
         return {}
     keys = {key for package in plan.to_build for key in package.foundation}
     platform = current_platform()
-    places = find_locked(open_index(settings, expansion.foundation), plan.lock, keys, platform)
+    places = asyncio.run(find_locked(open_index(settings, expansion.foundation), plan.lock, keys, platform))
     return {
         package.key: write_view(
             rendered.with_name(f"{rendered.name}-foundation").absolute() / package.folder_name,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import tempfile
@@ -108,15 +109,17 @@ def install_stack(
     Raises as create_environment does, and UsageError for a Python or PyTorch that the stack does not support.
     """
     channels = install_channels(settings, request)
-    return create_environment(
-        prefix,
-        install_specs(settings, request),
-        channels,
-        check=attestation_check(request.trust, channels, settings.environ),
-        package_cache=settings.package_cache,
-        subdir=current_platform(),
-        progress=progress,
-        virtual_packages=machine_virtual_packages(virtual_packages),
+    return asyncio.run(
+        create_environment(
+            prefix,
+            install_specs(settings, request),
+            channels,
+            check=attestation_check(request.trust, channels, settings.environ),
+            package_cache=settings.package_cache,
+            subdir=current_platform(),
+            progress=progress,
+            virtual_packages=machine_virtual_packages(virtual_packages),
+        )
     )
 
 
@@ -141,15 +144,17 @@ def install_specs_from(
         message = "no channel is given, and there is no tree of recipes here with a local channel"
         raise UsageError(message, hint="give --channel with an address or a folder, or --root with the tree")
     sources = tuple(channels) or install_channels(cast("Settings", settings), InstallRequest())
-    return create_environment(
-        prefix,
-        specs,
-        sources,
-        check=attestation_check(trust, sources, environ),
-        package_cache=package_cache,
-        subdir=current_platform(),
-        progress=progress,
-        virtual_packages=machine_virtual_packages(virtual_packages),
+    return asyncio.run(
+        create_environment(
+            prefix,
+            specs,
+            sources,
+            check=attestation_check(trust, sources, environ),
+            package_cache=package_cache,
+            subdir=current_platform(),
+            progress=progress,
+            virtual_packages=machine_virtual_packages(virtual_packages),
+        )
     )
 
 
@@ -191,15 +196,17 @@ def install_lock(
     lock, chosen = found, found.platforms
     _check_platform(file, chosen[0].platform, here)
     sources = _sources(lock, channels)
-    return create_locked_environment(
-        prefix,
-        chosen[0],
-        specs=lock.specs,
-        sources=sources,
-        check=attestation_check(trust, [*lock.channels, *sources.values()], environ),
-        virtual_packages=machine_virtual_packages(virtual_packages),
-        package_cache=package_cache,
-        progress=progress,
+    return asyncio.run(
+        create_locked_environment(
+            prefix,
+            chosen[0],
+            specs=lock.specs,
+            sources=sources,
+            check=attestation_check(trust, [*lock.channels, *sources.values()], environ),
+            virtual_packages=machine_virtual_packages(virtual_packages),
+            package_cache=package_cache,
+            progress=progress,
+        )
     )
 
 

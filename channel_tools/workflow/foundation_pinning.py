@@ -7,6 +7,7 @@ the package changes the version.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
@@ -125,7 +126,7 @@ def write_pinning(settings: Settings, change: PinningChange) -> None:
 
 
 def _find(settings: Settings, foundation: Foundation) -> list[RepoDataRecord]:
-    found = find_records(open_index(settings, foundation), [PINNING_PACKAGE], current_platform())
+    found = asyncio.run(find_records(open_index(settings, foundation), [PINNING_PACKAGE], current_platform()))
     return [record for record in found.values() if split_file_name(record.file_name, old_format=True) == _id(record)]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -47,13 +48,15 @@ def read_or_solve(
         return found
     platforms = platforms_of_file(found, choice)
     note_unsolved(found, note)
-    return solve_lock(
-        found.name,
-        found.specs,
-        tuple(channels) or found.required_channels(environ),
-        platforms,
-        virtual_packages=assumed_virtual_packages(platforms, virtual_packages),
-        package_cache=package_cache,
+    return asyncio.run(
+        solve_lock(
+            found.name,
+            found.specs,
+            tuple(channels) or found.required_channels(environ),
+            platforms,
+            virtual_packages=assumed_virtual_packages(platforms, virtual_packages),
+            package_cache=package_cache,
+        )
     )
 
 

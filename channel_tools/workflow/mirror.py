@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -165,17 +166,16 @@ def _make_locks(place: _Place, request: MirrorRequest, note: Note) -> list[Lock]
         settings = place.with_tree("a stack")
         stacks = [variants_of(settings, name) for name in request.stacks or (None,)]
         wanted = {variants.stack.name: variants.specs(asked) for variants in stacks}
-    return [
-        solve_lock(
-            name,
-            specs,
-            place.channels_of(request, ()),
-            platforms,
-            virtual_packages=virtual,
-            package_cache=place.package_cache,
-        )
-        for name, specs in wanted.items()
-    ]
+    channels = place.channels_of(request, ())
+
+    async def solve_all() -> list[Lock]:
+        cache = place.package_cache
+        return [
+            await solve_lock(name, specs, channels, platforms, virtual_packages=virtual, package_cache=cache)
+            for name, specs in wanted.items()
+        ]
+
+    return asyncio.run(solve_all())
 
 
 def _lock_of(path: Path, place: _Place, request: MirrorRequest, note: Note) -> Lock:
@@ -214,8 +214,7 @@ def _plan(
     channels = source_channels(place.channels_of(request, locks))
     platforms = platforms_of(locks)
     addresses = [channel.address for channel in channels]
-    needed = locked_packages(locks) | pip_for_conda(locks, addresses, package_cache=place.package_cache)
-    needed |= stacks_package(locks, addresses, package_cache=place.package_cache)
+    needed = locked_packages(locks) | asyncio.run(_added_packages(locks, addresses, place.package_cache))
     if request.with_sources:
         settings = place.with_tree("--with-sources")
         stacks = [lock.stack for lock in locks]
@@ -234,6 +233,12 @@ def _plan(
         with_sources=request.with_sources,
         since=since,
     )
+
+
+async def _added_packages(locks: Sequence[Lock], addresses: Sequence[str], cache: Path) -> set[ChannelPackage]:
+    """What the importing site needs besides the locks' packages."""
+    pip = await pip_for_conda(locks, addresses, package_cache=cache)
+    return pip | await stacks_package(locks, addresses, package_cache=cache)
 
 
 def _source_files(

@@ -7,6 +7,7 @@ assumed virtual packages. Otherwise it is solved again, and the earlier packages
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,7 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
     kept = request.update is None and earlier is not None and _holds(earlier, wanted)
     lock = earlier if kept and earlier is not None else _solve(settings, request, wanted, earlier)
     if not request.offline and (request.published or not kept):
-        lock = check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache)
+        lock = asyncio.run(check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache))
     files = pin_files(lock, {*request.formats, *formats_in(folder)})
     if not request.dry_run:
         write_pin_files(folder, files)
@@ -157,14 +158,16 @@ def _solve(settings: Settings, request: PinRequest, wanted: _Wanted, earlier: Lo
     if request.update and earlier is None:
         message = f"{', '.join(request.update)}: no earlier lock to update"
         raise UsageError(message, hint="run the command without --update first, or name its folder with -o")
-    lock = solve_lock(
-        wanted.stack.name,
-        wanted.specs,
-        wanted.channels,
-        wanted.platforms,
-        virtual_packages=wanted.virtual_packages,
-        package_cache=settings.package_cache,
-        previous=None if request.update == () else earlier,
-        update=request.update or (),
+    lock = asyncio.run(
+        solve_lock(
+            wanted.stack.name,
+            wanted.specs,
+            wanted.channels,
+            wanted.platforms,
+            virtual_packages=wanted.virtual_packages,
+            package_cache=settings.package_cache,
+            previous=None if request.update == () else earlier,
+            update=request.update or (),
+        )
     )
     return with_addresses(lock, wanted.published)

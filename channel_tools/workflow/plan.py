@@ -6,6 +6,7 @@ A command expands a request once; everything it prints or builds follows from th
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -252,14 +253,16 @@ def plan_expansion(settings: Settings, expansion: Expansion, *, locked: LockedFo
     if kind == "conda-forge" and locked is None and settings.tree.recipe is None:
         locked = LockedFoundation(read_lock(root, kind, current_platform()))
     index = replace(open_index(settings, expansion.foundation), locked=locked)
-    plan = make_plan(
-        expansion.packages,
-        root=root,
-        foundation=index,
-        published=published_by_name(settings),
-        virtual_packages=detect_virtual_packages(),
-        choices=expansion.choices,
-        force=expansion.request.force,
+    plan = asyncio.run(
+        make_plan(
+            expansion.packages,
+            root=root,
+            foundation=index,
+            published=published_by_name(settings),
+            virtual_packages=detect_virtual_packages(),
+            choices=expansion.choices,
+            force=expansion.request.force,
+        )
     )
     if kind == "registry":
         return _with_unmade(settings, expansion, plan)

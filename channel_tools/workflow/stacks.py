@@ -7,6 +7,7 @@ wherever its packages go: other servers, bundles, environments without a network
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
@@ -53,15 +54,17 @@ def settings_of_channels(
     package_cache.mkdir(parents=True, exist_ok=True)
     with temporary_folder(package_cache) as folder:
         try:
-            create_environment(
-                folder / "stacks",
-                [STACKS_PACKAGE],
-                channels,
-                package_cache=package_cache,
-                subdir=current_platform(),
-                progress=SilentProgress(),
-                virtual_packages=machine_virtual_packages(()),
-                check=attestation_check(trust, tuple(channels), environ),
+            asyncio.run(
+                create_environment(
+                    folder / "stacks",
+                    [STACKS_PACKAGE],
+                    channels,
+                    package_cache=package_cache,
+                    subdir=current_platform(),
+                    progress=SilentProgress(),
+                    virtual_packages=machine_virtual_packages(()),
+                    check=attestation_check(trust, tuple(channels), environ),
+                )
             )
         except SolveError:
             names = ", ".join(map(without_credentials, channels))

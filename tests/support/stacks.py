@@ -7,6 +7,7 @@ is built only where ``CHANNEL_TOOLS_TEST_HEAVY`` is set.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib.metadata
 import json
@@ -74,13 +75,15 @@ def sources_of(stack: str, package: str) -> list[dict[str, Any]]:
 
 def install(settings: Settings, channel: Path, prefix: Path, specs: Sequence[str]) -> Path:
     """A new environment at ``prefix``, from the channel folder alone."""
-    return create_environment(
-        prefix,
-        specs,
-        [channel.as_uri()],
-        package_cache=settings.package_cache,
-        subdir=SUBDIR,
-        progress=SilentProgress(),
+    return asyncio.run(
+        create_environment(
+            prefix,
+            specs,
+            [channel.as_uri()],
+            package_cache=settings.package_cache,
+            subdir=SUBDIR,
+            progress=SilentProgress(),
+        )
     ).prefix
 
 

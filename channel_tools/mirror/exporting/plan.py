@@ -155,7 +155,7 @@ def locked_packages(locks: Iterable[Lock]) -> set[ChannelPackage]:
     }
 
 
-def pip_for_conda(locks: Iterable[Lock], channels: Sequence[str], *, package_cache: Path) -> set[ChannelPackage]:
+async def pip_for_conda(locks: Iterable[Lock], channels: Sequence[str], *, package_cache: Path) -> set[ChannelPackage]:
     """pip and its dependencies, solved with the packages of each lock that has Python and no pip.
 
     conda treats pip as a requirement of Python unless its setting ``add_pip_as_python_dependency`` is off, so it finds
@@ -169,11 +169,11 @@ def pip_for_conda(locks: Iterable[Lock], channels: Sequence[str], *, package_cac
             names = {package.name for package in platform.packages}
             if "python" in names and "pip" not in names:
                 only = replace(lock, platforms=(platform,))
-                found |= locked_packages([_with_pip(only, channels, package_cache)]) - locked_packages([only])
+                found |= locked_packages([await _with_pip(only, channels, package_cache)]) - locked_packages([only])
     return found
 
 
-def stacks_package(locks: Sequence[Lock], channels: Sequence[str], *, package_cache: Path) -> set[ChannelPackage]:
+async def stacks_package(locks: Sequence[Lock], channels: Sequence[str], *, package_cache: Path) -> set[ChannelPackage]:
     """The package that says what the channels' stacks are, with which the importing site installs them by name.
 
     Empty if no channel has it. Raises what solve_lock does, except SolveError.
@@ -181,7 +181,7 @@ def stacks_package(locks: Sequence[Lock], channels: Sequence[str], *, package_ca
     platforms = platforms_of(locks)
     virtual = assumed_virtual_packages(platforms)
     try:
-        lock = solve_lock(
+        lock = await solve_lock(
             STACKS_PACKAGE, [STACKS_PACKAGE], channels, platforms, virtual_packages=virtual, package_cache=package_cache
         )
     except SolveError:
@@ -189,13 +189,13 @@ def stacks_package(locks: Sequence[Lock], channels: Sequence[str], *, package_ca
     return locked_packages([lock])
 
 
-def _with_pip(lock: Lock, channels: Sequence[str], package_cache: Path) -> Lock:
+async def _with_pip(lock: Lock, channels: Sequence[str], package_cache: Path) -> Lock:
     """The lock of one platform solved again with pip; the lock itself if there is no solution."""
     [platform] = lock.platforms
     exact = [f"{package.name} =={package.version} {package.build}" for package in platform.packages]
     virtual = platform.virtual_packages or assumed_virtual_packages([platform.platform])[platform.platform]
     try:
-        return solve_lock(
+        return await solve_lock(
             lock.stack,
             [*exact, "pip"],
             channels,

@@ -198,6 +198,7 @@ class ServiceReader:
 
         A channel without an index lists nothing. Raises NetworkError or ChannelError if it cannot be read.
         """
+        # targets of all kinds share an interface that is not asynchronous
         return asyncio.run(self._listed(self.address.label_address(label), sorted(keys)))
 
     async def _listed(self, channel: str, keys: list[str]) -> dict[str, str | None]:
@@ -236,6 +237,7 @@ class ServiceReader:
 
         Raises NetworkError if it cannot be read.
         """
+        # as in listed
         return asyncio.run(self._sha256_of(f"{self.address.label_address(label)}/{key}"))
 
     async def _sha256_of(self, url: str) -> str | None:

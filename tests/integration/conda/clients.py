@@ -63,8 +63,8 @@ async def _install(
 
 
 def create(channel: str, cache: Path, prefix: Path, specs: list[str]) -> list[str]:
-    made = create_environment(
-        prefix, specs, [channel], package_cache=cache, subdir="linux-64", progress=SilentProgress()
+    made = asyncio.run(
+        create_environment(prefix, specs, [channel], package_cache=cache, subdir="linux-64", progress=SilentProgress())
     )
     return [f"{package.name}-{package.version}-{package.build}" for package in made.records]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -42,10 +43,10 @@ def test_a_packed_environment_works_where_nothing_else_is(
 ) -> None:
     alone, mount = in_namespaces("net", "mount"), program("mount")
     prefix, root = tmp_path / "made here", tmp_path / "root"
-    create_environment(
+    asyncio.run(create_environment(
         prefix, ["python"], [str(stack_channel)],
         package_cache=own_settings.package_cache, subdir=SUBDIR, progress=SilentProgress(),
-    )  # fmt: skip
+    ))  # fmt: skip
     root.mkdir()
     packed = run_tool("env", "pack", prefix, "-o", root / "env.tar.gz", cwd=tmp_path, environ=os.environ)
     assert packed.returncode == 0, packed.stderr

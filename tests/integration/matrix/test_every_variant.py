@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import subprocess
 from pathlib import Path
@@ -50,12 +51,14 @@ def planned(stack: str, platform: str, folder: Path) -> Plan:
         GenericVirtualPackage(PackageName(name), Version(version), BuildString("0"))
         for name, version in (("__glibc", "2.39"), ("__linux", "6.1"), ("__unix", "0"), ("__cuda", "13.9"))
     ]
-    return make_plan(
-        packages,
-        root=_TREE.root,
-        foundation=open_foundation(channel, kind="conda-forge", platform=platform),
-        published={},
-        virtual_packages=virtual,
+    return asyncio.run(
+        make_plan(
+            packages,
+            root=_TREE.root,
+            foundation=open_foundation(channel, kind="conda-forge", platform=platform),
+            published={},
+            virtual_packages=virtual,
+        )
     )
 
 

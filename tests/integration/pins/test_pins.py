@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import subprocess
@@ -80,13 +81,15 @@ def test_all_four_give_the_same_environment_byte_for_byte(site: Site, served: Se
             states[name] = state_of(prefix)
         pinned = yaml.safe_load((site.root / "pins/environment.yml").read_text())
         prefix = site.root / "environment"
-        create_environment(
-            prefix,
-            pinned["dependencies"],
-            pinned["channels"],
-            package_cache=site.root / "cache-environment",
-            subdir=SUBDIR,
-            progress=SilentProgress(),
+        asyncio.run(
+            create_environment(
+                prefix,
+                pinned["dependencies"],
+                pinned["channels"],
+                package_cache=site.root / "cache-environment",
+                subdir=SUBDIR,
+                progress=SilentProgress(),
+            )
         )
         states["environment.yml"] = state_of(prefix)
     first = states["conda-lock.yml"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -86,12 +87,14 @@ def foundation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _plan(tree: Tree, foundation: Path, published: dict[str, PublishedPackage]) -> Plan:
     loaded = load_tree(tree)
-    return make_plan(
-        expand_stacks(loaded, [find_stack(loaded, None)], foundation_kind="registry", platform=PLATFORM),
-        root=tree.root,
-        foundation=open_foundation(foundation, kind="registry", platform=PLATFORM),
-        published=published,
-        virtual_packages=detect_virtual_packages(),
+    return asyncio.run(
+        make_plan(
+            expand_stacks(loaded, [find_stack(loaded, None)], foundation_kind="registry", platform=PLATFORM),
+            root=tree.root,
+            foundation=open_foundation(foundation, kind="registry", platform=PLATFORM),
+            published=published,
+            virtual_packages=detect_virtual_packages(),
+        )
     )
 
 

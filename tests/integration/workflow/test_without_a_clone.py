@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -28,10 +29,10 @@ def test_the_installed_program_needs_nothing_but_the_channel(
     result = build_into_output("build", "--variant", "tools", limit_s=_LIMIT_S)
     assert result.returncode == 0, result.stderr
     channel = str(stack_channel)
-    create_environment(
+    asyncio.run(create_environment(
         tmp_path / "tool", ["channel_tools"], [channel],
         package_cache=own_settings.package_cache, subdir=SUBDIR, progress=SilentProgress(),
-    )  # fmt: skip
+    ))  # fmt: skip
     here = tmp_path / "here"
     here.mkdir()
 

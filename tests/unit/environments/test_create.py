@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -48,15 +49,17 @@ class Installer:
         virtual_packages: Sequence[rattler.GenericVirtualPackage] = (),
         check: Check | None = None,
     ) -> EnvironmentResult:
-        return create_environment(
-            self.prefix,
-            specs,
-            [address or self.address],
-            package_cache=self.root / "pkgs",
-            subdir=SUBDIR,
-            progress=progress or SilentProgress(),
-            virtual_packages=virtual_packages,
-            check=check,
+        return asyncio.run(
+            create_environment(
+                self.prefix,
+                specs,
+                [address or self.address],
+                package_cache=self.root / "pkgs",
+                subdir=SUBDIR,
+                progress=progress or SilentProgress(),
+                virtual_packages=virtual_packages,
+                check=check,
+            )
         )
 
 
@@ -72,13 +75,15 @@ def test_a_prefix_that_cannot_work_is_refused_before_anything_is_made(
     install: Installer, name: str, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        create_environment(
-            install.root / name,
-            ["tool"],
-            [install.address],
-            package_cache=install.root / "pkgs",
-            subdir=SUBDIR,
-            progress=SilentProgress(),
+        asyncio.run(
+            create_environment(
+                install.root / name,
+                ["tool"],
+                [install.address],
+                package_cache=install.root / "pkgs",
+                subdir=SUBDIR,
+                progress=SilentProgress(),
+            )
         )
     assert not (install.root / "pkgs").exists()
     assert not (install.root / name.partition("/")[0]).exists()

@@ -6,6 +6,7 @@ An environment then has exactly what its packages say, or there is one error, at
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -49,25 +50,29 @@ class Site:
         return self.root / "envs" / "env"
 
     def solved(self) -> None:
-        create_environment(
-            self.prefix,
-            ["tool"],
-            [(self.root / "channel").as_uri()],
-            package_cache=self.cache,
-            subdir=SUBDIR,
-            progress=SilentProgress(),
-            virtual_packages=[],
+        asyncio.run(
+            create_environment(
+                self.prefix,
+                ["tool"],
+                [(self.root / "channel").as_uri()],
+                package_cache=self.cache,
+                subdir=SUBDIR,
+                progress=SilentProgress(),
+                virtual_packages=[],
+            )
         )
 
     def locked(self) -> None:
-        create_locked_environment(
-            self.prefix,
-            read_lock(self.root / "explicit.txt").platforms[0],
-            specs=(),
-            sources={},
-            virtual_packages=to_generic(VIRTUAL),
-            package_cache=self.cache,
-            progress=SilentProgress(),
+        asyncio.run(
+            create_locked_environment(
+                self.prefix,
+                read_lock(self.root / "explicit.txt").platforms[0],
+                specs=(),
+                sources={},
+                virtual_packages=to_generic(VIRTUAL),
+                package_cache=self.cache,
+                progress=SilentProgress(),
+            )
         )
 
     def installed(self) -> dict[str, bytes]:
@@ -80,13 +85,15 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     made = Site(root=tmp_path_factory.mktemp("cache"))
     channel = make_channel(made.root / "channel")
-    lock = solve_lock(
-        "toy",
-        ["tool"],
-        [channel.address],
-        [SUBDIR],
-        virtual_packages={SUBDIR: VIRTUAL},
-        package_cache=made.root / "solving",
+    lock = asyncio.run(
+        solve_lock(
+            "toy",
+            ["tool"],
+            [channel.address],
+            [SUBDIR],
+            virtual_packages={SUBDIR: VIRTUAL},
+            package_cache=made.root / "solving",
+        )
     )
     (made.root / "explicit.txt").write_text(pin_files(lock, FORMATS)["explicit.txt"])
     made.solved()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import bz2
 import hashlib
 import json
@@ -75,15 +76,17 @@ class Site:
         return self._install(specs or (NAME,), self.channel.as_uri(), check=check)
 
     def _install(self, specs: tuple[str, ...], address: str, *, check: bool) -> EnvironmentResult:
-        return create_environment(
-            self.prefix,
-            specs,
-            [address],
-            package_cache=self.cache,
-            subdir=SUBDIR,
-            progress=SilentProgress(),
-            virtual_packages=[],
-            check=(lambda _: None) if check else None,
+        return asyncio.run(
+            create_environment(
+                self.prefix,
+                specs,
+                [address],
+                package_cache=self.cache,
+                subdir=SUBDIR,
+                progress=SilentProgress(),
+                virtual_packages=[],
+                check=(lambda _: None) if check else None,
+            )
         )
 
     def _install_locked(self) -> EnvironmentResult:
@@ -91,14 +94,16 @@ class Site:
         lines = [f"{path.as_uri()}#sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
         lock = self.root / "explicit.txt"
         lock.write_text("\n".join([f"# platform: {SUBDIR}", "@EXPLICIT", *lines, ""]))
-        return create_locked_environment(
-            self.prefix,
-            read_lock(lock).platforms[0],
-            specs=(),
-            sources={},
-            virtual_packages=to_generic(()),
-            package_cache=self.cache,
-            progress=SilentProgress(),
+        return asyncio.run(
+            create_locked_environment(
+                self.prefix,
+                read_lock(lock).platforms[0],
+                specs=(),
+                sources={},
+                virtual_packages=to_generic(()),
+                package_cache=self.cache,
+                progress=SilentProgress(),
+            )
         )
 
     def installed(self) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -44,10 +45,10 @@ def create(left, prefix, channel, specs):
         return original(self, operation, package_name)
 
     reporter.TransactionReporter.on_link_start = on_link_start
-    create_environment(
+    asyncio.run(create_environment(
         Path(prefix), specs, [channel], package_cache=Path(prefix + "-pkgs"),
         subdir="linux-64", progress=SilentProgress(), virtual_packages=[],
-    )
+    ))
 
 assert len(os.listdir("/proc/self/task")) == 1  # copies have this one alone
 for line in sys.stdin:
@@ -95,14 +96,16 @@ def killed(channel: ToyChannel) -> Iterator[Kill]:
 
 
 def create(prefix: Path, channel: ToyChannel, version: str, *, packages: int = PACKAGES) -> int:
-    return create_environment(
-        prefix,
-        specs(version, packages),
-        [channel.address],
-        package_cache=prefix.with_name(prefix.name + "-pkgs"),
-        subdir=SUBDIR,
-        progress=SilentProgress(),
-        virtual_packages=[],
+    return asyncio.run(
+        create_environment(
+            prefix,
+            specs(version, packages),
+            [channel.address],
+            package_cache=prefix.with_name(prefix.name + "-pkgs"),
+            subdir=SUBDIR,
+            progress=SilentProgress(),
+            virtual_packages=[],
+        )
     ).changed
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hashlib
 import json
@@ -39,13 +40,15 @@ class Installer:
 
     def lock(self, *specs: str, channel: ToyChannel | str) -> Lock:
         address = channel if isinstance(channel, str) else channel.address
-        return solve_lock(
-            "toy",
-            specs,
-            [address],
-            [SUBDIR],
-            virtual_packages={SUBDIR: VIRTUAL},
-            package_cache=self.root / "solving",
+        return asyncio.run(
+            solve_lock(
+                "toy",
+                specs,
+                [address],
+                [SUBDIR],
+                virtual_packages={SUBDIR: VIRTUAL},
+                package_cache=self.root / "solving",
+            )
         )
 
     def read(self, lock: Lock, name: str) -> PlatformLock:
@@ -64,14 +67,16 @@ class Installer:
         virtual: Sequence[str] = VIRTUAL,
         specs: Sequence[str] = (),
     ) -> EnvironmentResult:
-        return create_locked_environment(
-            prefix or self.prefix,
-            lock,
-            specs=specs,
-            sources=sources or {},
-            virtual_packages=to_generic(virtual),
-            package_cache=self.cache,
-            progress=SilentProgress(),
+        return asyncio.run(
+            create_locked_environment(
+                prefix or self.prefix,
+                lock,
+                specs=specs,
+                sources=sources or {},
+                virtual_packages=to_generic(virtual),
+                package_cache=self.cache,
+                progress=SilentProgress(),
+            )
         )
 
 
@@ -102,13 +107,15 @@ class TestEveryFormat:
         lock = install.lock("tool", channel=channel)
         result = install(install.read(lock, name))
         solved = install.root / "solved"
-        create_environment(
-            solved,
-            ["tool"],
-            [channel.address],
-            package_cache=install.root / "other-pkgs",
-            subdir=SUBDIR,
-            progress=SilentProgress(),
+        asyncio.run(
+            create_environment(
+                solved,
+                ["tool"],
+                [channel.address],
+                package_cache=install.root / "other-pkgs",
+                subdir=SUBDIR,
+                progress=SilentProgress(),
+            )
         )
         assert result.changed == 2
         replaced = {path: data.replace(bytes(solved), bytes(install.prefix)) for path, data in content(solved).items()}

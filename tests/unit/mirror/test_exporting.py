@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import http.server
@@ -148,8 +149,12 @@ def address(tmp_path: Path) -> str:
 def brought(folder: Path, address: str, *specs: str) -> list[str]:
     """What comes beside a lock of these requirements."""
     cache = folder / "cache"
-    lock = solve_lock("toy", specs, [address], [PLATFORM], virtual_packages={PLATFORM: ()}, package_cache=cache)
-    return sorted(package.file_name for _, package in pip_for_conda([lock], [address], package_cache=cache))
+    lock = asyncio.run(
+        solve_lock("toy", specs, [address], [PLATFORM], virtual_packages={PLATFORM: ()}, package_cache=cache)
+    )
+    return sorted(
+        package.file_name for _, package in asyncio.run(pip_for_conda([lock], [address], package_cache=cache))
+    )
 
 
 def test_the_pip_that_fits_the_locks_python_comes_with_what_it_needs(tmp_path: Path, address: str) -> None:
@@ -175,7 +180,7 @@ def test_a_channel_without_a_pip_that_fits_is_told_and_no_obstacle(
 def test_a_channel_that_cannot_be_read_is_an_error(address: str, tmp_path: Path) -> None:
     lock = lock_of(address, names=["python"])
     with pytest.raises(NetworkError):
-        pip_for_conda([lock], ["http://127.0.0.1:9/none"], package_cache=tmp_path / "cache")
+        asyncio.run(pip_for_conda([lock], ["http://127.0.0.1:9/none"], package_cache=tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("place", [".", "..", "/"])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,15 +34,17 @@ class Solver:
         previous: Lock | None = None,
         update: Sequence[str] = (),
     ) -> Lock:
-        return solve_lock(
-            "toy",
-            specs,
-            [str(channel) for channel in channels],
-            platforms,
-            virtual_packages=dict.fromkeys(platforms, virtual),
-            package_cache=self.root / "pkgs",
-            previous=previous,
-            update=update,
+        return asyncio.run(
+            solve_lock(
+                "toy",
+                specs,
+                [str(channel) for channel in channels],
+                platforms,
+                virtual_packages=dict.fromkeys(platforms, virtual),
+                package_cache=self.root / "pkgs",
+                previous=previous,
+                update=update,
+            )
         )
 
 
@@ -201,8 +204,10 @@ ADDRESS = "https://channel.example/ours"
 @pytest.fixture
 def lock(tmp_path: Path, channel: ToyChannel) -> Lock:
     virtual = {SUBDIR: ("__glibc=2.28=0",)}
-    return solve_lock(
-        "toy", ["app"], [channel.address], [SUBDIR], virtual_packages=virtual, package_cache=tmp_path / "pkgs"
+    return asyncio.run(
+        solve_lock(
+            "toy", ["app"], [channel.address], [SUBDIR], virtual_packages=virtual, package_cache=tmp_path / "pkgs"
+        )
     )
 
 
@@ -225,7 +230,7 @@ def test_everything_but_the_addresses_stays(lock: Lock, channel: ToyChannel) -> 
 class TestCheck:
     def check(self, lock: Lock, channel: ToyChannel, tmp_path: Path, address: str) -> None:
         moved = with_addresses(lock, {channel.address: address})
-        check_published(moved, [address], package_cache=tmp_path / "pkgs")
+        asyncio.run(check_published(moved, [address], package_cache=tmp_path / "pkgs"))
 
     def test_passes_where_the_index_has_all_with_these_hashes(
         self, lock: Lock, channel: ToyChannel, tmp_path: Path
@@ -238,8 +243,10 @@ class TestCheck:
     ) -> None:
         move_packages(channel.root, "../files/SUBDIR/", channel.root / "files")
         with served(channel.root) as address:
-            checked = check_published(
-                with_addresses(lock, {channel.address: address}), [address], package_cache=tmp_path / "pkgs"
+            checked = asyncio.run(
+                check_published(
+                    with_addresses(lock, {channel.address: address}), [address], package_cache=tmp_path / "pkgs"
+                )
             )
         urls = {package.url for package in checked.platforms[0].packages}
         assert f"{address}/files/linux-64/app-1.0-udp_h1.conda" in urls

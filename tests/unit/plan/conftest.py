@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,14 +73,16 @@ class Toy:
             )
         ]
         folder = write_foundation(self.root / "foundation", foundation)
-        return make_plan(
-            rendered,
-            root=self.tree_root,
-            foundation=open_foundation(folder, kind="registry", platform=PLATFORM),
-            published=published or {},
-            virtual_packages=VIRTUAL_PACKAGES,
-            choices=choices_of_recipes(loaded, "registry"),
-            force=force,
+        return asyncio.run(
+            make_plan(
+                rendered,
+                root=self.tree_root,
+                foundation=open_foundation(folder, kind="registry", platform=PLATFORM),
+                published=published or {},
+                virtual_packages=VIRTUAL_PACKAGES,
+                choices=choices_of_recipes(loaded, "registry"),
+                force=force,
+            )
         )
 
 

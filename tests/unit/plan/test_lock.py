@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import shutil
@@ -256,7 +257,7 @@ def test_a_build_sees_the_locked_packages_alone_at_the_foundations_address(tree:
     assert plan.lock is not None
     package = next(item for item in plan.packages if item.name == "libtoy")
     index = open_index(tree.settings, expand_request(tree.settings, _request(tree)).foundation)
-    places = find_locked(index, plan.lock, package.foundation, PLATFORM)
+    places = asyncio.run(find_locked(index, plan.lock, package.foundation, PLATFORM))
     address = tree.foundation.as_uri()
     view = write_view(
         tree.folder / "view", plan.lock, package.foundation, places=places, address=address, platform=PLATFORM
@@ -279,7 +280,7 @@ def test_locked_packages_that_are_gone_are_one_error(tree: Tree) -> None:
     with pytest.raises(
         FoundationError, match=r"(?s)libwire-1.82.0-h1_0.conda is no longer there\n.*zlib.*other bytes"
     ) as caught:
-        find_locked(index, plan.lock, keys, PLATFORM)
+        asyncio.run(find_locked(index, plan.lock, keys, PLATFORM))
     assert caught.value.hint is not None
     assert "foundation update libwire zlib" in caught.value.hint
 

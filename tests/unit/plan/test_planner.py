@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -69,12 +70,14 @@ build:
 def test_a_package_made_only_when_asked_for_is_named_with_the_way_to_get_it(toy: Toy) -> None:
     tree = load_tree(toy.tree())
     lacking = write_foundation(toy.root / "lacking", [record for record in FOUNDATION if record[0] != "torch"])
-    plan = make_plan(
-        expand_stacks(tree, [tree.stacks["udp"]], foundation_kind="registry", platform=PLATFORM, packages=()),
-        root=toy.tree_root,
-        foundation=open_foundation(lacking, kind="registry", platform=PLATFORM, optional=frozenset({"torch"})),
-        published={},
-        virtual_packages=VIRTUAL_PACKAGES,
+    plan = asyncio.run(
+        make_plan(
+            expand_stacks(tree, [tree.stacks["udp"]], foundation_kind="registry", platform=PLATFORM, packages=()),
+            root=toy.tree_root,
+            foundation=open_foundation(lacking, kind="registry", platform=PLATFORM, optional=frozenset({"torch"})),
+            published={},
+            virtual_packages=VIRTUAL_PACKAGES,
+        )
     )
     reasons = [item.reason for item in plan.unsatisfiable if item.reason.startswith("torch: ")]
     assert reasons[0].startswith("torch: the registry foundation makes it only on request")
@@ -407,12 +410,14 @@ def test_a_foundation_out_of_reach_is_named(toy: Toy) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"http://127.0.0.1:{closed.getsockname()[1]}/channel"
     with pytest.raises(NetworkError, match="index of the conda-forge foundation cannot be read") as caught:
-        make_plan(
-            rendered,
-            root=toy.tree_root,
-            foundation=open_foundation(address, kind="conda-forge", platform=PLATFORM),
-            published={},
-            virtual_packages=VIRTUAL_PACKAGES,
+        asyncio.run(
+            make_plan(
+                rendered,
+                root=toy.tree_root,
+                foundation=open_foundation(address, kind="conda-forge", platform=PLATFORM),
+                published={},
+                virtual_packages=VIRTUAL_PACKAGES,
+            )
         )
     assert address in str(caught.value)
     assert caught.value.hint is not None

@@ -54,15 +54,17 @@ def trusted(channel: Channel) -> list[TrustedKey]:
 
 
 def install(tmp_path: Path, address: str, specs: list[str], keys: list[TrustedKey]) -> list[str]:
-    result = create_environment(
-        tmp_path / "env",
-        specs,
-        [address],
-        package_cache=tmp_path / "pkgs",
-        subdir="linux-64",
-        progress=SilentProgress(),
-        virtual_packages=(),
-        check=attestation_check(keys, [address], {}),
+    result = asyncio.run(
+        create_environment(
+            tmp_path / "env",
+            specs,
+            [address],
+            package_cache=tmp_path / "pkgs",
+            subdir="linux-64",
+            progress=SilentProgress(),
+            virtual_packages=(),
+            check=attestation_check(keys, [address], {}),
+        )
     )
     return [record.name for record in result.records]
 

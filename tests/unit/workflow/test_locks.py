@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Callable
@@ -74,13 +75,15 @@ OURS = ["conda-lock.yml", "environment.yml", "explicit.txt", "pixi.lock"]
 
 
 def _ours(channel: ToyChannel, name: str) -> Path:
-    lock = solve_lock(
-        "toy",
-        ["tool"],
-        [channel.address],
-        [SUBDIR],
-        virtual_packages={SUBDIR: ()},
-        package_cache=channel.root.parent / "solving",
+    lock = asyncio.run(
+        solve_lock(
+            "toy",
+            ["tool"],
+            [channel.address],
+            [SUBDIR],
+            virtual_packages={SUBDIR: ()},
+            package_cache=channel.root.parent / "solving",
+        )
     )
     path = channel.root.parent / name
     path.write_text(pin_files(lock, FORMATS)[name])
