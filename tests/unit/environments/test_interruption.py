@@ -28,7 +28,7 @@ FILES = 10
 # For each line of its input: a forked copy creates an environment, and kills itself when the installer reports that so
 # many packages are being linked: from one of its own threads, while others link. Answers how the copy ended.
 CREATE = """
-import json, os, signal, sys, traceback
+import asyncio, json, os, signal, sys, traceback
 from pathlib import Path
 from channel_tools.environments import create_environment
 from channel_tools.environments import transaction as reporter
@@ -45,10 +45,11 @@ def create(left, prefix, channel, specs):
         return original(self, operation, package_name)
 
     reporter.TransactionReporter.on_link_start = on_link_start
-    asyncio.run(create_environment(
+    environment = create_environment(
         Path(prefix), specs, [channel], package_cache=Path(prefix + "-pkgs"),
         subdir="linux-64", progress=SilentProgress(), virtual_packages=[],
-    ))
+    )
+    asyncio.run(environment)
 
 assert len(os.listdir("/proc/self/task")) == 1  # copies have this one alone
 for line in sys.stdin:
