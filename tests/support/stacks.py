@@ -13,7 +13,7 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,16 +92,13 @@ def install_stack(settings: Settings, channel: Path, prefix: Path, stack: str) -
     return install(settings, channel, prefix, find_stack(load_tree(settings.tree), stack).install)
 
 
-def install_pytest(prefix: Path, variables: Mapping[str, str]) -> None:
-    """pytest and pytest-xdist, for the tests that a plugin's sources have; skips where they cannot be installed.
-
-    ``variables`` are those of the activated environment.
-    """
+def install_pytest(prefix: Path) -> None:
+    """pytest and pytest-xdist, for the tests that a plugin's sources have; skips where they cannot be installed."""
     # takes a sixth of pip's processor time
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(prefix / "bin" / "python")]
     wanted = [f"{name}=={importlib.metadata.version(name)}" for name in ("pytest", "pytest-xdist")]
     wanted.append("expecttest")
-    environ = {**variables, "UV_NATIVE_TLS": "1"}  # the machine's certificates, as for pip
+    environ = {**os.environ, "UV_NATIVE_TLS": "1"}  # the machine's certificates, as for pip, and not the environment's
     installed = run_command([*command, *wanted], env=environ, check=False, timeout_s=_INSTALL_LIMIT_S)
     if installed.returncode != 0:
         pytest.skip(f"pytest cannot be installed into the environment: {installed.tail()}")

@@ -132,8 +132,7 @@ def test_sharded_models_want_what_pytorchs_mpi_backend_does_not_have(prefix: Pat
 
 
 def test_pytorchs_own_tests_of_groups_pass(prefix: Path, tmp_path: Path) -> None:
-    variables = activated_environment(prefix, environ=os.environ)
-    install_pytest(prefix, variables)
+    install_pytest(prefix)
     words = ("all_reduce", "broadcast", "gather", "scatter", "test_reduce_", "all_to_all", "barrier", "send", "recv")
     ranks(prefix, 3, PYTORCH_TESTS, *words, environ={**os.environ, "TEMP_DIR": str(tmp_path)})
     for rank in range(3):

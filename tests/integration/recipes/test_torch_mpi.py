@@ -71,7 +71,7 @@ def test_the_plugin_keeps_them_over_open_mpi(own_settings: Settings, tmp_path: P
 def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
     """Skips where pytest cannot be installed into the environment."""
     variables = activated_environment(prefix, environ=os.environ) | {VARIABLE: str(slow_device_library(prefix))}
-    install_pytest(prefix, variables)
+    install_pytest(prefix)
     sources = tmp_path / "src"  # with room for byte code, which the clone's own are to be without
     shutil.copytree(
         ROOT / "recipes" / "torch-mpi" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*", "build")

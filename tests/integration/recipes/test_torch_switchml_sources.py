@@ -33,7 +33,7 @@ def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
     specs = [*TOOLCHAIN, "pytorch-switchml", "libswitchml * udp*", "switchml-switch", "pip", "numpy"]
     install(own_settings, stack_channel, prefix, specs)
     variables = activated_environment(prefix, environ=os.environ) | {VARIABLE: str(slow_device_library(prefix))}
-    install_pytest(prefix, variables)
+    install_pytest(prefix)
     sources = tmp_path / "src"  # with room for byte code, which the clone's own are to be without
     shutil.copytree(
         ROOT / "recipes" / "torch-switchml" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*")
