@@ -21,7 +21,10 @@ from tests.support.processes import TEST_TIMEOUT_S
 
 ROOT = Path(__file__).parents[3]
 # the command line's own libraries, and what they take themselves
-HELP_MODULES = {"", "counting", "errors", "extras", "harmless", "settings", "work_folder"}  # of channel_tools.system
+HELP_MODULES = {
+    *("", "counting", "errors", "extras", "harmless", "settings", "work_folder"),  # of channel_tools.system
+    *("channel_tools.mirror", "channel_tools.mirror.request"),  # what options become, which imports nothing slow
+}
 HELP_LIBRARIES = {
     *("annotated_doc", "attr", "channel_tools", "markdown_it", "mdurl", "platformdirs", "pygments", "rich"),
     *("shellingham", "typer"),
