@@ -252,8 +252,8 @@ def _written_to(stream: TextIO) -> Callable[[bytes], None]:
 
 def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> None:
     from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
-    from channel_tools.workflow.environment import InstallRequest, ValidateRequest, built_requests
-    from channel_tools.workflow.validation import raise_worst, validate_variants
+    from channel_tools.workflow.environment import InstallRequest, built_requests
+    from channel_tools.workflow.validation import ValidateRequest, raise_worst, validate_variants
 
     channels = tuple(given.channels or ())
     install = InstallRequest(stack=given.stack, channels=channels, python=given.python, pytorch=given.pytorch)

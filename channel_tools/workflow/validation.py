@@ -1,26 +1,166 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Validates variants of a stack in turn, here or within a scheduler's job."""
+"""Validates an installed stack, or its variants in turn, here or within a scheduler's job."""
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from channel_tools.channel.results import ValidationRecord, record_validation
+from channel_tools.matrix import find_stack, load_tree
+from channel_tools.plan import current_platform
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import ChannelToolsError
-from channel_tools.validate import raise_for_drops, raise_for_failures
-from channel_tools.workflow.environment import validate_installed
+from channel_tools.system.errors import ChannelToolsError, UsageError
+from channel_tools.validate import (
+    ValidationRequest,
+    check_request,
+    compare_with_history,
+    kept_file,
+    raise_for_drops,
+    raise_for_failures,
+    read_history,
+    validate_stack,
+    write_page,
+    write_report,
+)
+from channel_tools.workflow.environment import install_channels, specs_of, variants_of
+from channel_tools.workflow.launch import method_options
 from channel_tools.workflow.plan import asked_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.environments import EnvironmentResult
+    from channel_tools.matrix.model import Stack
+    from channel_tools.ranks.hosts import RankHosts
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
-    from channel_tools.workflow.environment import InstallRequest, ValidateRequest
+    from channel_tools.workflow.environment import InstallRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidateRequest:
+    """What to validate, and how: see ValidationRequest."""
+
+    install: InstallRequest
+    ranks: int
+    prefix: Path | None
+    keep: bool
+    timeout_s: float
+    environ: Mapping[str, str]
+    keeps_history: bool = False
+    hosts: RankHosts | None = None
+    local_scratch: Path | None = None
+
+
+def stack_to_validate(settings: Settings, name: str | None) -> Stack:
+    """The stack of that name, or the default one for None. Raises UsageError for one without a ``validate`` block."""
+    stack = find_stack(load_tree(settings.tree, settings.environ), name)
+    if not stack.validation:
+        message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
+        raise UsageError(message, hint="its packages are tested by their recipes while they are built")
+    return stack
+
+
+def validate_installed(
+    settings: Settings, request: ValidateRequest, *, progress: Progress
+) -> tuple[ValidationReport, Path]:
+    """Validate a stack and write its report to ``output/report/<stack>.json`` and as a page; returns report and path.
+
+    The report of a variant other than the default one has the Python and PyTorch in its name. The report of an earlier
+    run is removed when this run starts, so an interrupted run leaves none; the channel records it as failed.
+
+    With ``keeps_history``, the report is compared with those in ``output/report/history/<stack>`` and kept there. It
+    may have failed checks and drops. Raises as validate_stack and read_history do.
+    """
+    stack = stack_to_validate(settings, request.install.stack)
+    variants = variants_of(settings, request.install.stack)
+    choice = variants.choose(request.install)
+    name = variants.report_name(choice)
+    folder = settings.reports / "history" / name
+    earlier = read_history(folder) if request.keeps_history else ()
+    _check_folder(settings.reports)
+    path = settings.reports / f"{name}.json"
+    wanted = ValidationRequest(
+        stack=stack.name,
+        method=str(stack.validation["method"]),
+        options=method_options(stack),
+        specs=stack.install + specs_of(choice),
+        channels=install_channels(settings, request.install),
+        ranks=request.ranks,
+        subdir=current_platform(),
+        package_cache=settings.package_cache,
+        work=settings.work,
+        forbidden=(*([settings.tree.root] if settings.tree.has_recipes else []), settings.output, settings.work),
+        prefix=request.prefix,
+        keep=request.keep,
+        timeout_s=request.timeout_s,
+        hosts=request.hosts,
+        local_scratch=request.local_scratch,
+    )
+    check_request(wanted)
+    # an earlier report would be mistaken for the result of an interrupted run
+    for written in (path, path.with_suffix(".html")):
+        written.unlink(missing_ok=True)
+    # a channel that is named, or that installed stacks come from, belongs to somebody else
+    remembers = not request.install.channels and (settings.tree.has_recipes or settings.channel.exists())
+
+    def broke_off(environment: EnvironmentResult, started: str, seconds: float) -> None:
+        if remembers:
+            with contextlib.suppress(OSError):  # the error of the run is more important
+                _keep_result(settings, wanted, environment, passed=False, started=started, seconds=seconds)
+
+    report = validate_stack(wanted, environ=request.environ, progress=progress, on_broken=broke_off)
+    if request.keeps_history:
+        report = replace(report, history=compare_with_history(report, earlier, folder))
+        write_report(report, kept_file(folder, report))
+    write_report(report, path)
+    write_page(report, path.with_suffix(".html"))
+    if remembers:
+        _keep_result(
+            settings,
+            wanted,
+            report.environment,
+            passed=report.passed,
+            started=report.started,
+            seconds=report.seconds,
+        )
+    return report, path
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise OSError for a folder that no report can be written to; after the run, the results would be lost."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def _keep_result(
+    settings: Settings,
+    request: ValidationRequest,
+    environment: EnvironmentResult,
+    *,
+    passed: bool,
+    started: str,
+    seconds: float,
+) -> None:
+    """Record the outcome of the validation in the local channel."""
+    versions = {package.name: package.version for package in environment.records}
+    record = ValidationRecord(
+        stack=request.stack,
+        python=versions.get("python", ""),
+        pytorch=versions.get("pytorch", ""),
+        passed=passed,
+        ranks=request.ranks,
+        started=started,
+        seconds=round(seconds, 1),
+    )
+    record_validation(settings.channel, record)
 
 
 class VariantOutcome(IntEnum):

@@ -33,8 +33,9 @@ from channel_tools.system.schedulers import scheduler_of
 from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
 from channel_tools.workflow.cluster import check_work_is_shared
-from channel_tools.workflow.environment import built_requests, stack_to_validate
+from channel_tools.workflow.environment import built_requests
 from channel_tools.workflow.launch import method_of, root_words
+from channel_tools.workflow.validation import stack_to_validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
