@@ -145,7 +145,7 @@ async def _with_platform(
     if own or (noarch and noarch >= asked):
         return SolveError(f"{platform}: {err.message}", hint=err.hint)
     message = f"{shown_channels(channels)}: no packages for {platform}"
-    hint = f"build on a {platform} machine and publish there, or lock without --platform {platform}"
+    hint = f"publish packages built for {platform} there, or lock without --platform {platform}"
     return ChannelError(message, hint=hint)
 
 

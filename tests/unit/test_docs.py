@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from channel_tools.cli.app import app_for
+from tests.support.shell_blocks import shell_blocks
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
@@ -34,7 +35,7 @@ def help_of(command: tuple[str, ...]) -> str:
 def named_commands(document: Path) -> set[str]:
     """``channel_tools ...`` in code: indented lines and between back quotes."""
     text = document.read_text(encoding="utf-8")
-    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    lines = [line.strip() for block in shell_blocks(text) for line in block.text.splitlines()]
     quoted = re.findall(r"`([^`]+)`", text)
     starts = [piece.partition("#")[0].strip() for piece in (*lines, *quoted)]
     return {piece for piece in starts if re.match(r"channel_tools [a-z-]", piece)}
@@ -54,6 +55,7 @@ def test_commands_and_their_options_exist(document: Path) -> None:
         if words[0].startswith("-"):
             continue
         depth = 2 if words[0] in GROUPS and len(words) > 1 else 1
+        depth += words[:2] == ["mirror", "keys"] and len(words) > depth
         for name in words[depth - 1].split("|"):
             text = help_of((*words[: depth - 1], name))
             assert text, f"{command}: no such command"
