@@ -45,6 +45,8 @@ OWN_MARK = '<meta name="generator" content="channel_tools channel page">'
 """In every page that this program writes, and in no other."""
 _TEMPLATES = page_templates(HERE / "templates")
 _PAGES = {"index_page": INDEX_PAGE, "list_page": f"{PAGE_FOLDER}/packages-1.html", "feed_page": FEED}
+_LINKS = {"home": "Home", "dev_url": "Source", "source_url": "Archive", "doc_url": "Documentation"}
+"""Fields of about.json, as a page calls them."""
 _SEE_FILES = "see its licence files"
 _ADDRESS = "CHANNEL"
 """Placeholder for the channel's address if it was not given; JavaScript replaces it with the browser's address."""
@@ -71,7 +73,6 @@ def _licence(text: str) -> str:
 
 _TEMPLATES.filters |= {
     "web_link": web_link,
-    "texts": texts,
     "size": partial(format_amount, unit="bytes"),
     "path": quote,
     "duration": duration,
@@ -80,7 +81,7 @@ _TEMPLATES.filters |= {
     "licence": licence,
     "command": command,
 }
-_TEMPLATES.globals |= {
+_TEMPLATES.globals = {  # without jinja's own, which no page uses: all of them are looked at for every page
     "name_page": name_page,
     "stack_page": stack_page,
     "link": link,
@@ -300,11 +301,20 @@ def _render_name(site: Site, package: Package) -> str:
         shown=shown,
         summary=site.summaries[package.name],
         chips=build_chips(site, shown),
-        about=shown.row.about,
+        description=texts(shown.row.about.get("description")),
+        links=[(words, text) for key, words in _LINKS.items() for text in texts(shown.row.about.get(key))],
         needs=_linked_specs(site, shown),
         machine=machine_needs([shown]),
         run_exports=field_lines(shown.record.get("run_exports")),
-        versions=[(version, builds, variant_table(builds)) for version, builds in by_version.items()],
+        versions=[
+            (
+                version,
+                variant_table(builds),
+                [build for build in builds if not build.earlier],
+                [build for build in builds if build.earlier],
+            )
+            for version, builds in by_version.items()
+        ],
         commands=install_commands(site, package.name, [package.name]),
         state_words=partial(_state_words, site),
     )
