@@ -7,17 +7,28 @@ meant for ``localhost:443`` to it. ``relay`` stands before it and answers what a
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import socket
 import socketserver
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPS_PORT
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+from channel_tools.system.http.client import basic_authorization
 from channel_tools.system.processes import running_program
 from tests.support.certificates import Authority
 from tests.support.ports import free_port
@@ -28,6 +39,9 @@ from tests.support.scripted_server import Asked, Reply, ScriptedServer
 USER, PASSWORD = "publisher", "secret-of-tests"
 _BCRYPT = "$2b$04$sxa4yyuMY6nwIF0Cl1YrtuTGMlcYMfIJEjbtwn55H55UjFfEGlVSC"
 """Of PASSWORD: the one form that the registry accepts, which Python's library cannot make."""
+
+_BASIC = basic_authorization(USER, PASSWORD)
+_SERVICE, _ISSUER = "registry of tests", "tests"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +75,12 @@ class RunningRegistry:
 
 @contextmanager
 def running_registry(
-    folder: Path, *, authority: Authority | None = None, password: bool = False
+    folder: Path, *, authority: Authority | None = None, password: bool = False, tokens: ScriptedServer | None = None
 ) -> Iterator[RunningRegistry]:
-    """A registry that keeps its files in ``folder``; with ``authority`` over https, with ``password`` for USER only."""
+    """A registry that keeps its files in ``folder``; with ``authority`` over https.
+
+    With ``password`` it is for USER only, and with ``tokens`` for whoever has one of this server.
+    """
     binary, port = program("docker-registry"), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config: dict[str, object] = {
@@ -78,6 +95,10 @@ def running_registry(
     if password:
         (folder / "htpasswd").write_text(f"{USER}:{_BCRYPT}\n")
         config["auth"] = {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}
+    if tokens is not None and authority is not None:
+        realm = f"https://localhost:{tokens.port}/token"
+        token = {"realm": realm, "service": _SERVICE, "issuer": _ISSUER, "rootcertbundle": str(authority.certificates)}
+        config["auth"] = {"token": token}
     (folder / "config.yml").write_text(json.dumps(config))  # JSON is YAML, too
     log = folder / "registry.log"
     command = [binary, "serve", str(folder / "config.yml")]
@@ -93,6 +114,38 @@ def _listens(port: int) -> bool:
     return False
 
 
+def token_server(authority: Authority) -> ScriptedServer:
+    """A server that gives USER tokens for what is asked for, as registries have one (Docker's token authentication)."""
+    content = authority.server.read_bytes()
+    key = load_pem_private_key(content, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    certificate = base64.b64encode(x509.load_pem_x509_certificate(content).public_bytes(Encoding.DER)).decode()
+
+    def answer(asked: Asked) -> Reply:
+        if _BASIC not in asked.headers.values():
+            return 401, {}, b"{}"
+        now, access = int(time.time()), []
+        for scope in parse_qs(urlsplit(asked.path).query).get("scope", []):
+            kind, name, actions = scope.split(":")
+            access.append({"type": kind, "name": name, "actions": actions.split(",")})
+        header = {"typ": "JWT", "alg": "ES256", "x5c": [certificate]}
+        claims = {"iss": _ISSUER, "sub": USER, "aud": _SERVICE, "exp": now + 300, "nbf": now - 60, "iat": now}
+        signed = ".".join(map(_encoded, (header, claims | {"jti": "1", "access": access})))
+        first, second = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+        signature = _base64url(first.to_bytes(32, "big") + second.to_bytes(32, "big"))
+        return 200, {"Content-Type": "application/json"}, json.dumps({"token": f"{signed}.{signature}"}).encode()
+
+    return ScriptedServer(answer, tls=authority.context())
+
+
+def _encoded(value: object) -> str:
+    return _base64url(json.dumps(value).encode())
+
+
+def _base64url(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
 def relay(registry: RunningRegistry, instead: Callable[[Asked], Reply | None]) -> ScriptedServer:
     """A server that passes every request on to the registry for which ``instead`` has no reply."""
 
@@ -104,13 +157,14 @@ def relay(registry: RunningRegistry, instead: Callable[[Asked], Reply | None]) -
 
 @contextmanager
 def as_host(port: int) -> Iterator[str]:
-    """The address of a proxy that leads every CONNECT to a port of loopback, whatever host it names."""
+    """The address of a proxy that leads what is meant for port 443 to this port of loopback, and nothing elsewhere."""
 
     class Tunnel(socketserver.StreamRequestHandler):
         def handle(self) -> None:
+            named = int(self.rfile.readline().split()[1].rpartition(b":")[2])
             while self.rfile.readline().strip():
                 pass
-            with socket.create_connection(("127.0.0.1", port)) as there:
+            with socket.create_connection(("127.0.0.1", port if named == HTTPS_PORT else named)) as there:
                 self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
                 back = threading.Thread(target=_copy, args=(there, self.connection))
                 back.start()

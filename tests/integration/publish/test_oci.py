@@ -24,7 +24,7 @@ from channel_tools.system.errors import ChannelError, ChannelToolsError, Integri
 from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
 from tests.support.certificates import Authority, make_authority
-from tests.support.oci_registry import PASSWORD, USER, RunningRegistry, as_host, relay, running_registry
+from tests.support.oci_registry import PASSWORD, USER, RunningRegistry, as_host, relay, running_registry, token_server
 from tests.support.packages import make_conda, old_format
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
@@ -275,14 +275,18 @@ def _descriptor(content: bytes) -> dict[str, object]:
     return {"mediaType": "application/vnd.conda.repodata.v1+json", "digest": digest, "size": len(content)}
 
 
-@pytest.fixture
-def private(tmp_path: Path) -> Iterator[tuple[Authority, dict[str, str]]]:
+@pytest.fixture(params=["password", "token"])
+def private(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Authority, dict[str, str]]]:
     """A registry for USER at oci://localhost, and the environment in which others reach it."""
     authority = make_authority(tmp_path)
     home = tmp_path / "home"
     home.mkdir()
+    by_token = request.param == "token"
     with (
-        running_registry(tmp_path / "registry", authority=authority, password=True) as registry,
+        scripted(token_server(authority)) as tokens,
+        running_registry(
+            tmp_path / "registry", authority=authority, password=not by_token, tokens=tokens if by_token else None
+        ) as registry,
         as_host(registry.port) as proxy,
     ):
         variables = {"HTTPS_PROXY": proxy, "https_proxy": proxy, "no_proxy": "", "NO_PROXY": "", "HOME": str(home)}
