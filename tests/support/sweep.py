@@ -149,12 +149,16 @@ def _serve(folder: Path) -> None:
         sys.stdout.flush()
 
 
+_RUN_WHEN_IMPORTED = (".data", ".workers.", ".fork_ranks", "__main__")
+"""Parts of modules' names; the second and third are programs for an environment's Python, which has PyTorch."""
+
+
 def _modules() -> Iterator[str]:
     """The program's, without those that run when they are imported."""
     import channel_tools  # noqa: PLC0415
 
     for found in pkgutil.walk_packages(channel_tools.__path__, "channel_tools."):
-        if ".data" not in found.name and ".workers." not in found.name and not found.name.endswith("__main__"):
+        if not any(part in found.name for part in _RUN_WHEN_IMPORTED):
             yield found.name
 
 
