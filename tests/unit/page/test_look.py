@@ -29,6 +29,7 @@ from channel_tools.system.charts import SizeLine, SizePoint, size_chart
 from channel_tools.system.errors import UsageError
 from channel_tools.system.pages import SHARED_TEMPLATES, day
 from channel_tools.system.yamlfile import load_plain_yaml
+from tests.support.html_pages import read_page
 from tests.support.packages import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 
@@ -277,3 +278,18 @@ def test_no_word_of_a_command_is_broken_in_two_and_comments_stand_back() -> None
     assert "<span>" not in command(f"conda install {'a-' * 20}")  # which does not fit a line of a phone
     style = (HERE / "static/page.css").read_text()
     assert re.search(r"\.commands code span \{[^}]*white-space: nowrap", style)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((), "In the activated environment, with channel_tools and channel_tools-stacks installed beside it:"),
+        (("torchrun train.py",), "In the activated environment:\ntorchrun train.py\nOr with channel_tools and"),
+    ],
+    ids=["only with channel_tools", "without it, too"],
+)
+def test_a_stack_says_how_to_run_a_script_in_one_sentence(channel: Channel, lines: tuple[str, ...], said: str) -> None:
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, how_to_run=lines)
+    write_page(channel, stacks=(stack,))
+    words = read_page((channel.path / "page/stack/toys.html").read_text()).words
+    assert said in words
