@@ -8,6 +8,7 @@ runs them in turn, so that a busy machine is as busy for both. Writes pytorch_cp
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import statistics
@@ -82,13 +83,15 @@ def main() -> int:
     versions: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as holder:
         for name, spec in SPECS.items():
-            create_environment(
-                Path(holder) / name,
-                [spec, "numpy"],
-                [arguments.channel.resolve().as_uri()],
-                package_cache=find_cache(os.environ) / "packages",
-                subdir=SUBDIR,
-                progress=SilentProgress(),
+            asyncio.run(
+                create_environment(
+                    Path(holder) / name,
+                    [spec, "numpy"],
+                    [arguments.channel.resolve().as_uri()],
+                    package_cache=find_cache(os.environ) / "packages",
+                    subdir=SUBDIR,
+                    progress=SilentProgress(),
+                )
             )
         for _ in range(ROUNDS):
             for name in SPECS:

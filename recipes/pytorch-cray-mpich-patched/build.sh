@@ -78,7 +78,24 @@ export CFLAGS CXXFLAGS CPPFLAGS LDFLAGS
 # Every exported variable named BUILD_*, USE_* or CMAKE_* becomes an option of CMake, these two also.
 export -n BUILD_PREFIX CMAKE_ARGS
 export CMAKE_PREFIX_PATH="${PREFIX}" CMAKE_POLICY_VERSION_MINIMUM=3.5 CMAKE_GENERATOR=Ninja CMAKE_BUILD_TYPE=Release
-export MAX_JOBS="${CPU_COUNT:-1}"
+
+# What the machine has, or the container. A compiler takes up to 2.5 GiB (torch/csrc/distributed/c10d/init.cpp) and with
+# CUDA more, so each job gets 4; the link of libtorch_cpu.so comes last, and would end hours of work if it had too little.
+memory_mib="$(awk '/^MemTotal:/ { print int($2 / 1024) }' /proc/meminfo)"
+for limit in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+  if [[ -r "${limit}" && "$(< "${limit}")" =~ ^[0-9]{1,15}$ ]]; then
+    limit_mib="$(($(< "${limit}") / 1048576))"
+    memory_mib="$((limit_mib < memory_mib ? limit_mib : memory_mib))"
+  fi
+done
+jobs="$((memory_mib / 4096))"
+MAX_JOBS="$((jobs < ${CPU_COUNT:-1} ? jobs : ${CPU_COUNT:-1}))"
+MAX_JOBS="$((MAX_JOBS < 1 ? 1 : MAX_JOBS))"
+export MAX_JOBS
+echo "${MAX_JOBS} jobs for ${CPU_COUNT:-1} cores and ${memory_mib} MiB of memory"
+if ((memory_mib < 4096)); then
+  echo "warning: PyTorch takes 4 GiB to compile and link, and this machine or container has ${memory_mib} MiB" >&2
+fi
 export PYTORCH_BUILD_NUMBER=0 PACKAGE_TYPE=conda _GLIBCXX_USE_CXX11_ABI=1
 export BUILD_TEST=0 INSTALL_TEST=0 BUILD_CAFFE2=0 BUILD_CAFFE2_OPS=0
 
