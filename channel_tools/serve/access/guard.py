@@ -290,8 +290,15 @@ def unauthorized() -> Response:
     return response
 
 
+def hint_for_clients(error: ChannelToolsError) -> str | None:
+    """What a client can do about an error; the hints for what the system denies are for who runs the server."""
+    if isinstance(error, FileAccessError):
+        return "ask who runs the server, which the system denies this"
+    return error.hint
+
+
 def error_response(error: ChannelToolsError, message: str | None = None, *, status: int | None = None) -> Response:
     """A ChannelToolsError as a response; ``message`` and ``status`` replace its own."""
     usual = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
-    body = ErrorResponse(kind=type(error).__name__, message=message or str(error), hint=error.hint)
+    body = ErrorResponse(kind=type(error).__name__, message=message or str(error), hint=hint_for_clients(error))
     return json_response(body, status or usual)

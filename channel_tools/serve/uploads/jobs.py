@@ -38,6 +38,7 @@ from channel_tools.publish.server.protocol import (
     YankRequest,
     encode,
 )
+from channel_tools.serve.access.guard import hint_for_clients
 from channel_tools.serve.uploads.checks import audit_uploaded, check_digests
 from channel_tools.serve.uploads.store import JobStore, State, drop_files, jobs_folder
 from channel_tools.system.counting import counted
@@ -275,7 +276,9 @@ def carry_out(root: Path, job: Job) -> None:
         drop_files(job)
     except (ChannelToolsError, OSError) as err:
         told = error_from_os(err) if isinstance(err, OSError) else err
-        error = ErrorResponse(kind=type(told).__name__, message=job.without_paths(str(told), root), hint=told.hint)
+        error = ErrorResponse(
+            kind=type(told).__name__, message=job.without_paths(str(told), root), hint=hint_for_clients(told)
+        )
         job.set_state(State(state="failed", error=error))
 
 

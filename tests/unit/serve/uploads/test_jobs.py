@@ -19,6 +19,7 @@ import pytest
 
 from channel_tools.channel import channel_writer, create_channel
 from channel_tools.conda.package import sidecar_of, write_sidecar
+from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.server.protocol import YankRequest, set_request
 from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.uploads import jobs
@@ -156,6 +157,24 @@ def test_a_job_that_was_damaged_meanwhile_is_left_alone(queue: JobQueue, tmp_pat
     queue.handle([queue.waitables[0]])
     assert queue.waitables[1:] == []
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_read_only_file_system_is_an_error_for_who_runs_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client cannot choose another place."""
+
+    def denied(*_given: object, **_named: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "ours" / "noarch"))
+
+    monkeypatch.setattr(FolderTarget, "yank", denied)
+    job = JobStore(jobs_folder(tmp_path), clock=lambda: 0.0).open("yank", "ours", YANK)
+    carry_out(tmp_path, job)
+    state = job.state()
+    assert state.error is not None
+    assert state.error.kind == "FileAccessError"
+    assert state.error.message == "ours/noarch: read-only file system"
+    assert state.error.hint == "ask who runs the server, which the system denies this"
 
 
 def _other_bytes(place: Path, other: Path) -> None:
