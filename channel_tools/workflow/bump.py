@@ -322,7 +322,7 @@ class _Bump:
         if len(old) != len(new) or Counter(others) != Counter(remaining):
             message = (
                 f"with version {self._request.version}, {counted(len(new), 'variant')} would have it in place of "
-                f"{len(old)}, and {len(set(remaining) - set(others))} others would change"
+                f"{len(old)}, and {counted(len(set(remaining) - set(others)), 'other')} would change"
             )
             hint = "the recipe's conditions name the version in a way that is not followed: change it by hand"
             raise ConfigError(message, path=self._recipe.path, hint=hint)
