@@ -253,10 +253,11 @@ def _written_to(stream: TextIO) -> Callable[[bytes], None]:
 def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> None:
     from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
     from channel_tools.workflow.environment import InstallRequest, built_requests
-    from channel_tools.workflow.validation import ValidateRequest, raise_worst, validate_variants
+    from channel_tools.workflow.validation import ValidateRequest, raise_worst, stack_of, validate_variants
 
     channels = tuple(given.channels or ())
-    install = InstallRequest(stack=given.stack, channels=channels, python=given.python, pytorch=given.pytorch)
+    stack = stack_of(settings, given.stack, given.prefix)
+    install = InstallRequest(stack=stack, channels=channels, python=given.python, pytorch=given.pytorch)
     request = ValidateRequest(
         install=install,
         ranks=given.ranks if given.on else ranks or _DEFAULT_RANKS,

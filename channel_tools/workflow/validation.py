@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.results import ValidationRecord, record_validation
+from channel_tools.environments import installed_builds
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.plan import current_platform
 from channel_tools.system.counting import counted
@@ -27,7 +28,7 @@ from channel_tools.validate import (
     write_report,
 )
 from channel_tools.workflow.environment import install_channels, specs_of, variants_of
-from channel_tools.workflow.launch import method_options
+from channel_tools.workflow.launch import installed_stack, method_options
 from channel_tools.workflow.plan import asked_versions
 
 if TYPE_CHECKING:
@@ -65,6 +66,17 @@ def stack_to_validate(settings: Settings, name: str | None) -> Stack:
         message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
         raise UsageError(message, hint="its packages are tested by their recipes while they are built")
     return stack
+
+
+def stack_of(settings: Settings, name: str | None, prefix: Path | None) -> str | None:
+    """The name of the stack to validate: that given, else that of an environment at ``prefix``, else None, the default.
+
+    So the default stack is not installed over another one. Raises UsageError for an environment of several stacks.
+    """
+    if name is not None or prefix is None or not (prefix / "conda-meta").is_dir():
+        return name
+    own = installed_stack(load_tree(settings.tree, settings.environ), installed_builds(prefix), prefix)
+    return None if own is None else own.name
 
 
 def validate_installed(

@@ -20,6 +20,7 @@ from channel_tools.workflow.validation import (
     VariantOutcome,
     VariantResult,
     raise_worst,
+    stack_of,
     validate_installed,
 )
 from tests.support.packages import new_channel
@@ -55,6 +56,20 @@ def test_the_worst_variant_gives_the_error_and_every_other_is_named(report: Vali
         "python 3.12: 1 check failed",
         "python 3.11: slower",
     ]
+
+
+def test_an_environment_is_validated_as_the_stack_that_it_is_of_not_as_the_default_one(tmp_path: Path) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=tmp_path)
+    prefix = tmp_path / "env"
+    assert stack_of(settings, None, prefix) is None  # it is made
+    (prefix / "conda-meta").mkdir(parents=True)
+    assert stack_of(settings, None, prefix) is None
+    for name, build in (("pytorch-cray-mpich", "plugin_py311_h1234567_0"), ("mpich", "h1234567_0")):
+        record = {"name": name, "version": "4.0.2", "build": build}
+        (prefix / "conda-meta" / f"{name}-4.0.2-{build}.json").write_text(json.dumps(record))
+    assert stack_of(settings, None, prefix) == "cray-mpich"
+    assert stack_of(settings, "udp", prefix) == "udp"
+    assert stack_of(settings, None, None) is None
 
 
 def test_a_stack_without_validation_is_not_validated(tmp_path: Path) -> None:
