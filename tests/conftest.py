@@ -15,7 +15,9 @@ from tests.support.programs import HEAVY_VARIABLE, restricted_path
 
 _LONGEST_FIRST = (
     # those that need the stack
-    *("recipes/test_torch_switchml_sources.py", "workflow/test_whole_path.py", "recipes/test_switchml_sources.py"),
+    *("recipes/test_torch_switchml_sources.py", "validate/test_on_a_cluster.py"),
+    *("recipes/test_switchml_sources.py", "recipes/test_nccl_ofi.py"),
+    *("workflow/test_whole_path.py", "recipes/test_torchvision.py"),
     *("environments/test_stack_clients.py", "recipes/test_sanitizers.py", "workflow/test_main_job.py"),
     *("audit/test_audit.py", "validate/test_switchml.py", "recipes/test_torch_mpi.py"),
     *("recipes/test_switchml_patched.py", "recipes/test_mpi_cuda_awareness.py"),
@@ -28,7 +30,8 @@ _LONGEST_FIRST = (
 )
 """Files of integration tests that take a processor for eight seconds or more, most of it first.
 
-A worker is given its next file when it has two tests left, so a long file of one or two tests has a short one after it.
+A worker is given its next file when it has two tests left, so a long file of one or two tests has a short one after it:
+without, the last worker took two minutes longer than all others.
 """
 
 _LONG_UNIT_TESTS = frozenset(
