@@ -216,7 +216,7 @@ def test_what_a_killed_command_has_left_running_is_waited_for(tmp_path: Path) ->
     command = [
         "sh",
         "-c",
-        f"touch {tmp_path}/begun; trap 'sleep 0.3; touch {tmp_path}/cancelled; kill $!; exit' INT; sleep 60 & wait",
+        f"trap 'sleep 0.3; touch {tmp_path}/cancelled; kill $!; exit' INT; sleep 60 & touch {tmp_path}/begun; wait",
     ]
     driver = (
         "import os; from pathlib import Path; from channel_tools.build.model import BuildPlaces;"
