@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from channel_tools.conda.contents import JsonObject
     from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity
 
+_LIBRARIES = frozenset({"sigstore", "id"})
+"""Whose errors are a service's: sigstore-python, and the package that finds the identity of a CI service."""
+
 
 def sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
     """A function that signs statements (in-toto, JSON) and returns bundles, all with one certificate requested here.
@@ -41,11 +44,11 @@ def sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
     given = None if request.token_file is None else _token_in(request.token_file)
     config = _client_config(request.config)
     token = given or _own_token(config)
-    with _reaching("Sigstore"):
+    with failures_reported("Sigstore"):
         signer = Signer(token, SigningContext.from_trust_config(config))
 
     def sign(statement: bytes) -> JsonObject:
-        with _reaching("Sigstore"):
+        with failures_reported("Sigstore"):
             bundle = signer.sign_dsse(SignedStatement(statement))
         signed: JsonObject = msgspec.json.decode(bundle.to_json())
         return signed
@@ -74,7 +77,7 @@ def _verifier(config: Path | None) -> Verifier:
 
 def _client_config(path: Path | None) -> ClientTrustConfig:
     if path is None:
-        with _reaching("Sigstore's root of trust"):
+        with failures_reported("Sigstore's root of trust"):
             return ClientTrustConfig.production()
     try:
         return ClientTrustConfig.from_json(path.read_text(encoding="utf-8"))
@@ -93,21 +96,28 @@ def _token_in(path: Path) -> IdentityToken:
 
 def _own_token(config: ClientTrustConfig) -> IdentityToken:
     """The token of the CI service that this runs in, else that of a user who logs in with a browser."""
-    with _reaching("the identity provider"):
+    with failures_reported("the identity provider"):
         if (found := detect_credential()) is not None:
             return IdentityToken(found)
     if not sys.stdin.isatty():
         message = "no identity to sign as: no CI service provides one, and there is no terminal to log in from"
         raise UsageError(message, hint="give a file with an OpenID identity token with --identity-token-file")
-    with _reaching("the identity provider"):
+    with failures_reported("the identity provider"):
         return Issuer(config.signing_config.get_oidc_url()).identity_token()
 
 
 @contextlib.contextmanager
-def _reaching(what: str) -> Iterator[None]:
-    """Wrap calls to a service; the errors that they raise, the library's and those of requests, have no common base."""
+def failures_reported(what: str) -> Iterator[None]:
+    """Turn what goes wrong with a service into a NetworkError.
+
+    The library's errors have no common base, and some have no public name; those of requests are OSErrors. A service
+    that answers in another way gives a ValueError or a KeyError.
+    """
     try:
         yield
     except Exception as err:
+        of_library = type(err).__module__.partition(".")[0] in _LIBRARIES
+        if not of_library and not isinstance(err, (OSError, ValueError, KeyError)):
+            raise
         message = f"{what}: {type(err).__name__}: {one_line(err)}"
         raise NetworkError(message, hint="run the same command again; what was already signed is kept") from err

@@ -15,10 +15,12 @@ import pytest
 import rattler
 from rattler.exceptions import AttestationError
 from rattler.sigstore import Issuer, Publisher, TrustedRoot, VerificationPolicy, verify_attestation
+from sigstore.oidc import IssuerError
 
 from channel_tools.channel import Channel, add_set, channel_writer
 from channel_tools.channel.verify import verify_channel
 from channel_tools.conda.package import read_sidecar, sidecar_of, write_sidecar
+from channel_tools.provenance.sigstore import failures_reported
 from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity, create_key, read_trusted_keys
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError, VerificationError
 from channel_tools.workflow.attest import AttestRequest, sign_packages
@@ -219,3 +221,11 @@ def test_who_cannot_sign_is_told_why(
     with pytest.raises(NetworkError, match="Sigstore: "):
         sign(config=tmp_path / "config.json", token_file=folder / "token")
     assert not sidecar_of(package).exists()
+
+
+def test_a_defect_is_no_failure_of_a_service() -> None:
+    with pytest.raises(AttributeError), failures_reported("Sigstore"):
+        raise AttributeError("a name that is not there")
+    for fault in (ConnectionError("refused"), ValueError("no JSON"), IssuerError("no address to log in at")):
+        with pytest.raises(NetworkError, match=r"Sigstore: .*(refused|no JSON|log in)"), failures_reported("Sigstore"):
+            raise fault
