@@ -37,7 +37,6 @@ TESTED_WITH_OTHERS = {
     "publish/oci": "docker_config layout registry target",
     "publish/s3": "client",
     "publish/server": "connection protocol",
-    "publish/third_party": "worker",
     "ranks": "fork_ranks hosts plan supervisor",
     "serve": "application",
     "serve/uploads": "api",

@@ -134,15 +134,14 @@ class ThirdPartyTarget:
         where = f"{self.reader.address.api}: {file.file_name}"
         if done.returncode == -signal.SIGALRM:
             return NetworkError(f"{where} was not accepted within {limit_s} s", hint="run the same command again")
-        message = f"{where}: the upload ended with status {done.returncode}"
+        said = self._without_key(done.tail())
+        message = f"{where}: the upload ended with status {done.returncode}" + (f"\n{said}" if said else "")
         return NetworkError(message, hint="run the same command again")
 
     def _error(self, file: PackageFile, said: str) -> ChannelToolsError:
         """The error for the engine's message; it never contains a key."""
         service = self.reader.address.service
-        words = one_line(ValueError(said))
-        if self.reader.key:
-            words = words.replace(self.reader.key, "***")
+        words = self._without_key(one_line(ValueError(said)))
         where = f"{self.reader.address.api}: {file.file_name}"
         hint = f"set {service.variable}, or store the key in the credentials file that RATTLER_AUTH_FILE names"
         found = _STATUS.search(words)
@@ -154,6 +153,9 @@ class ThirdPartyTarget:
             return NetworkError(f"{where}: the server cannot be reached", hint="check the address and the network")
         hint = f"check channel and key ({service.variable}); what was accepted is skipped when you run it again"
         return NetworkError(f"{where} was not accepted by {service.name}: {words[:_MESSAGE_CHARACTERS]}", hint=hint)
+
+    def _without_key(self, words: str) -> str:
+        return words.replace(self.reader.key, "***") if self.reader.key else words
 
     def _other_bytes(self, file: PackageFile, label: str, found: str | None) -> ChannelError:
         return other_bytes(f"{self.reader.address.label_address(label)}/{file.key}", found or "unknown", file.sha256)

@@ -35,11 +35,11 @@ def main() -> None:
 
 
 def _upload(job: UploadJob) -> str | None:
-    from rattler_build import upload  # noqa: PLC0415 - after the time limit was set
+    from rattler_build import RattlerBuildError, upload  # noqa: PLC0415 - after the time limit was set
 
     try:
         getattr(upload, job.function)([job.path], **job.arguments)
-    except Exception as err:  # noqa: BLE001 - the engine has one class for everything; the parent tells it apart
+    except RattlerBuildError as err:  # one class for everything; the parent tells it apart
         return str(err)
     return None
 
