@@ -278,9 +278,7 @@ def _with_options(command: Callable[P, None], added: Mapping[str, tuple[object, 
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
         for name, (annotation, default) in added.items()
     ]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
-    return command
+    return options.with_parameters(command, parameters)
 
 
 @contextlib.contextmanager

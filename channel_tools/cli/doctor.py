@@ -22,7 +22,7 @@ def doctor(
         Path | None, typer.Argument(help="An environment of the stack.", show_default="the active one")
     ] = None,
     *,
-    stack: options.Stack = None,
+    stack: Annotated[str | None, options.stack_option("that of the environment, else the default stack")] = None,
     hosts: Annotated[
         Path | None,
         typer.Option(help="A file with one host per line: compare these hosts over ssh.", show_default=False),

@@ -25,16 +25,7 @@ _Scheduler = Literal["slurm", "pbs"]
 _Script = Annotated[
     list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The Python script and its own arguments.")
 ]
-_Stack = Annotated[
-    str | None,
-    typer.Option(
-        "--variant",
-        "--stack",
-        "-V",
-        help="The stack; `channel_tools list` shows them.",
-        show_default="that of the environment",
-    ),
-]
+_Stack = Annotated[str | None, options.stack_option("that of the environment")]
 _Ranks = Annotated[int, typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes in all.")]
 _Hosts = Annotated[
     Path | None,

@@ -46,16 +46,15 @@ Output = Annotated[
     Path | None,
     typer.Option(help="The folder for results; default: CHANNEL_TOOLS_OUTPUT, else TREE/output.", show_default=False),
 ]
-Stack = Annotated[
-    str | None,
-    typer.Option(
-        "--variant",
-        "--stack",
-        "-V",
-        help="The stack; `channel_tools list` shows them.",
-        show_default="the default stack",
-    ),
-]
+
+
+def stack_option(default: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """The option for a stack; ``default`` says which one it is where none is given."""
+    words = "The stack; `channel_tools list` shows them."
+    return typer.Option("--variant", "--stack", "-V", help=words, show_default=default)
+
+
+Stack = Annotated[str | None, stack_option("the default stack")]
 Every = Annotated[bool, typer.Option("--all", help="All stacks.")]
 Python = Annotated[
     str | None,
@@ -180,6 +179,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be done; change nothing.")]
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -413,11 +413,16 @@ def grouped(
         required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
         required += [one for one in grouped_parameters if one.default is inspect.Parameter.empty]
         parameters = [*required, *(parameter for parameter in every if parameter not in required)]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
+        return with_parameters(run, parameters)
 
     return decorate
+
+
+def with_parameters(command: Callable[P, R], parameters: Sequence[inspect.Parameter]) -> Callable[P, R]:
+    """The command with the parameters that typer is to make options of: Python's own way to say them (PEP 362)."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
 
 
 def _parameter(name: str, annotation: object, default: object) -> inspect.Parameter:

@@ -47,7 +47,7 @@ _Scheduler = Literal["slurm", "pbs"]
 class _ValidateOptions:
     """What to validate, and how."""
 
-    stack: options.Stack = None
+    stack: Annotated[str | None, options.stack_option("that of --prefix, else the default stack")] = None
     python: options.Python = None
     pytorch: options.Pytorch = None
     all_variants: Annotated[
