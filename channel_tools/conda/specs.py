@@ -131,17 +131,18 @@ def record_of(index: Mapping[str, Any], *, name: str, subdir: str) -> PackageRec
     )
     record.track_features = list(track_features_of(index))
     record.flags = list(texts_of(index, "flags"))
-    for key in ("license", "license_family", "features"):
-        setattr(record, key, text_or_none(index.get(key)))
-    for key in ("md5", "sha256"):
-        if value := text_or_none(index.get(key)):
-            setattr(record, key, _bytes(key, value))
+    record.license = text_or_none(index.get("license"))
+    record.license_family = text_or_none(index.get("license_family"))
+    record.features = text_or_none(index.get("features"))
+    record.md5 = _hash_of(index, "md5")
+    record.sha256 = _hash_of(index, "sha256")
     return record
 
 
-def _bytes(key: str, text: str) -> bytes:
+def _hash_of(index: Mapping[str, Any], key: str) -> bytes | None:
+    text = text_or_none(index.get(key))
     try:
-        return bytes.fromhex(text)
+        return bytes.fromhex(text) if text else None
     except ValueError:
         raise InvalidRecordError(f"{key} is {text!r:.80}; expected hexadecimal digits") from None
 

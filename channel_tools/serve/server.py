@@ -342,7 +342,7 @@ def _run(parts: WorkerParts) -> None:
 
     server = uvicorn.Server(_uvicorn_config(parts, limited(_application(parts, log)), flush))
     # uvicorn handles the signal while it serves, and raises it again afterwards, which must not kill what runs then
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: setattr(server, "should_exit", True))
+    signal.signal(signal.SIGTERM, server.handle_exit)
     try:
         server.run(sockets=[parts.listener])
     finally:
