@@ -38,9 +38,10 @@ class Cancelled(Exception):  # noqa: N818 - not an error: the caller asked for i
 class Download:
     """A file to fetch from ``url`` to ``part`` in ``folder``, where an earlier attempt may have left its start.
 
-    Without ``sha256``, whatever the address has is taken. With ``size_bytes``, at most that many bytes are read;
-    without, the server decides where the file ends. ``on_bytes`` is called with the length of each chunk. Setting
-    ``cancelled`` ends the download.
+    Without ``sha256``, whatever the address has is taken; what was cut off is then continued only if the server has a
+    strong ETag for it, and else sent anew, as nothing would tell the start of one file from the end of another. With
+    ``size_bytes``, at most that many bytes are read; without, the server decides where the file ends. ``on_bytes`` is
+    called with the length of each chunk. Setting ``cancelled`` ends the download.
     """
 
     url: str
@@ -111,6 +112,8 @@ class _Transfer:
     def _attempt(self, start: int) -> str:
         """Make one request for what is missing; returns the sha256 of the partial file."""
         wanted = self._wanted
+        if wanted.sha256 is None and self._etag is None:
+            start = 0
         if start and wanted.size_bytes is not None and start >= wanted.size_bytes:
             return self._digest_there().hexdigest()
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.clients import make_http_client
-from channel_tools.sources.fetch import SOURCE_RETRY, ByHash, DebianFile, fetch_sources
+from channel_tools.sources.fetch import SOURCE_RETRY, ByHash, DebianFile, fetch_sources, fetch_unknown
 from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
@@ -90,6 +90,13 @@ def test_a_download_that_was_cut_off_goes_on_where_it_ended(store: SourceStore) 
         need = file_need(CONTENT, f"{host.address}/toy")
         fetch(store, need)
         assert [asked for _path, asked in host.requests] == [None, "bytes=300000-", "bytes=400000-"]
+    assert store.known(need).path.read_bytes() == CONTENT
+
+
+def test_a_file_without_a_known_hash_is_sent_anew_when_it_was_cut_off(store: SourceStore) -> None:
+    with serving({"/toy-1.tar.gz": Served(content=CONTENT, cut_after=[300_000])}) as host:
+        need = fetch_unknown([f"{host.address}/toy-1.tar.gz"], store, client=CLIENT, progress=SilentProgress())
+        assert [asked for _path, asked in host.requests] == [None, None]
     assert store.known(need).path.read_bytes() == CONTENT
 
 
