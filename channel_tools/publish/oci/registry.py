@@ -15,6 +15,7 @@ import os
 import ssl
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -58,13 +59,18 @@ class TaggedManifest:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Registry:
     """The registry at an address, with what ``environ`` has of credentials and settings."""
 
     address: RegistryAddress
     environ: Mapping[str, str] = field(repr=False)
     retry: Retry = field(default_factory=Retry)
+
+    @cached_property
+    def authorization(self) -> str | None:
+        """As authorization_for; a credential helper is asked once, not for each package."""
+        return authorization_for(self.address, self.environ)
 
     @contextlib.contextmanager
     def repository(self, name: str) -> Iterator[Repository]:
@@ -74,7 +80,7 @@ class Registry:
         """
         settings = find_user_settings(self.environ)
         os.environ.update(settings.variables())  # the library reads proxies there
-        authorization = authorization_for(self.address, self.environ)
+        authorization = self.authorization
 
         def answer(client: DXFBase, response: requests.Response) -> None:
             # a host that the registry redirected to is given nothing

@@ -12,6 +12,7 @@ import pytest
 from channel_tools.conda.package import PackageKey
 from channel_tools.publish.oci.docker_config import authorization_for
 from channel_tools.publish.oci.layout import parse_registry_address
+from channel_tools.publish.oci.registry import Registry
 from channel_tools.publish.target import open_target
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.http.client import basic_authorization
@@ -136,3 +137,17 @@ def test_a_credential_helper_is_asked(
     helper.write_text("#!/bin/sh\ncat > /dev/null\necho secret\n")
     with pytest.raises(ConfigError, match=r"did not answer with Username and Secret$"):
         authorization_for(ADDRESS, environ)
+
+
+def test_a_credential_helper_is_asked_once_for_all_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = docker(tmp_path, credHelpers={"registry.example:5000": "toys"})
+    asked, helper = tmp_path / "asked", tmp_path / "docker-credential-toys"
+    answer = '{"Username": "us", "Secret": "a:b"}'
+    helper.write_text(f"#!/bin/sh\necho asked >> {asked}\ncat > /dev/null\necho '{answer}'\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    registry = Registry(address=ADDRESS, environ=environ)
+    for name in ("team/ours/linux-64/toy", "team/ours/noarch/toy"):
+        with registry.repository(name) as repository:
+            assert repository.has_credentials
+    assert asked.read_text() == "asked\n"
