@@ -54,15 +54,27 @@ def run_rank(rank: int, ranks: int, port: int, arguments: list[str]) -> NoReturn
         TORCHELASTIC_USE_AGENT_STORE=str(True),
     )
     sys.argv = arguments
-    status = 1
+    status = 0
     try:
         runpy.run_path(arguments[0], run_name="__main__")
-        status = 0
+    except SystemExit as end:
+        status = exit_status(end)
     except BaseException as error:  # noqa: BLE001  (whatever ends a rank is told by its hook, as Python does)
         sys.excepthook(type(error), error, error.__traceback__)
+        status = 1
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def exit_status(end: SystemExit) -> int:
+    """The status for sys.exit, which calls no hook: 0 for None, a number itself, else 1 with its text on stderr."""
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code
+    print(end.code, file=sys.stderr)
+    return 1
 
 
 def main() -> int:

@@ -37,7 +37,7 @@ TESTED_WITH_OTHERS = {
     "publish/oci": "docker_config layout registry target",
     "publish/s3": "client",
     "publish/server": "connection protocol",
-    "ranks": "fork_ranks hosts plan supervisor",
+    "ranks": "hosts plan supervisor",
     "serve": "application",
     "serve/uploads": "api",
     "sources": "gitarchive transfer",

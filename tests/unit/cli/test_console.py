@@ -168,7 +168,7 @@ ALLOWED = {  # how many places print by themselves, and why
     "publish/third_party/worker.py": (1, "JSON for its parent process"),
     "system/fork_server.py": (1, "the traceback of an error that is our fault, in a build's process"),
     "build/pbs.py": (3, "a program of its own for Snakemake, which makes it harmless"),
-    "ranks/fork_ranks.py": (1, "torchrun's words, for launch"),
+    "ranks/fork_ranks.py": (2, "what Python and torchrun say of a rank's end"),
 }
 
 
