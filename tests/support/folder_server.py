@@ -7,10 +7,11 @@ import functools
 import http
 import http.server
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.server_thread import in_thread
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
@@ -33,12 +34,5 @@ def serve_folder(folder: Path, *, tls: ssl.SSLContext | None = None) -> Iterator
     if tls is not None:
         # the handshake waits for the client, so that belongs to the connection's own thread
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        place = f"http://127.0.0.1:{server.server_address[1]}"
+    with in_thread(server) as place:
         yield place if tls is None else place.replace("http://127.0.0.1", "https://localhost")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -35,6 +35,7 @@ from tests.support.ports import free_port
 from tests.support.processes import wait_for
 from tests.support.programs import program
 from tests.support.scripted_server import Asked, Reply, ScriptedServer
+from tests.support.server_thread import in_thread
 
 USER, PASSWORD = "publisher", "secret-of-tests"
 _BCRYPT = "$2b$04$sxa4yyuMY6nwIF0Cl1YrtuTGMlcYMfIJEjbtwn55H55UjFfEGlVSC"
@@ -174,14 +175,8 @@ def as_host(port: int) -> Iterator[str]:
     class Proxy(socketserver.ThreadingTCPServer):
         daemon_threads = True
 
-    with Proxy(("127.0.0.1", 0), Tunnel) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{running.server_address[1]}"
-        finally:
-            running.shutdown()
-            thread.join()
+    with in_thread(Proxy(("127.0.0.1", 0), Tunnel)) as address:
+        yield address
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

@@ -36,6 +36,7 @@ from channel_tools.publish.model import PackageSet, PublishReport
 from channel_tools.publish.s3.address import connect, open_s3, parse_bucket_address
 from channel_tools.system.http.pace import Timeouts
 from channel_tools.system.progress import SilentProgress
+from tests.support.server_thread import in_thread
 
 ACCESS_KEY = "AKIATOYTOYTOYTOYTOY"
 SECRET_KEY = "toy-secret-that-must-be-seen-nowhere"  # noqa: S105 - of a server on loopback
@@ -139,14 +140,8 @@ def serve_s3() -> Iterator[tuple[str, StrictS3]]:
     """Serve on loopback for as long as the block runs; gives the endpoint and the application."""
     app = StrictS3()
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", app
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_thread(server) as address:
+        yield address, app
 
 
 def s3_client(endpoint: str) -> S3Client:

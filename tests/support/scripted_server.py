@@ -6,11 +6,12 @@ from __future__ import annotations
 import http.server
 import socketserver
 import ssl
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+from tests.support.server_thread import in_thread
 
 Reply = tuple[int, Mapping[str, str], bytes]
 
@@ -77,14 +78,9 @@ def scripted(server: _Server) -> Iterator[_Server]:
         def handle_error(self, request: object, client_address: object) -> None:
             del request, client_address
 
-    with Threading(("127.0.0.1", 0), Handler) as running:
-        server.port = running.server_port
-        if server.tls is not None:
-            running.socket = server.tls.wrap_socket(running.socket, server_side=True)
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            running.shutdown()
-            thread.join()
+    running = Threading(("127.0.0.1", 0), Handler)
+    server.port = running.server_port
+    if server.tls is not None:
+        running.socket = server.tls.wrap_socket(running.socket, server_side=True)
+    with in_thread(running):
+        yield server

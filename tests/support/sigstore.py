@@ -14,7 +14,6 @@ import hashlib
 import http.server
 import json
 import struct
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+
+from tests.support.server_thread import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -199,15 +200,10 @@ def running_sigstore() -> Iterator[Sigstore]:
         def log_message(self, *_args: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        sigstore.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield sigstore
-        finally:
-            server.shutdown()
-            thread.join()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    sigstore.url = f"http://127.0.0.1:{server.server_port}"
+    with in_thread(server):
+        yield sigstore
 
 
 def _root_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:

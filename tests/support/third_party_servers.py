@@ -21,6 +21,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import zstandard
 
+from tests.support.server_thread import in_thread
+
 KEY = "key-that-must-be-seen-nowhere"
 _READ = re.compile(r"(?P<channel>.+)/(?P<subdir>linux-64|noarch)/(?P<name>[^/]+)")
 
@@ -243,12 +245,9 @@ def _form_file(content_type: str, body: bytes) -> tuple[str, bytes]:
 @contextlib.contextmanager
 def foreign_server() -> Iterator[ForeignServer]:
     """Serve for as long as the block runs."""
-    with ForeignServer() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
+    server = ForeignServer()
+    with in_thread(server):
         try:
             yield server
         finally:
             server.ended.set()
-            server.shutdown()
-            thread.join()

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from channel_tools.system.progress import SilentProgress
 from tests.support.packages import make_conda, new_channel
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.readers import unpack
+from tests.support.server_thread import in_thread
 from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration
@@ -218,14 +218,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    with _Server(folder) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/channel", server.asked
-        finally:
-            server.shutdown()
-            thread.join()
+    server = _Server(folder)
+    with in_thread(server) as address:
+        yield f"{address}/channel", server.asked
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import io
 import json
 import sys
 import tarfile
-import threading
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 from tests.support.packages import write_conda
+from tests.support.server_thread import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -124,14 +124,8 @@ def served(folder: Path, *, authorization: str | None = None) -> Iterator[str]:
             return True
 
     handler = functools.partial(Handler, directory=str(folder))
-    with _Server(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with in_thread(_Server(("127.0.0.1", 0), handler)) as address:
+        yield address
 
 
 class _Server(http.server.ThreadingHTTPServer):

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from channel_tools.mirror.records import SubdirRecords, read_index
 from channel_tools.pins import solve_lock
 from channel_tools.system.errors import ChannelError, NetworkError, UsageError
 from tests.support.packages import make_conda, new_channel
+from tests.support.server_thread import in_thread
 from tests.unit.mirror.bundles import PLATFORM, http_client, lock_of, toy_channel
 
 SUBDIR = "linux-64"
@@ -51,14 +51,8 @@ def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
             """Not on the terminal."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_thread(server) as address:
+        yield address, asked
 
 
 def read(address: str, names: set[str]) -> SubdirRecords:
