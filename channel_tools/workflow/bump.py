@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.conda.metadata import PLATFORMS
-from channel_tools.matrix import expand_stacks, load_tree
+from channel_tools.matrix import load_tree
 from channel_tools.matrix.bump import (
     changed_lines,
     check_version,
@@ -29,15 +28,20 @@ from channel_tools.matrix.bump import (
     version_place,
     with_hashes,
 )
-from channel_tools.matrix.model import FoundationKind, Stack
+from channel_tools.matrix.changed_tree import ChangedTree, every_variant
 from channel_tools.plan.inputs import TreeFiles
 from channel_tools.sources.model import NeededSource, file_name_of, needed_sources
 from channel_tools.sources.patches import try_patches
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import ConfigError, NetworkError, UsageError, nearest_names_hint
+from channel_tools.system.errors import (
+    ConfigError,
+    NetworkError,
+    UsageError,
+    nearest_names_hint,
+    signals_raised_afterwards,
+)
 from channel_tools.system.files import located, write_bytes_atomically
-from channel_tools.system.settings import Tree
 from channel_tools.system.work_folder import temporary_folder
 from channel_tools.system.yamlfile import read_yaml_text
 from channel_tools.workflow.sources import fetch_missing, fetch_new, patched_sources
@@ -47,7 +51,7 @@ if TYPE_CHECKING:
 
     from channel_tools.matrix import LoadedTree, RenderedPackage
     from channel_tools.matrix.bump import VersionPlace
-    from channel_tools.matrix.model import RecipeFile
+    from channel_tools.matrix.model import RecipeFile, Stack
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
@@ -157,9 +161,8 @@ class _Bump:
         self._loaded = loaded
         self._recipe = recipe
         self._folder = folder
-        self._tries = 0
         self._place: VersionPlace = version_place(loaded, recipe)
-        self._before = _expanded(loaded, recipe.name)
+        self._before = every_variant(loaded, recipe.name)
         self._stacks = self._overriding_stacks()
         self._old = self._old_versions()
 
@@ -180,14 +183,8 @@ class _Bump:
             for number, one, other in changed_lines(read_yaml_text(path), text)
         ]
         if not self._request.check:
-            for old, new in patches.items():
-                write_bytes_atomically(new, old.read_bytes())
-            for path, text in texts.items():
-                write_bytes_atomically(path, text.encode())
-            for path in removed:
-                path.unlink()
-                with contextlib.suppress(OSError):
-                    path.parent.rmdir()
+            with signals_raised_afterwards():  # of all files or of none
+                _write(patches, texts, removed)
         return Bumped(
             recipe=self._recipe.name,
             old=self._old,
@@ -285,26 +282,17 @@ class _Bump:
 
     def _expanded_with(self, texts: Mapping[Path, str], patches: Mapping[Path, Path]) -> list[RenderedPackage]:
         """The recipe's variants in the tree as it would be. Raises ConfigError, which names the real files."""
-        root = self._loaded.tree.root
-        self._tries += 1
-        tree = Tree(root=self._folder / str(self._tries))
         contents = {path: text.encode() for path, text in texts.items()}
         contents |= {new: old.read_bytes() for old, new in patches.items()}
-        _copy_of_links(root, tree.root, {path.relative_to(root): content for path, content in contents.items()})
+        self._changed = ChangedTree(self._loaded, self._settings.environ, Path(mkdtemp(dir=self._folder)), contents)
         with self._named():
-            return _expanded(load_tree(tree, self._settings.environ), self._recipe.name)
+            return every_variant(self._changed.loaded(), self._recipe.name)
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        try:
+        """Have an error say that it is one of the tree as it would be."""
+        with self._changed.real_names(f"with version {self._request.version}: "):
             yield
-        except ConfigError as err:
-            text, root = str(err), str(self._loaded.tree.root)
-            for number in range(1, self._tries + 1):
-                text = text.replace(str(self._folder / str(number)), root)
-            message = f"with version {self._request.version}: {text}"
-            hint = err.hint.replace(str(self._folder / str(self._tries)), root) if err.hint else None
-            raise ConfigError(message, hint=hint) from None
 
     def _with_old(self) -> list[RenderedPackage]:
         names = {stack.name for stack in self._stacks}
@@ -390,7 +378,7 @@ class _Bump:
                 fetch_missing(
                     self._settings, needed_sources([package]), jobs=_DOWNLOADS_AT_ONCE, progress=self._progress
                 )
-                root = self._folder / str(self._tries)
+                root = self._changed.root
                 tried = patched_sources(store, package, TreeFiles(root).of_build(package))
             if (key := repr(tried)) not in seen:
                 seen.add(key)
@@ -414,7 +402,7 @@ class _Bump:
         return ConfigError(message + "\n".join(rows), path=self._recipe.path, hint=hint)
 
     def _shown_patch(self, package: RenderedPackage, name: str) -> str:
-        root = self._folder / str(self._tries)
+        root = self._changed.root
         return located(package.recipe_file.folder, name).relative_to(root).as_posix()
 
     def _unused(self, patches: Mapping[Path, Path], texts: Mapping[Path, str]) -> list[Path]:
@@ -435,16 +423,16 @@ class _Bump:
         return path.relative_to(self._loaded.tree.root)
 
 
-def _expanded(loaded: LoadedTree, name: str) -> list[RenderedPackage]:
-    """Every variant of a recipe, over all stacks, kinds of foundation and platforms."""
-    stacks = [stack for stack in loaded.stacks.values() if name in stack.packages]
-    only = [replace(stack, packages=(name,)) for stack in stacks]
-    return [
-        package
-        for kind in get_args(FoundationKind)
-        for platform in PLATFORMS
-        for package in expand_stacks(loaded, only, foundation_kind=kind, platform=platform)
-    ]
+def _write(patches: Mapping[Path, Path], texts: Mapping[Path, str], removed: Sequence[Path]) -> None:
+    """Copy the patches to their new paths, write the texts, and remove what is not used any more, and empty folders."""
+    for old, new in patches.items():
+        write_bytes_atomically(new, old.read_bytes())
+    for path, text in texts.items():
+        write_bytes_atomically(path, text.encode())
+    for path in removed:
+        path.unlink()
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
 
 
 def _value(package: RenderedPackage) -> str:
@@ -454,27 +442,3 @@ def _value(package: RenderedPackage) -> str:
 
 def _without_place(error: ConfigError, path: Path) -> str:
     return f"fails: {str(error).removeprefix(f'{path}:')}"
-
-
-def _copy_of_links(root: Path, target: Path, contents: Mapping[Path, bytes]) -> None:
-    """The tree ``root`` as links in ``target``, with some files (by relative path) of other content.
-
-    A recipe's folder with such a file is copied, since files below links are not listed.
-    """
-    target.mkdir(parents=True)
-    for path, content in contents.items():
-        for parent in reversed(path.parents):
-            place = target / parent
-            if place.is_symlink():
-                place.unlink()
-            if not place.exists() or parent == Path():
-                is_recipe = parent.parts[:1] == ("recipes",) and len(parent.parts) > 1
-                if is_recipe and (root / parent).is_dir():
-                    shutil.copytree(root / parent, place, symlinks=True)
-                    continue
-                place.mkdir(exist_ok=True)
-                for item in sorted((root / parent).iterdir()) if (root / parent).is_dir() else []:
-                    if not (place / item.name).is_symlink() and not (place / item.name).exists():
-                        (place / item.name).symlink_to(item)
-        (target / path).unlink(missing_ok=True)
-        (target / path).write_bytes(content)
