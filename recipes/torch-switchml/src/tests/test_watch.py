@@ -2,9 +2,11 @@
 """Which rank's process has ended, told by ranks that are objects of one process."""
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from queue import Empty, Queue
@@ -108,3 +110,49 @@ def test_a_stranger_is_not_taken_for_the_next_rank() -> None:
     one.let_go()
     assert heard.get(timeout=LIMIT_S).startswith("rank 0: its process ended")
     other.close()
+
+
+def give_a_byte_at_a_time(port: int, ended: threading.Event) -> None:
+    """As one who wants to be waited for, never long without a byte."""
+    with socket.create_connection(("127.0.0.1", port)) as stranger, suppress(OSError):
+        while not ended.wait(0.2):
+            stranger.sendall(b"0")
+
+
+def test_a_stranger_who_is_slow_keeps_nobody_waiting() -> None:
+    """The rank after this one does not come: the limit is that of waiting for it, whoever else does."""
+    one, other = SessionWatch(0, 2, "127.0.0.1"), SessionWatch(1, 2, "127.0.0.1")
+    ended = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        stranger = pool.submit(give_a_byte_at_a_time, int(one.place.split()[0]), ended)
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            one.connect(other.place)
+        ended.set()
+        assert time.monotonic() - began < 6  # the secret's 32 bytes would take 6.4 s
+        stranger.result()
+    one.let_go()
+    other.let_go()
+
+
+def test_a_rank_is_admitted_after_a_stranger_who_says_nothing() -> None:
+    one, other = SessionWatch(0, 2, "127.0.0.1"), SessionWatch(1, 2, "127.0.0.1")
+    port, _, host = one.place.split(" ", 2)
+    with socket.create_connection((host, int(port))), ThreadPoolExecutor(2) as pool:
+        for connecting in [pool.submit(one.connect, other.place), pool.submit(other.connect, one.place)]:
+            connecting.result()
+    one.let_go()
+    other.let_go()
+
+
+def test_a_watch_without_a_thread_is_closed_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system gives no thread: the session is closed then, whose destructor must not meet an error."""
+    watch = SessionWatch(0, 2, "127.0.0.1")
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        watch.start(print)
+    watch.close()

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 # How long a rank tries to reach the one before it, and awaits the one after it: all of them come here at once.
 _CONNECTING_LIMIT_S = 2.0
+# How long one that has connected may take to give the secret, which a rank gives at once.
+_TOKEN_LIMIT_S = 1.0
 # A message: a rank whose process has ended, or this.
 _MESSAGE = struct.Struct("!i")
 _LEAVES = -1
@@ -119,15 +121,17 @@ class SessionWatch:
         self._before.settimeout(None)
         until = time.monotonic() + _CONNECTING_LIMIT_S
         while self._after is None:
-            self._listener.settimeout(max(0.001, until - time.monotonic()))
-            self._after = self._admit(self._listener.accept()[0], until)
+            self._listener.settimeout(_seconds_until(until))
+            peer = self._listener.accept()[0]
+            self._after = self._admit(peer, min(until, time.monotonic() + _TOKEN_LIMIT_S))
         self._listener.close()
 
     def start(self, on_ended: OnEnded) -> None:
         """Watch, once all ranks are connected."""
         arguments = (self._before, on_ended)
-        self._thread = threading.Thread(target=self._watch, args=arguments, name="switchml-watch", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._watch, args=arguments, name="switchml-watch", daemon=True)
+        thread.start()
+        self._thread = thread  # not one that the system did not give, which close() could not await
 
     def close(self) -> None:
         """Watch no longer, and have the rank after this one told that it left as it should."""
@@ -148,9 +152,8 @@ class SessionWatch:
 
     def _admit(self, peer: socket.socket, until: float) -> socket.socket | None:
         """It, if it knows the secret: others on the network may connect too."""
-        peer.settimeout(max(0.001, until - time.monotonic()))
         with suppress(OSError):
-            if hmac.compare_digest(_receive(peer, 2 * _TOKEN_BYTES), self._token.encode()):
+            if hmac.compare_digest(_receive(peer, 2 * _TOKEN_BYTES, until=until), self._token.encode()):
                 peer.settimeout(None)
                 return peer
         peer.close()
@@ -249,9 +252,22 @@ def _address_towards(controller: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def _receive(connection: socket.socket, size: int) -> bytes:
-    """So many bytes, or fewer where the other side has closed it."""
+def _receive(connection: socket.socket, size: int, *, until: float | None = None) -> bytes:
+    """So many bytes, or fewer where the other side has closed it; TimeoutError where they have not come by `until`."""
     received = b""
-    while len(received) < size and (more := connection.recv(size - len(received))):
+    while len(received) < size:
+        if until is not None:
+            connection.settimeout(_seconds_until(until))
+        more = connection.recv(size - len(received))
+        if not more:
+            break
         received += more
     return received
+
+
+def _seconds_until(moment: float) -> float:
+    """TimeoutError where it has passed."""
+    left_s = moment - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    return left_s
