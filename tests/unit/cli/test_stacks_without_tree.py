@@ -38,11 +38,21 @@ def folder(tmp_path: Path) -> Path:
     here.mkdir()
     files = {"share/channel_tools/variants/stacks.yaml": STACKS}
     files["share/channel_tools/upstreams/up/variants/stacks.yaml"] = BASE
-    stacks = make_conda(tmp_path, "channel_tools-stacks", subdir="noarch", files=files, index={"noarch": "generic"})
-    toys = [make_conda(tmp_path, name) for name in ("toy", "base")]
-    run(here, "publish", *map(str, [stacks, *toys]), "--to", "channel", "--foundation", "conda-forge")
-    run(here, "publish", str(toys[0]), "--to", "bare", "--foundation", "conda-forge")
+    publish(here, "channel", stacks_package(tmp_path, files), *toys(tmp_path))
+    publish(here, "bare", toys(tmp_path)[0])
     return here
+
+
+def stacks_package(folder: Path, files: dict[str, bytes]) -> Path:
+    return make_conda(folder, "channel_tools-stacks", subdir="noarch", files=files, index={"noarch": "generic"})
+
+
+def toys(folder: Path) -> list[Path]:
+    return [make_conda(folder, name) for name in ("toy", "base")]
+
+
+def publish(folder: Path, channel: str, *packages: Path) -> None:
+    run(folder, "publish", *map(str, packages), "--to", channel, "--foundation", "conda-forge")
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> str:
@@ -73,20 +83,16 @@ def test_an_environment_says_what_its_stacks_are(folder: Path) -> None:
     assert "--root" not in script
 
 
-OWN = b"""\
-default_stack: base
-stacks:
-  base:
-    description: sums over gloo
-    packages: [base]
-    install: [base]
-    validate: {method: distributed, backend: gloo, launcher: torchrun, dtypes: [float32], libraries: []}
+OWN = (
+    BASE
+    + b"""\
   toy:
     description: sums over MPI
     packages: [toy]
     install: [toy]
     validate: {method: distributed, backend: mpi, launcher: mpiexec, dtypes: [float32], libraries: []}
 """
+)
 
 
 @pytest.fixture
@@ -95,10 +101,8 @@ def both(tmp_path: Path) -> Path:
     here = tmp_path / "tree" / "here"
     write_tree(tmp_path / "tree")
     here.mkdir()
-    files = {"share/channel_tools/variants/stacks.yaml": OWN}
-    stacks = make_conda(tmp_path, "channel_tools-stacks", subdir="noarch", files=files, index={"noarch": "generic"})
-    toys = [make_conda(tmp_path, name) for name in ("toy", "base")]
-    run(here, "publish", *map(str, [stacks, *toys]), "--to", "channel", "--foundation", "conda-forge")
+    stacks = stacks_package(tmp_path, {"share/channel_tools/variants/stacks.yaml": OWN})
+    publish(here, "channel", stacks, *toys(tmp_path))
     return here
 
 
