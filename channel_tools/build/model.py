@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 
 from channel_tools.build.compiler_cache import CompilerCache  # noqa: TC001 - msgspec looks for it here
+from channel_tools.system.document import decode_json
 from channel_tools.system.schedulers import BuildResources
 
 if TYPE_CHECKING:
@@ -43,7 +44,11 @@ def encode(value: object) -> bytes:
 
 def decode(content: bytes, kind: type[_Value]) -> _Value:
     """Decode what ``encode`` wrote. Raises msgspec.DecodeError for anything else."""
-    return msgspec.json.decode(content, type=kind, dec_hook=lambda path, text: path(text))
+    return decode_json(content, kind, _as_path)
+
+
+def _as_path(kind: type[Path], text: str) -> Path:
+    return kind(text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from channel_tools.build.failures import log_tail
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import CommandError
 from channel_tools.system.schedulers import remedy_for
 
@@ -165,7 +166,7 @@ class Submissions:
         new = new[: new.rfind(b"\n") + 1]
         self._read_bytes += len(new)
         for line in new.splitlines():
-            yield msgspec.json.decode(line, type=_Event)
+            yield decode_json(line, _Event)
 
     def _lose(self, stem: str, event: _Event) -> None:
         jobs = self.lost.setdefault(stem, LostJobs())

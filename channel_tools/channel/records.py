@@ -23,6 +23,7 @@ from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS, check_p
 from channel_tools.conda.package import HASHED_NAME, PACKAGE_SUFFIXES, RECORD_FIELD, SUFFIX, sidecar_sha256
 from channel_tools.conda.repodata import encode_json
 from channel_tools.system.beneath import Beneath
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, ChannelToolsError, FileAccessError, IntegrityError
 from channel_tools.system.files import TEMPORARY_PREFIX
 
@@ -73,7 +74,7 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     @property
     def record(self) -> JsonObject:
         """The repodata record, decoded at each call."""
-        return msgspec.json.decode(self.record_json, type=JsonObject)
+        return decode_json(self.record_json, JsonObject)
 
     @property
     def depends(self) -> tuple[str, ...]:
@@ -92,12 +93,12 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     @property
     def about(self) -> JsonObject:
         """The fields of about.json for channeldata.json."""
-        return msgspec.json.decode(self.about_json, type=JsonObject)
+        return decode_json(self.about_json, JsonObject)
 
     @property
     def origin(self) -> Origin:
         """What the plan recorded in it."""
-        return msgspec.json.decode(self.origin_json, type=Origin)
+        return decode_json(self.origin_json, Origin)
 
     @property
     def digest(self) -> str | None:

@@ -32,7 +32,7 @@ from channel_tools.conda.repodata import (
     SHARD_SUFFIX,
     SHARDS_FOLDER,
 )
-from channel_tools.system.document import decode_json, decode_msgpack
+from channel_tools.system.document import convert, decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.files import is_locked
 
@@ -154,9 +154,9 @@ def _read_repodata(folder: Beneath, findings: list[ChannelFault]) -> dict[str, J
 
 def _rows(index: object) -> dict[str, JsonObject]:
     """The rows of both formats in an index. Raises KeyError without ``packages.conda``, and msgspec.ValidationError."""
-    found = msgspec.convert(index, dict[str, object])
-    conda = msgspec.convert(found["packages.conda"], dict[str, dict[str, object]])
-    return msgspec.convert(found.get("packages", {}), dict[str, dict[str, object]]) | conda
+    found = convert(index, dict[str, object])
+    conda = convert(found["packages.conda"], dict[str, dict[str, object]])
+    return convert(found.get("packages", {}), dict[str, dict[str, object]]) | conda
 
 
 def _check_packages(

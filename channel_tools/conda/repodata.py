@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import zstandard
 
-from channel_tools.system.document import decode_json, decode_msgpack
+from channel_tools.system.document import convert, decode_json, decode_msgpack
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def unpack_index(packed: bytes, where: str) -> bytes:
 def decode_shard_index(packed: bytes, where: str) -> ShardIndex:
     """Read a packed index of shards. Raises IntegrityError, which names ``where`` it is."""
     try:
-        return msgspec.convert(decode_msgpack(unpack_index(packed, where)), ShardIndex)
+        return convert(decode_msgpack(unpack_index(packed, where)), ShardIndex)
     except msgspec.MsgspecError as err:
         raise IntegrityError(f"{where}: the sharded index cannot be read: {err}", hint=_INDEX_AGAIN) from None
 

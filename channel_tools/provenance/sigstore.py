@@ -12,7 +12,6 @@ import functools
 import sys
 from typing import TYPE_CHECKING
 
-import msgspec
 from sigstore.dsse import Statement as SignedStatement
 from sigstore.errors import Error as SigstoreError
 from sigstore.models import Bundle, ClientTrustConfig
@@ -22,6 +21,7 @@ from sigstore.verify import Verifier
 from sigstore.verify.policy import Identity
 
 from channel_tools.conda.solving import one_line
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError, VerificationError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
     def sign(statement: bytes) -> JsonObject:
         with failures_reported("Sigstore"):
             bundle = signer.sign_dsse(SignedStatement(statement))
-        signed: JsonObject = msgspec.json.decode(bundle.to_json())
+        signed: JsonObject = decode_json(bundle.to_json())
         return signed
 
     return sign

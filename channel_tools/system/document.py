@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Decodes JSON and MessagePack from other sources; every fault in the bytes raises the same error.
+"""Decodes JSON and MessagePack, and converts what was decoded; every fault in the bytes raises the same error.
 
 msgspec itself raises RecursionError for deep nesting and UnicodeDecodeError for invalid UTF-8, which every caller would
 have to handle.
 
 Nor may threads begin to decode a type at once: msgspec 0.22 shows a type to the others before all of its fields are
 known, which ends the process by SIGSEGV. So the decoder of a type is made once, by one thread at a time, before any
-other uses it. Delete that with a msgspec under which its test passes without.
+other uses it, and nothing else calls msgspec's own functions for it (ruff's TID251 in pyproject.toml). Delete that with
+a msgspec under which its test passes without.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 _Value = TypeVar("_Value")
-_JsonDecoders = dict[Any, "msgspec.json.Decoder[Any]"]
+_Hook = Callable[[type[Any], Any], object]
+_JsonDecoders = dict[tuple[Any, _Hook | None], "msgspec.json.Decoder[Any]"]
 _MsgpackDecoders = dict[Any, "msgspec.msgpack.Decoder[Any]"]
 _making = threading.Lock()
 _json: _JsonDecoders = {}
@@ -27,11 +30,15 @@ _msgpack: _MsgpackDecoders = {}
 @overload
 def decode_json(content: bytes | str) -> Any: ...  # noqa: ANN401 - of any shape, for the caller to check
 @overload
-def decode_json(content: bytes | str, kind: type[_Value]) -> _Value: ...
-def decode_json(content: bytes | str, kind: Any = Any) -> Any:
-    """Decode JSON to a value of type ``kind``. Raises msgspec.DecodeError, a ValueError, for anything else."""
+def decode_json(content: bytes | str, kind: type[_Value], hook: _Hook | None = None) -> _Value: ...
+def decode_json(content: bytes | str, kind: Any = Any, hook: _Hook | None = None) -> Any:
+    """Decode JSON to a value of type ``kind``. Raises msgspec.DecodeError, a ValueError, for anything else.
+
+    ``hook`` makes the values of types that msgspec does not know, as its ``dec_hook``; name a function of a module,
+    since the decoder is kept for it.
+    """
     try:
-        return (_json.get(kind) or _made_json(kind)).decode(content)
+        return (_json.get((kind, hook)) or _made_json(kind, hook)).decode(content)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deep") from None
     except UnicodeDecodeError as err:
@@ -52,11 +59,18 @@ def decode_msgpack(content: bytes, kind: Any = Any) -> Any:
         raise msgspec.DecodeError(str(err)) from None
 
 
-def _made_json(kind: type[Any]) -> msgspec.json.Decoder[Any]:
+def convert(value: object, kind: type[_Value]) -> _Value:
+    """Convert a decoded value to the type ``kind``. Raises msgspec.ValidationError, a ValueError, for anything else."""
+    if kind not in _msgpack:
+        _made_msgpack(kind)  # from then on the type is whole for every thread
+    return msgspec.convert(value, kind)
+
+
+def _made_json(kind: type[Any], hook: _Hook | None) -> msgspec.json.Decoder[Any]:
     with _making:
-        if kind not in _json:
-            _json[kind] = msgspec.json.Decoder(kind)
-        return _json[kind]
+        if (kind, hook) not in _json:
+            _json[kind, hook] = msgspec.json.Decoder(kind, dec_hook=hook)
+        return _json[kind, hook]
 
 
 def _made_msgpack(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:

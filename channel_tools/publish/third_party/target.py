@@ -22,6 +22,7 @@ from channel_tools.publish.channels import checked_row, other_bytes
 from channel_tools.publish.model import PublishPlan, PublishReport
 from channel_tools.publish.third_party.services import ServiceReader, parse_service_address
 from channel_tools.publish.third_party.worker import UploadJob
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, UsageError
 from channel_tools.system.processes import run_command
 
@@ -129,8 +130,8 @@ class ThirdPartyTarget:
         worker = [sys.executable, "-m", "channel_tools.publish.third_party.worker"]
         done = run_command(worker, content=msgspec.json.encode(job), check=False)
         if done.returncode == 0:
-            said = msgspec.json.decode(done.stdout, type=str | None)
-            return None if said is None else self._error(file, said)
+            said = decode_json(done.stdout)
+            return None if said is None else self._error(file, str(said))
         where = f"{self.reader.address.api}: {file.file_name}"
         if done.returncode == -signal.SIGALRM:
             return NetworkError(f"{where} was not accepted within {limit_s} s", hint="run the same command again")

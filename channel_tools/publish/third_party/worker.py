@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from channel_tools.system.document import decode_json
+
 UploadArguments = dict[str, str | list[str]]
 
 
@@ -29,7 +31,7 @@ class UploadJob:
 
 def main() -> None:
     """Make the upload; prints the engine's error message, null if it succeeded."""
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=UploadJob)
+    job = decode_json(sys.stdin.buffer.read(), UploadJob)
     signal.alarm(job.limit_s)  # its default action ends the process, whatever the engine is doing
     sys.stdout.buffer.write(msgspec.json.encode(_upload(job)))
 

@@ -22,7 +22,7 @@ import msgspec
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.model import is_label
 from channel_tools.serve.access.addresses import CHANNEL_NAME_HINT, is_channel_name
-from channel_tools.system.document import decode_json
+from channel_tools.system.document import convert, decode_json
 from channel_tools.system.errors import ConfigError, UsageError, error_from_os
 from channel_tools.system.files import atomic_path, check_replaceable, exclusive_lock, read_regular
 
@@ -195,7 +195,7 @@ def read_token_file(path: Path) -> TokenFile:
     records, faults = [], []
     for number, entry in enumerate(document.tokens, 1):
         try:
-            record = msgspec.convert(entry, TokenRecord)
+            record = convert(entry, TokenRecord)
             fault = _fault_of(record)
         except ValueError as err:
             record, fault = None, str(err)
@@ -224,7 +224,7 @@ def _fault_of(record: TokenRecord) -> str:
 
 
 def _entry_of(record: TokenRecord) -> dict[str, object]:
-    return msgspec.convert(msgspec.to_builtins(record), dict[str, object])
+    return convert(msgspec.to_builtins(record), dict[str, object])
 
 
 def id_of(token: str) -> str:
