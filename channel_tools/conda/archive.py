@@ -216,7 +216,10 @@ def stream_component(path: Path, component: Component, *, folder: Beneath | None
     member is requested. ``folder`` is as for read_package. Raises IntegrityError for a damaged package.
     """
     with _opened(path, folder) as stream:
-        yield from _parts_in(stream, path).members(component)
+        size_bytes = os.fstat(stream.fileno()).st_size
+        # a zip is read in many small pieces, which takes a third longer from a file
+        source = io.BytesIO(stream.read(size_bytes)) if size_bytes <= SMALL_BYTES else stream
+        yield from _parts_in(source, path).members(component)
 
 
 class _DamageReported:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from channel_tools.page.render import FEED, page_file, render_page
+from channel_tools.page.render import FEED, page_file, render
 
 if TYPE_CHECKING:
     from channel_tools.page.model import Build, Site
@@ -34,7 +34,7 @@ def feed_file(site: Site, newest: list[Build]) -> PageFile:
         "updated": _timed(updated or _NEVER),
         "id": _id(settings.address or settings.title),
     }
-    return page_file(FEED, [values, settings.title], lambda: render_page("feed.xml.jinja", site, FEED, **values))
+    return page_file(FEED, [values, settings.title], lambda: render("feed.xml.jinja", settings=settings, **values))
 
 
 def newest_builds(site: Site) -> list[Build]:

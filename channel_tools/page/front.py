@@ -128,7 +128,17 @@ def _list_files(site: Site) -> Iterator[PageFile]:
         yield page_file(
             path,
             [rows, ranges, shared_parts(site.settings)],
-            partial(render_page, "list.html.jinja", site, path, rows=rows, ranges=ranges, count=len(names), here=path),
+            partial(
+                render_page,
+                "list.html.jinja",
+                f"Packages of {site.settings.title}",
+                site,
+                path,
+                rows=rows,
+                ranges=ranges,
+                count=len(names),
+                here=path,
+            ),
         )
 
 
@@ -177,6 +187,7 @@ def _stack_file(site: Site, stack: ShownStack) -> PageFile:
         parts,
         lambda: render_page(
             "stack.html.jinja",
+            f"Stack {stack.name}: {site.settings.title}",
             site,
             path,
             charts=list(stack_charts(stack)),
@@ -223,7 +234,7 @@ def _index_file(site: Site, stacks: list[ShownStack], newest: list[Build]) -> Pa
     return page_file(
         INDEX_PAGE,
         [values, shared_parts(settings), settings.sentence, settings.address, site.foundation],
-        lambda: render_page("index.html.jinja", site, INDEX_PAGE, **values),
+        lambda: render_page("index.html.jinja", f"{settings.title}: a conda channel", site, INDEX_PAGE, **values),
     )
 
 

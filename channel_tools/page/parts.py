@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The smallest parts of pages, made by functions: a page has dozens of them, and a template's macro takes several times
+"""The smallest parts of pages, made by filters: a page has dozens of them, and a template's macro takes several times
 as long. The larger ones are macros in ``parts.html.jinja``.
 
 All texts are escaped as a template would; ``root`` is the relative path from the page to the channel (``../../``).
@@ -25,7 +25,7 @@ _HYPHENED = re.compile(r"(?<!\S)(?=--|[\w.]+-)[\w.,:-]{1,28}(?!\S)")
 _COMMENT = re.compile(r"(?:(?<=\s)|^)# .*", re.MULTILINE)
 
 
-def link(root: str, path: str, words: str) -> Markup:
+def link(words: str, root: str, path: str) -> Markup:
     """A link to the file ``path`` of the channel."""
     return Markup(f'<a href="{root}{quote(path)}">{escaped(words)}</a>')  # noqa: S704 - all of it is quoted or escaped
 
@@ -48,11 +48,11 @@ def command(text: str) -> Markup:
 
 
 @lru_cache(maxsize=_KEPT)
-def need(root: str, spec: str, page: str | None, summary: str) -> Markup:
+def need(spec: str, root: str, page: str | None, summary: str) -> Markup:
     """An item of a list of dependencies: the spec, linked to the package's page if there is one, and its summary.
 
     Kept, since many packages have the same ones.
     """
-    named = f"<code>{escaped(spec)}</code>" if page is None else link(root, page, spec)
+    named = f"<code>{escaped(spec)}</code>" if page is None else link(spec, root, page)
     said = f' <span class="soft small">{escaped(summary)}</span>' if summary else ""
     return Markup(f"<li>{named}{said}</li>")  # noqa: S704 - all of it is escaped

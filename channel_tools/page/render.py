@@ -43,6 +43,7 @@ _MINUTE, _HOUR = 60, 3600
 FEED = f"{PAGE_FOLDER}/feed.xml"
 OWN_MARK = '<meta name="generator" content="channel_tools channel page">'
 """In every page that this program writes, and in no other."""
+_START = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
 _TEMPLATES = page_templates(HERE / "templates")
 _PAGES = {"index_page": INDEX_PAGE, "list_page": f"{PAGE_FOLDER}/packages-1.html", "feed_page": FEED}
 _LINKS = {"home": "Home", "dev_url": "Source", "source_url": "Archive", "doc_url": "Documentation"}
@@ -80,8 +81,6 @@ _TEMPLATES.filters |= {
     "day": day,
     "licence": licence,
     "command": command,
-}
-_TEMPLATES.globals = {  # without jinja's own, which no page uses: all of them are looked at for every page
     "name_page": name_page,
     "stack_page": stack_page,
     "link": link,
@@ -89,6 +88,8 @@ _TEMPLATES.globals = {  # without jinja's own, which no page uses: all of them a
     "chips": chips,
     "need": need,
 }
+_TEMPLATES.globals = dict(_PAGES)  # without jinja's own, which no page uses: all of them are looked at for every page
+_TEMPLATES.globals["parts"] = _TEMPLATES.get_template("parts.html.jinja").module  # importing it in each takes longer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,27 +125,28 @@ def _code_digest() -> bytes:
     return digest.digest()
 
 
-def render_page(template: str, site: Site, path: str, **values: object) -> str:
-    """Render the page of ``site`` at ``path``."""
+def render_page(template: str, title: str, site: Site, path: str, **values: object) -> str:
+    """The page of ``site`` at ``path`` with the content that a template makes.
+
+    It stands between parts that are the same for all pages of its folder; a template that extends another one takes
+    longer.
+    """
     settings = site.settings
     root = "../" * path.count("/")
     around = partial(_around, root, settings.title, settings.contact, logo_page(settings))
-    return _TEMPLATES.get_template(template).render(
-        site=site,
-        settings=settings,
-        root=root,
-        top=around("top.html.jinja"),
-        bottom=around("bottom.html.jinja"),
-        **_PAGES,
-        **values,
-    )
+    content = render(template, site=site, settings=settings, root=root, **values)
+    top, bottom = around("top.html.jinja"), around("bottom.html.jinja")
+    return f"{_START}<title>{escaped(title)}</title>\n{top}\n{content}\n{bottom}"
+
+
+def render(template: str, **values: object) -> str:
+    """What a template makes of ``values``."""
+    return _TEMPLATES.get_template(template).render(values)
 
 
 @lru_cache(maxsize=16)
-def _around(root: str, title: str, contact: str, logo: str | None, template: str) -> Markup:
-    """What all pages of a folder have around their own content, rendered once for them."""
-    values = {"root": root, "title": title, "contact": contact, "logo_page": logo, **_PAGES}
-    return Markup(_TEMPLATES.get_template(template).render(values))  # noqa: S704 - rendered
+def _around(root: str, title: str, contact: str, logo: str | None, template: str) -> str:
+    return render(template, root=root, title=title, contact=contact, logo_page=logo)
 
 
 def shared_parts(settings: PageSettings) -> bytes:
@@ -208,7 +210,8 @@ def _log_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
 def _render_log(site: Site, build: Build, place: PagePlace) -> str:
     content = place.read(log_file(build.file_name))
     shown = None if content is None else readable_log(content)
-    return render_page("log.html.jinja", site, build.log_page, build=build, log=shown)
+    title = f"Log of {build.file_name}: {site.settings.title}"
+    return render_page("log.html.jinja", title, site, build.log_page, build=build, log=shown)
 
 
 def _build_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
@@ -237,6 +240,7 @@ def _build_parts(site: Site, build: Build) -> list[object]:
 def _render_build(site: Site, package: Package, build: Build, place: PagePlace) -> str:
     return render_page(
         "build.html.jinja",
+        f"{build.file_name}: {site.settings.title}",
         site,
         build.page,
         package=package,
@@ -295,6 +299,7 @@ def _render_name(site: Site, package: Package) -> str:
     by_version = {version: [one for one in package.builds if one.version == version] for version in versions}
     return render_page(
         "name.html.jinja",
+        f"{package.name}: {site.settings.title}",
         site,
         package.page,
         package=package,
