@@ -2,7 +2,9 @@
 """Finds the credentials for an OCI registry: those stored for channels, else what docker and podman have stored.
 
 Docker's config.json is as ``docker login`` and ``podman login`` write it: per registry a name and password in base64,
-or the name of a program ``docker-credential-NAME`` that gives them.
+or the name of a program ``docker-credential-NAME`` that gives them. Instead of a password it may have an identity token
+(https://docs.docker.com/reference/cli/docker/login), which a registry's server of tokens takes as an OAuth 2 refresh
+token alone. python-dxf does not do that, so such a token is an error here, and is never sent as a password.
 """
 
 from __future__ import annotations
@@ -32,12 +34,15 @@ _HELPER = re.compile(r"[A-Za-z0-9_.-]+")
 _HELPER_S = 30.0
 _SCHEME = re.compile(r"^https?://")
 _API_VERSION = re.compile(r"/v[12]/?$")
+_NAMELESS = "<token>"
+"""The name that a credential helper gives for an identity token (docker/docker-credential-helpers)."""
 
 
 class _Entry(msgspec.Struct):
     auth: str = ""
     username: str = ""
     password: str = ""
+    identitytoken: str = ""
 
 
 class _DockerConfig(msgspec.Struct, rename="camel"):
@@ -86,6 +91,8 @@ def _in_docker_file(path: Path, address: RegistryAddress) -> str | None:
         raise ConfigError("cannot be read as docker's configuration", path=path, hint=hint) from None
     helper = _of_place(config.cred_helpers, address)
     entry = _of_place(config.auths, address)
+    if helper is None and entry is not None and entry.identitytoken:
+        raise _identity_token_error(path, address)
     if helper is None and entry is not None and (entry.auth or entry.username):
         return _inline(entry, path)
     if (chosen := helper or config.creds_store) and (helper is not None or entry is not None):
@@ -135,4 +142,12 @@ def _ask_helper(name: str, path: Path, address: RegistryAddress) -> str | None:
     except msgspec.DecodeError:
         message = f"docker-credential-{name} did not answer with Username and Secret"
         raise ConfigError(message, path=path, hint="log in again: docker login HOST") from None
+    if answer.username == _NAMELESS:
+        raise _identity_token_error(path, address)
     return basic_authorization(answer.username, answer.secret)
+
+
+def _identity_token_error(path: Path, address: RegistryAddress) -> ConfigError:
+    message = f"has an identity token for {address.host}, which this program cannot use; expected a name and a password"
+    hint = "log in with a password or an access token of the registry: docker login -u NAME HOST, or rattler auth login"
+    return ConfigError(message, path=path, hint=hint)

@@ -139,6 +139,30 @@ def test_a_credential_helper_is_asked(
         authorization_for(ADDRESS, environ)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {
+            "auths": {
+                "registry.example:5000": {**auth("00000000-0000-0000-0000-000000000000", ""), "identitytoken": "s3"}
+            }
+        },
+        {"auths": {"registry.example:5000": {"identitytoken": "s3"}}},
+        {"credHelpers": {"registry.example:5000": "toys"}},
+    ],
+)
+def test_an_identity_token_is_an_error_and_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, object]
+) -> None:
+    helper = tmp_path / "docker-credential-toys"
+    helper.write_text('#!/bin/sh\ncat > /dev/null\necho \'{"Username": "<token>", "Secret": "s3"}\'\n')
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(ConfigError, match=r"identity token for registry\.example:5000") as raised:
+        authorization_for(ADDRESS, docker(tmp_path, **config))
+    assert "s3" not in f"{raised.value}{raised.value.hint}"
+
+
 def test_a_credential_helper_is_asked_once_for_all_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = docker(tmp_path, credHelpers={"registry.example:5000": "toys"})
     asked, helper = tmp_path / "asked", tmp_path / "docker-credential-toys"
