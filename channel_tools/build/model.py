@@ -70,8 +70,8 @@ class BuildJob:
     resources: BuildResources = field(default_factory=BuildResources)
     expected_s: float | None = None
     work_name: str = ""
-    view: Path | None = None
-    """A channel with the locked packages of its environments, in place of the foundation's."""
+    views: tuple[Path, ...] = ()
+    """Channels with the locked packages of its environments, one in place of each but the first that it solves from."""
 
     @property
     def stem(self) -> str:

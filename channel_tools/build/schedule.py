@@ -170,8 +170,7 @@ def _finished_elsewhere(folder: Path, job: BuildJob) -> tuple[Outcome, Path] | N
 
 def channels_of(channel: Channel) -> tuple[str, ...]:
     """The addresses that builds into ``channel`` solve from, in order of priority."""
-    address = channel.foundation.address
-    return (channel.address,) if address is None else (channel.address, address)
+    return (channel.address, *channel.foundation.addresses)
 
 
 def take_in(

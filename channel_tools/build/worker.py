@@ -101,7 +101,7 @@ def start_child(
             recipe_folder=recipe.absolute(),
             output=(folder / _OUTPUT).absolute(),
             result_file=(folder / _RESULT).absolute(),
-            channels=tuple(channels) if job.view is None else (channels[0], job.view.as_uri()),
+            channels=(channels[0], *(view.as_uri() for view in job.views)) if job.views else tuple(channels),
             recorded_channels=tuple(channels if recorded is None else recorded),
             platform=options.platform,
             error_prefix_in_binary=job.error_prefix_in_binary,

@@ -6,13 +6,14 @@ Only ``channel_writer`` makes a ChannelWriter, so having one means holding the w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from channel_tools.conda.addresses import channel_name
 from channel_tools.system.beneath import folder_beneath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from channel_tools.channel.records import CachedPackage
@@ -27,10 +28,33 @@ RECORD_FOLDER = ".channel_tools"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Foundation:
-    """The channel that provides what is not built here: linked in (``registry``) or read at ``address``."""
+    """The channel that provides what is not built here: linked in (``registry``) or read at ``address``.
+
+    ``further`` are the addresses of other channels that packages of ours were built with, in order of priority, below
+    ours and above a foundation at an address. Packages built with some fit into a channel with others, so two
+    foundations that differ in these alone are equal.
+    """
 
     kind: FoundationKind
     address: str | None = None
+    further: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where clients find what the channel itself does not have, in order of priority."""
+        return self.further if self.address is None else (*self.further, self.address)
+
+    @property
+    def is_updated_by_others(self) -> bool:
+        """Whether others change what builds get of it, so that a tree has a lock: not a foundation made here alone."""
+        return self.kind == "conda-forge" or bool(self.further)
+
+    def with_further(self, addresses: Iterable[str]) -> Foundation:
+        """The same with these further channels first; of two with one name (channel_name), the new one stays."""
+        known: dict[str, str] = {}
+        for address in (*addresses, *self.further):
+            known.setdefault(channel_name(address), address)
+        return replace(self, further=tuple(known.values()))
 
     def __str__(self) -> str:
         return self.kind if self.address is None else f"{self.kind} at {self.address}"

@@ -43,7 +43,7 @@ _SUBDIR_NAME = re.compile(r"noarch|[a-z]+-[a-z0-9_]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelRecord:
-    """channel.json: written when the channel is made, never changed."""
+    """channel.json: written when the channel is made; only the foundation's further channels are added later."""
 
     schema: int
     name: str
@@ -129,7 +129,7 @@ def read_channel_record(files: Beneath) -> ChannelRecord:
 
 
 def write_channel_record(channel: Channel, record: ChannelRecord) -> None:
-    """Write channel.json, once, when a channel is created."""
+    """Write channel.json."""
     channel.files.write(CHANNEL_RECORD, encode_json(record) + b"\n")
 
 

@@ -97,6 +97,7 @@ def _rename_new(made: Path, path: Path, *, shown: Path) -> None:
 def open_channel(path: Path, *, foundation: Foundation | None = None, within: Path | None = None) -> Channel:
     """Open the channel at ``path``; with ``foundation``, require that the channel was created with it.
 
+    The further channels of ``foundation`` are added to the recorded ones, but not written: record_further does that.
     Links in it must stay in ``within`` (None: in the channel's own folder), a folder above it.
 
     Raises ChannelError if ``path`` is not a channel, FoundationError if it was created with another foundation.
@@ -109,14 +110,27 @@ def open_channel(path: Path, *, foundation: Foundation | None = None, within: Pa
         )
         hint = f"use --foundation {recorded.kind}, or create another channel for {foundation.kind} with --output FOLDER"
         raise FoundationError(message, hint=hint)
+    if foundation is not None:
+        recorded = recorded.with_further(foundation.further)
     return Channel(path=path, foundation=recorded, within=within)
 
 
 def ensure_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",)) -> Channel:
-    """Open the channel at ``path`` with this foundation, or create it if nothing exists there."""
+    """Open the channel at ``path`` with this foundation, or create it if nothing exists there.
+
+    Further channels of the foundation are recorded. Raises as open_channel and create_channel do.
+    """
     if path.exists():
-        return open_channel(path, foundation=foundation)
+        return record_further(open_channel(path, foundation=foundation))
     return create_channel(path, foundation, subdirs=subdirs)
+
+
+def record_further(channel: Channel) -> Channel:
+    """Write the channel's further channels into its record if that has others; returns the channel."""
+    record = read_channel_record(channel.files)
+    if record.foundation.further != channel.foundation.further:
+        write_channel_record(channel, dataclasses.replace(record, foundation=channel.foundation))
+    return channel
 
 
 @contextlib.contextmanager

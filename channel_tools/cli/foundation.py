@@ -139,6 +139,7 @@ def lock(
     *,
     foundation: options.Foundation = None,
     address: options.FoundationAddress = None,
+    further: options.FurtherChannels = None,
     dry_run: options.DryRun = False,
     root: options.Root = None,
     output: options.Output = None,
@@ -147,7 +148,9 @@ def lock(
     """Record in the tree what every environment has of conda-forge; what is recorded does not move."""
     from channel_tools.workflow.foundation_lock import LockRequest, change_lock
 
-    request = LockRequest(update=False, foundation=foundation, address=address, dry_run=dry_run)
+    request = LockRequest(
+        update=False, foundation=foundation, address=address, further=tuple(further or ()), dry_run=dry_run
+    )
     with shown_progress() as progress:
         change = change_lock(options.settings_from(root, output), request, progress=progress)
     _show_change(change, dry_run=dry_run, as_json=as_json)
@@ -160,6 +163,7 @@ def update_lock(
     *,
     foundation: options.Foundation = None,
     address: options.FoundationAddress = None,
+    further: options.FurtherChannels = None,
     dry_run: options.DryRun = False,
     root: options.Root = None,
     output: options.Output = None,
@@ -169,7 +173,12 @@ def update_lock(
     from channel_tools.workflow.foundation_lock import LockRequest, change_lock
 
     request = LockRequest(
-        update=True, names=tuple(names or ()), foundation=foundation, address=address, dry_run=dry_run
+        update=True,
+        names=tuple(names or ()),
+        foundation=foundation,
+        address=address,
+        further=tuple(further or ()),
+        dry_run=dry_run,
     )
     with shown_progress() as progress:
         change = change_lock(options.settings_from(root, output), request, progress=progress)

@@ -130,6 +130,17 @@ Channels = Annotated[
         show_default="the local channel",
     ),
 ]
+FurtherChannels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--channel",
+        "-c",
+        callback=given_channels,
+        help="Build and host requirements may also come from this address, folder or name (`config` shows whose), "
+        "below the local channel, which records it; may be repeated.",
+        show_default="those that the local channel records",
+    ),
+]
 Categories = Annotated[
     list[str] | None,
     typer.Option(
@@ -232,12 +243,13 @@ class RenderOptions(StackOptions):
 class PlanOptions(RenderOptions):
     """What to plan, and where."""
 
+    further: FurtherChannels = None
     force: Force = False
 
     @property
     def request(self) -> PlanRequest:
         """What to plan."""
-        return replace(super().request, force=self.force)
+        return replace(super().request, further=tuple(self.further or ()), force=self.force)
 
 
 @dataclass(frozen=True, kw_only=True)

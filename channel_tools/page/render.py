@@ -168,8 +168,9 @@ def list_page(number: int) -> str:
 def install_commands(site: Site, environment: str, specs: Sequence[str]) -> list[tuple[str, str]]:
     """For each client, the command that makes an environment with ``specs`` from the channel."""
     address = site.settings.address or _ADDRESS
-    foundation = site.foundation
-    others = [] if foundation.kind == "registry" else [without_credentials(foundation.address or "conda-forge")]
+    others = list(map(without_credentials, site.foundation.addresses))
+    if site.foundation.kind != "registry" and site.foundation.address is None:
+        others.append("conda-forge")
     channels = " ".join(f"-c {shlex.quote(one)}" for one in (address, *others))
     wanted, name = shlex.join(specs), shlex.quote(environment)
     return [

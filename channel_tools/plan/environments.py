@@ -2,7 +2,8 @@
 """Solves the environments of a build with the foundation and with own packages that may not exist yet.
 
 Own packages have strict priority over a conda-forge foundation, as the channel has when they are built; with the
-registry foundation, they are in one channel with its packages and compete with them. A set of requirements without a
+registry foundation, they are in one channel with its packages and compete with them. Further channels stand below that
+channel, and above conda-forge, each with strict priority over what is below it. A set of requirements without a
 solution is a result here, not an error: the variant is unsatisfiable, for a readable reason.
 """
 
@@ -31,6 +32,7 @@ from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
 from channel_tools.conda.metadata import UNDATED_S
 from channel_tools.conda.specs import InvalidSpecError, is_virtual, read_spec, spec_name
 from channel_tools.plan.foundation import not_asked_for
+from channel_tools.plan.lock import split_key
 from channel_tools.plan.locking import text_of
 from channel_tools.plan.own import OWN_CHANNEL, index_of
 from channel_tools.system.errors import NetworkError
@@ -75,9 +77,16 @@ class Resolved:
     run_exports: RunExports | None
     date_s: int
     """The timestamp of its index.json, in seconds since 1970."""
+    channel: str = ""
+    """The name of the further channel that it is from; empty for the foundation's and our own."""
     is_required: bool
     """Whether it is itself among the requirements that were solved, not just needed by one."""
     is_noarch_python: bool
+
+    @property
+    def key(self) -> str:
+        """Its key in a lock."""
+        return "/".join(filter(None, (self.channel, self.subdir, self.file_name)))
 
 
 class _RecordingSource:
@@ -139,11 +148,11 @@ class SolveCache:
         """Add a solve that depends only on what ``solved`` says."""
         self._solved.setdefault(key, []).append(solved)
 
-    def indexes(self, packages: Sequence[OwnPackage]) -> list[SparseRepoData]:
-        """Repodata of own packages; those with one file name have one content."""
+    def indexes(self, packages: Sequence[OwnPackage], channel: str) -> list[SparseRepoData]:
+        """Repodata of own packages in ``channel``; those with one file name have one content."""
         place = tuple(package.file_name for package in packages)
         if place not in self._indexes:
-            self._indexes[place] = index_of(packages)
+            self._indexes[place] = index_of(packages, channel)
         return self._indexes[place]
 
     def resolved(self, key: tuple[str, bool], make: Callable[[], Resolved]) -> Resolved:
@@ -212,8 +221,14 @@ class EnvironmentSolver:
             reason = str(err)
         except SolverError as err:
             reason = await self._explain([*key[1], *key[0]], str(err))
-            if self._foundation.locked is not None and (refusal := self._refusal(key[0], source.asked)) is not None:
-                self._foundation.locked.refuse(refusal, reason)
+            locked = self._foundation.locked
+            # what the tree itself makes may be more tomorrow
+            if (
+                locked is not None
+                and not self._foundation.unlocked
+                and (refusal := self._refusal(key[0], source.asked)) is not None
+            ):
+                locked.refuse(refusal, reason)
         names = source.asked | (reach or frozenset()) | named
         solved = _Solved(
             names=frozenset(names),
@@ -252,10 +267,11 @@ class EnvironmentSolver:
         text = text_of(texts, self.own)
         for place, indexes in locked.views(text):
             try:
-                records = await self._solve_files(specs, reach, indexes)
+                records = await self._solve_files(specs, reach, [*self._foundation.unlocked, *indexes])
             except SolverError:
                 continue
-            locked.take(text, place, records)
+            if place is not None or not self._foundation.unlocked or any(map(locked.has, records)):
+                locked.take(text, place, records)
             return records
         refusal = self._refusal(texts, reach)
         if refusal is not None and (reason := locked.unserved(refusal)) is not None:
@@ -267,8 +283,21 @@ class EnvironmentSolver:
             if not preferred:
                 raise
             records = await self._solve(specs, source, preferred=preferred)
-        locked.fill(text, [(record, await self._exports_of(record)) for record in records])
+        taken = {
+            self._lock_key(locked, record): (record, await self._exports_of(record))
+            for record in records
+            if not self._is_unlocked(record)
+        }
+        if taken or not self._foundation.unlocked:
+            locked.fill(text, taken)
         return records
+
+    def _lock_key(self, locked: LockedFoundation, record: RepoDataRecord) -> str:
+        return locked.key_of(record) if locked.has(record) else self._foundation.key_of(record)
+
+    def _is_unlocked(self, record: RepoDataRecord) -> bool:
+        """Whether a record is ours, or that of a foundation that the tree itself makes, which no lock has."""
+        return record.url.startswith(OWN_CHANNEL) or record.channel == self._foundation.shared_channel
 
     def _refusal(self, texts: Sequence[str], names: Collection[str]) -> str | None:
         """How the lock names requirements without a solution, which may depend on packages of ours as they are now.
@@ -295,7 +324,7 @@ class EnvironmentSolver:
         try:
             return await solve_with_sparse_repodata(
                 specs,
-                [*self._cache.indexes(own), *indexes],
+                [*self._cache.indexes(own, self.own.channel), *indexes],
                 virtual_packages=self._virtual_packages,
                 channel_priority=self._priority,
             )
@@ -312,7 +341,7 @@ class EnvironmentSolver:
     ) -> list[RepoDataRecord]:
         try:
             return await solve(
-                [own, *self._foundation.sources],
+                [own, *self._foundation.all_sources],
                 specs,
                 gateway=self._gateway,
                 platforms=self._platforms,  # type: ignore[arg-type]  # plain names are taken as subdirs
@@ -325,12 +354,15 @@ class EnvironmentSolver:
             raise self._unreadable(err) from None
 
     def _unreadable(self, err: Exception) -> NetworkError:
-        message = f"the index of {self._foundation.label} cannot be read: {_one_line(str(err))}"
+        further = "".join(f" or {one.address}" for one in self._foundation.further)
+        message = f"the index of {self._foundation.label}{further} cannot be read: {_one_line(str(err))}"
         return NetworkError(message, hint="check the address and the network, or use --foundation registry")
 
     @property
     def _priority(self) -> ChannelPriority:
-        return ChannelPriority.Disabled if self._foundation.shares_channel else ChannelPriority.Strict
+        # one channel competes with none
+        is_alone = self._foundation.shares_channel and not self._foundation.further
+        return ChannelPriority.Disabled if is_alone else ChannelPriority.Strict
 
     async def _resolved(self, record: RepoDataRecord, *, exports: bool) -> Resolved:
         """The package; its run_exports are looked up only if it is itself a requirement, as they count only then."""
@@ -344,7 +376,7 @@ class EnvironmentSolver:
         locked = self._foundation.locked
         if locked is not None and locked.has(record):
             return locked.run_exports(record)
-        return await self._foundation.run_exports.of(record)
+        return await self._foundation.exports_of(record)
 
     def _resolved_anew(self, record: RepoDataRecord, exports: RunExports | None, *, is_required: bool) -> Resolved:
         own = self.own.packages.get(record.file_name) if record.url.startswith(OWN_CHANNEL) else None
@@ -359,9 +391,18 @@ class EnvironmentSolver:
             digest=own.digest if own else None,
             run_exports=exports,
             date_s=own.date_s if own else dated_s,
+            channel="" if own else self._channel_of(record),
             is_required=is_required,
             is_noarch_python=record.noarch.python,
         )
+
+    def _channel_of(self, record: RepoDataRecord) -> str:
+        """The name of the further channel that a record is from, empty if it is the foundation's."""
+        locked = self._foundation.locked
+        if locked is not None and locked.has(record):
+            return split_key(locked.key_of(record))[0]
+        found = self._foundation.further_of(record)
+        return "" if found is None else found.name
 
     async def _explain(self, specs: Sequence[str], solver_message: str) -> str:
         """Name the requirement that has no candidate by itself, else the solver's message."""
@@ -381,20 +422,24 @@ class EnvironmentSolver:
         if not records and name in self._foundation.optional:
             return f"{name}: {not_asked_for(name)}"
         if not records:
-            return f"{name}: {self._foundation.label} has no package of this name"
+            return f"{name}: {self._where()} has no package of this name"
         spec = read_spec(text)
         if any(record.matches(spec) for record in records):
             return None
-        where = "this channel" if any(r.url.startswith(OWN_CHANNEL) for r in records) else self._foundation.label
+        where = "this channel" if any(r.url.startswith(OWN_CHANNEL) for r in records) else self._where()
         return f"{text}: {where} has only {_known_versions(records, spec)}"
+
+    def _where(self) -> str:
+        """What has all packages but ours, for messages."""
+        return ", ".join([self._foundation.label, *(one.name for one in self._foundation.further)])
 
     async def _records(self, name: str) -> list[RepoDataRecord]:
         """Every record of a name, our own and the foundation's."""
-        if self._foundation.requirements is not None:
+        if self._foundation.requirements is not None and not self._foundation.further:
             indexes = cast("Sequence[SparseRepoData]", self._foundation.sources)
             return [*self.own.records(name), *(record for index in indexes for record in index.load_records(name))]
         groups = await self._gateway.query(
-            cast("list[Channel]", [self.own, *self._foundation.sources]),
+            cast("list[Channel]", [self.own, *self._foundation.all_sources]),
             self._platforms,  # type: ignore[arg-type]  # as in solve
             [name],
             recursive=False,

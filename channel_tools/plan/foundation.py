@@ -2,27 +2,31 @@
 """The foundation for planning: records to solve with, and their run_exports as far as known.
 
 A folder is read directly, without a cache; an address is read through rattler's gateway, which revalidates its cache.
+Further channels, which a tree's recipes may take packages from besides, are read in the same way.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rattler import Channel, SparseRepoData
 
-from channel_tools.conda.addresses import channel_address, local_path
+from channel_tools.conda.addresses import channel_address, channel_name, local_path
 from channel_tools.conda.specs import spec_name, texts_of
+from channel_tools.plan.own import OWN_CHANNEL
 from channel_tools.plan.run_exports import FolderRunExports
 from channel_tools.system.errors import FoundationError, IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from rattler import RepoDataRecord
     from rattler.networking import Client
 
+    from channel_tools.conda.package import RunExports
     from channel_tools.matrix.model import FoundationKind
     from channel_tools.plan.locking import LockedFoundation
     from channel_tools.plan.run_exports import RunExportsSource
@@ -44,6 +48,16 @@ def not_asked_for(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FurtherChannel:
+    """A channel besides the foundation: the ``name`` that locks know it by, its address, what is read from it."""
+
+    name: str
+    address: str
+    sources: tuple[Channel | SparseRepoData, ...]
+    run_exports: RunExportsSource
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FoundationIndex:
     """A channel that provides everything that is not built here; ``label`` names it in messages."""
 
@@ -51,17 +65,57 @@ class FoundationIndex:
     sources: tuple[Channel | SparseRepoData, ...]
     run_exports: RunExportsSource
     client: Client | None = None
+    """What reads addresses, with the credentials that were given in them."""
     cache: Path | None = None
     """Where indexes read from an address are kept; None: rattler's own place in the user's cache."""
-    """What reads an address, with the credentials that were given in it."""
-    shares_channel: bool = False
-    """Whether its packages are in the same channel as those built here, so that neither has priority."""
+    shared_channel: str | None = None
+    """The channel that its packages and those built here are in, so that neither has priority; None if these differ."""
+    further: tuple[FurtherChannel, ...] = ()
+    """Further channels in order of priority: below what is built here, and above a foundation that is another channel.
+    What the shared channel has of a name hides what they have."""
     optional: frozenset[str] = frozenset()
     """Packages that it makes only on request."""
     requirements: Mapping[str, frozenset[str]] | None = None
     """The names that packages of each name require, in any version; None if that is not known."""
     locked: LockedFoundation | None = None
-    """The tree's view of it; None for a foundation that the tree itself makes."""
+    """The tree's view of it and of the further channels, or of these alone if the tree itself makes the foundation;
+    None if the tree has no lock."""
+
+    @property
+    def shares_channel(self) -> bool:
+        """Whether its packages are in the same channel as those built here."""
+        return self.shared_channel is not None
+
+    @property
+    def own_channel(self) -> str:
+        """The channel that packages built here are in, to the solver."""
+        return self.shared_channel or OWN_CHANNEL
+
+    @property
+    def unlocked(self) -> tuple[SparseRepoData, ...]:
+        """What is solved with besides the lock: a foundation that the tree itself makes, always a folder."""
+        return cast("tuple[SparseRepoData, ...]", self.sources) if self.shares_channel else ()
+
+    @property
+    def all_sources(self) -> tuple[Channel | SparseRepoData, ...]:
+        """The foundation and the further channels, in order of priority."""
+        further = tuple(source for channel in self.further for source in channel.sources)
+        return (*self.sources, *further) if self.shares_channel else (*further, *self.sources)
+
+    def further_of(self, record: RepoDataRecord) -> FurtherChannel | None:
+        """The further channel that a record is from, None if it is the foundation's."""
+        address = (record.channel or "").rstrip("/")
+        return next((one for one in self.further if one.address == address), None)
+
+    def key_of(self, record: RepoDataRecord) -> str:
+        """The key of a record: ``subdir/file name``, below the name of a further channel if it is from one."""
+        found, key = self.further_of(record), f"{record.subdir}/{record.file_name}"
+        return key if found is None else f"{found.name}/{key}"
+
+    async def exports_of(self, record: RepoDataRecord) -> RunExports | None:
+        """The run_exports of a record. Raises FoundationError and NetworkError as RunExportsSource does."""
+        found = self.further_of(record)
+        return await (self.run_exports if found is None else found.run_exports).of(record)
 
     def reach(
         self, names: Iterable[str], also: Callable[[str], frozenset[str]] = lambda _name: frozenset()
@@ -70,8 +124,9 @@ class FoundationIndex:
 
         ``also`` returns the names that packages from elsewhere require.
         """
-        requirements = self.requirements if self.locked is None else self.locked.requirements
-        if requirements is None:
+        known = [self.requirements] if self.locked is None or self.shares_channel else []
+        known += [] if self.locked is None else [self.locked.requirements]
+        if None in known or (self.further and self.locked is None):
             return None
         found: set[str] = set()
         waiting = list(names)
@@ -79,7 +134,8 @@ class FoundationIndex:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                waiting += requirements.get(name, frozenset()) - found
+                for requirements in known:
+                    waiting += (requirements or {}).get(name, frozenset()) - found
                 waiting += also(name)
         return frozenset(found)
 
@@ -92,13 +148,56 @@ def open_foundation(
     optional: frozenset[str] = frozenset(),
     environ: Mapping[str, str] | None = None,
     cache: Path | None = None,
+    further: Sequence[str] = (),
 ) -> FoundationIndex:
     """The foundation in a channel folder or at a channel address, for packages of ``platform`` and noarch.
 
     Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name.
     ``environ`` has the proxies and stored credentials for reading run_exports from an address, whose index is kept in
-    ``cache``. Raises FoundationError if a folder has no index for the platform or one that cannot be read.
+    ``cache``. ``further`` are the addresses of further channels. Raises FoundationError if a folder has no index for
+    the platform or one that cannot be read.
     """
+    found = _open_foundation(
+        location, kind=kind, platform=platform, optional=optional, environ=environ or {}, cache=cache
+    )
+    if not further:
+        return found
+    channels = tuple(_open_further(address, platform, environ or {}) for address in further)
+    given = [*([] if isinstance(location, Path) else [channel_address(location)]), *further]
+    if remote := [address for address in given if local_path(address) is None]:
+        from channel_tools.conda.clients import make_client  # noqa: PLC0415 - as in _open_foundation
+
+        _plain, client = make_client(remote)
+        found = replace(found, client=client)
+    return replace(found, further=channels, cache=cache)
+
+
+def _open_further(address: str, platform: str, environ: Mapping[str, str]) -> FurtherChannel:
+    """A further channel. Raises FoundationError if a folder has no index or one that cannot be read."""
+    name, folder, channel = channel_name(address), local_path(address), Channel(address)
+    found = str(channel.base_url).rstrip("/")  # as records name it
+    if folder is None:
+        from channel_tools.plan.remote_run_exports import RemoteRunExports  # noqa: PLC0415 - as in _open_foundation
+
+        exports = RemoteRunExports(address, environ)
+        return FurtherChannel(name=name, address=found, sources=(channel,), run_exports=exports)
+    subdirs = [subdir for subdir in (platform, "noarch") if has_index(folder, subdir)]
+    if not subdirs:
+        message = f"{folder}: the channel has no index for {platform} or noarch"
+        raise FoundationError(message, hint="give a channel's folder or address; channel_tools channel index makes one")
+    sources = tuple(_open_index(channel, subdir, folder / subdir / "repodata.json") for subdir in subdirs)
+    return FurtherChannel(name=name, address=found, sources=sources, run_exports=FolderRunExports(folder))
+
+
+def _open_foundation(
+    location: Path | str,
+    *,
+    kind: FoundationKind,
+    platform: str,
+    optional: frozenset[str],
+    environ: Mapping[str, str],
+    cache: Path | None,
+) -> FoundationIndex:
     label = _KIND_LABELS[kind]
     folder = _folder_of(location)
     if folder is None:
@@ -111,7 +210,7 @@ def open_foundation(
         return FoundationIndex(
             label=label,
             sources=(Channel(plain),),
-            run_exports=RemoteRunExports(given, environ or {}),
+            run_exports=RemoteRunExports(given, environ),
             client=client,
             cache=cache,
         )
@@ -125,7 +224,7 @@ def open_foundation(
         label=label,
         sources=sources,
         run_exports=FolderRunExports(folder),
-        shares_channel=kind == "registry",
+        shared_channel=str(channel.base_url) if kind == "registry" else None,
         optional=optional,
         # conda-forge's index is far too long to read for this
         requirements=_read_requirements(folder, subdirs) if kind == "registry" else None,

@@ -31,11 +31,12 @@ _RESTORE = "restore it from version control, or remove it and run: channel_tools
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundationLock:
-    """A tree's view of a foundation for one platform.
+    """A tree's view of a foundation for one platform, and of further channels.
 
-    ``records`` are by ``subdir/file name``. ``environments`` are by requirements; a set of requirements that comes to
-    different packages with different builds of ours has several, of which the first that has a solution counts.
-    ``unserved`` are the requirements that the foundation could not satisfy, with the reason.
+    ``records`` are by ``subdir/file name``, for a further channel below its name: ``NAME/subdir/file name``.
+    ``environments`` are by requirements; a set of requirements that comes to different packages with different builds
+    of ours has several, of which the first that has a solution counts. ``unserved`` are the requirements that the
+    foundation could not satisfy, with the reason.
     """
 
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -50,6 +51,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     records: dict[str, dict[str, Any]]
     environments: dict[str, list[list[str]]]
     unserved: dict[str, str]
+
+
+def split_key(key: str) -> tuple[str, str, str]:
+    """The further channel of a record's key ("" for the foundation), its subdir and its file name."""
+    place, _, name = key.rpartition("/")
+    channel, _, subdir = place.rpartition("/")
+    return channel, subdir, name
 
 
 def lock_path(root: Path, kind: FoundationKind, platform: str) -> Path:
@@ -82,7 +90,7 @@ def read_lock(root: Path, kind: FoundationKind, platform: str) -> FoundationLock
 
 def _check_records(file: _File, path: Path) -> None:
     for key, record in file.records.items():
-        subdir, _, _name = key.partition("/")
+        _channel, subdir, _name = split_key(key)
         if subdir not in {file.platform, "noarch"} or "sha256" not in record:
             message = f"the record {key} is not one of {file.platform} or noarch with a sha256"
             raise ConfigError(message, path=path, hint=_RESTORE)

@@ -12,8 +12,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from channel_tools.conda.specs import read_spec, spec_name, texts_of
-from channel_tools.plan.lock import FoundationLock
-from channel_tools.plan.own import OWN_CHANNEL, memory_index
+from channel_tools.plan.lock import FoundationLock, split_key
+from channel_tools.plan.own import memory_index
 from channel_tools.plan.run_exports import read_run_exports
 
 if TYPE_CHECKING:
@@ -32,11 +32,15 @@ _OF_PLACE = ("fn", "url", "channel")
 class LockedFoundation:
     """A lock while plans are made with it; ``moved`` are the names that an update moves, None for all of them.
 
-    An empty lock has nothing to keep: every environment is solved with the foundation alone, as in an update.
+    ``further`` are the names of the further channels, in order of priority; what the lock has of others is not used.
+    An empty lock has nothing to keep: every environment is solved with the channels alone, as in an update.
     """
 
-    def __init__(self, lock: FoundationLock, *, moved: Collection[str] | None = ()) -> None:
+    def __init__(
+        self, lock: FoundationLock, *, moved: Collection[str] | None = (), further: Sequence[str] = ()
+    ) -> None:
         moved = moved if lock.records else None
+        self._order = [*further, ""]
         self._before = lock
         self._moved = moved
         self._records: dict[str, Mapping[str, Any]] = dict(lock.records)
@@ -66,9 +70,14 @@ class LockedFoundation:
         """Whether a solved record is the lock's."""
         return record.url.startswith(f"{_CHANNEL}/")
 
+    def key_of(self, record: RepoDataRecord) -> str:
+        """The key of a locked record."""
+        channel = (record.channel or "").removeprefix(_CHANNEL).strip("/")
+        return "/".join(filter(None, (channel, record.subdir, record.file_name)))
+
     def run_exports(self, record: RepoDataRecord) -> RunExports:
         """The run_exports of a locked record."""
-        return read_run_exports(self._records[f"{record.subdir}/{record.file_name}"].get("run_exports") or {})
+        return read_run_exports(self._records[self.key_of(record)].get("run_exports") or {})
 
     def views(self, text: str) -> Iterator[tuple[int | None, list[SparseRepoData]]]:
         """The indexes to solve these requirements with, in order, each with its place in the lock."""
@@ -82,11 +91,15 @@ class LockedFoundation:
         return self._moved is None or self._moves(self._before.environments.get(text, ()))
 
     def _indexes(self, keys: Iterable[str]) -> list[SparseRepoData]:
-        subdirs: dict[str, dict[str, Mapping[str, Any]]] = {}
+        subdirs: dict[tuple[int, str], dict[str, Mapping[str, Any]]] = {}
         for key in keys:
-            subdir, _, name = key.partition("/")
-            subdirs.setdefault(subdir, {})[name] = self._records[key]
-        return [memory_index(_CHANNEL, subdir, records) for subdir, records in sorted(subdirs.items())]
+            channel, subdir, name = split_key(key)
+            if channel in self._order:
+                subdirs.setdefault((self._order.index(channel), subdir), {})[name] = self._records[key]
+        return [
+            memory_index(f"{_CHANNEL}/{self._order[place]}".rstrip("/"), subdir, records)
+            for (place, subdir), records in sorted(subdirs.items())
+        ]
 
     def preferred(self, text: str) -> list[RepoDataRecord]:
         """The locked records that a solve with the foundation prefers: all but those that the update moves."""
@@ -109,19 +122,16 @@ class LockedFoundation:
 
     def take(self, text: str, place: int | None, records: Sequence[RepoDataRecord]) -> None:
         """Note what these requirements came to in the lock; without a ``place``, that becomes a new environment."""
-        keys = sorted(f"{record.subdir}/{record.file_name}" for record in records if self.has(record))
+        keys = sorted(self.key_of(record) for record in records if self.has(record))
         if place is None:
             self._add(text, keys)
         else:
             self._used.setdefault((text, place), set()).update(keys)
 
-    def fill(self, text: str, records: Iterable[tuple[RepoDataRecord, RunExports | None]]) -> None:
-        """Add what these requirements came to in the foundation, with the run_exports of each package."""
+    def fill(self, text: str, records: Mapping[str, tuple[RepoDataRecord, RunExports | None]]) -> None:
+        """Add what these requirements came to in the channels, by key, with the run_exports of each package."""
         keys = []
-        for record, exports in records:
-            if record.url.startswith(OWN_CHANNEL):
-                continue
-            key = f"{record.subdir}/{record.file_name}"
+        for key, (record, exports) in records.items():
             keys.append(key)
             if not self.has(record):
                 self._records[key] = _plain(record, exports)

@@ -68,7 +68,8 @@ class PlannedPackage:
     files: tuple[BuildFile, ...]
     own_pins: tuple[OwnPin, ...]
     foundation: tuple[str, ...]
-    """The foundation's packages in any environment of the build or of its tests, as ``subdir/file name``."""
+    """The packages of the foundation and of further channels in any environment of the build or of its tests, by their
+    keys in a lock (FoundationLock)."""
     sibling_specs: Mapping[Pin, str]
     """MatchSpecs for ``pin_subpackage`` of other outputs of the recipe."""
     waits_for: tuple[str, ...]

@@ -47,9 +47,13 @@ class OwnPackage:
 
 
 class OwnRecords:
-    """Repodata of own packages in memory, filled while planning proceeds from the leaves upward (RepoDataSource)."""
+    """Repodata of own packages in memory, filled while planning proceeds from the leaves upward (RepoDataSource).
 
-    def __init__(self) -> None:
+    To the solver they are in ``channel``, which has one priority.
+    """
+
+    def __init__(self, channel: str = OWN_CHANNEL) -> None:
+        self.channel = channel
         self.packages: dict[str, OwnPackage] = {}
         self.unsatisfiable: dict[str, str] = {}
         """The reasons why own packages have no record, by name."""
@@ -103,10 +107,10 @@ class OwnRecords:
 
     def records(self, name: str) -> list[RepoDataRecord]:
         """The records of a name."""
-        return [_record(package) for package in self._by_name.get(name, [])]
+        return [_record(package, self.channel) for package in self._by_name.get(name, [])]
 
 
-def _record(package: OwnPackage) -> RepoDataRecord:
+def _record(package: OwnPackage, channel: str) -> RepoDataRecord:
     record = PackageRecord(
         name=package.name,
         version=package.version,
@@ -118,7 +122,7 @@ def _record(package: OwnPackage) -> RepoDataRecord:
     )
     record.track_features = list(package.track_features)
     url = f"{OWN_CHANNEL}/{package.subdir}/{package.file_name}"
-    return RepoDataRecord(record, package.file_name, url, OWN_CHANNEL)
+    return RepoDataRecord(record, package.file_name, url, channel)
 
 
 def repodata_of(package: OwnPackage) -> dict[str, object]:
@@ -135,19 +139,31 @@ def repodata_of(package: OwnPackage) -> dict[str, object]:
     }
 
 
-def index_of(packages: Sequence[OwnPackage]) -> list[SparseRepoData]:
-    """Own packages as repodata that the solver reads without calling Python for each name, one index per subdir."""
+def index_of(packages: Sequence[OwnPackage], channel: str) -> list[SparseRepoData]:
+    """Own packages as repodata that the solver reads without calling Python for each name, one index per subdir.
+
+    They are in ``channel``, with addresses below OWN_CHANNEL.
+    """
     subdirs: dict[str, dict[str, Mapping[str, object]]] = {}
     for package in packages:
         subdirs.setdefault(package.subdir, {})[package.file_name] = repodata_of(package)
-    return [memory_index(OWN_CHANNEL, subdir, records) for subdir, records in subdirs.items()]
+    return [
+        memory_index(channel, subdir, records, base_url=f"{OWN_CHANNEL}/{subdir}/")
+        for subdir, records in subdirs.items()
+    ]
 
 
-def memory_index(channel: str, subdir: str, records: Mapping[str, Mapping[str, object]]) -> SparseRepoData:
-    """An index of a subdir of ``channel`` with these records by file name, without a file on disk."""
+def memory_index(
+    channel: str, subdir: str, records: Mapping[str, Mapping[str, object]], *, base_url: str | None = None
+) -> SparseRepoData:
+    """An index of a subdir of ``channel`` with these records by file name, without a file on disk.
+
+    ``base_url`` is where it has the packages, by default below the channel (CEP 15).
+    """
     old = {name: record for name, record in records.items() if not name.endswith(".conda")}
     conda = {name: record for name, record in records.items() if name not in old}
-    content = json.dumps({"info": {"subdir": subdir}, "packages": old, "packages.conda": conda})
+    info = {"subdir": subdir} | ({} if base_url is None else {"base_url": base_url})
+    content = json.dumps({"info": info, "packages": old, "packages.conda": conda})
     with os.fdopen(os.memfd_create("repodata.json"), "w", encoding="utf-8") as file:
         file.write(content)
         file.flush()

@@ -91,7 +91,7 @@ async def make_plan(
         platform = packages[0].platform
         solver = EnvironmentSolver(
             foundation=foundation,
-            own=OwnRecords(),
+            own=OwnRecords(foundation.own_channel),
             platform=platform,
             virtual_packages=virtual_packages,
             cache=caches.setdefault(platform, SolveCache()),
@@ -188,7 +188,7 @@ class _StackPlanner:
             inputs=inputs,
             files=files,
             own_pins=environments.own_pins,
-            foundation=tuple(sorted({f"{item.subdir}/{item.file_name}" for item in found if item.digest is None})),
+            foundation=tuple(sorted({item.key for item in found if item.digest is None})),
             sibling_specs={
                 pin: resolve_pin(pin, item.version, item.build_string) for pin, item in environments.siblings.items()
             },

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The foundation as one build sees it: a channel with the locked packages of its environments alone.
+"""The foundation, or a further channel, as one build sees it: the locked packages of its environments alone.
 
 It has an index in a folder, whose ``base_url`` (CEP 15) is where the foundation has the packages, so the engine solves
 for exactly what was planned and downloads from the foundation.
@@ -33,10 +33,10 @@ _SHOWN = 10
 async def find_locked(
     foundation: FoundationIndex, lock: FoundationLock, keys: Collection[str], platform: str
 ) -> dict[str, str]:
-    """Where the foundation has these locked packages now: the folder of each subdir, as an address with a final slash.
+    """Where the channels have these locked packages now: the folder of each subdir, as an address with a final slash.
 
-    Raises FoundationError that names the packages that it no longer has with the same bytes, NetworkError if its index
-    cannot be read.
+    A subdir of a further channel is named by ``NAME/subdir``. Raises FoundationError that names the packages that it no
+    longer has with the same bytes, NetworkError if its index cannot be read.
     """
     found = await find_records(foundation, {str(lock.records[key]["name"]) for key in keys}, platform)
     lost = []
@@ -50,11 +50,11 @@ async def find_locked(
             )
     if lost:
         raise _lost_error(foundation, lock, lost)
-    return {found[key].subdir: found[key].url.removesuffix(found[key].file_name) for key in keys}
+    return {key.rpartition("/")[0]: found[key].url.removesuffix(found[key].file_name) for key in keys}
 
 
 async def find_records(foundation: FoundationIndex, names: Collection[str], platform: str) -> dict[str, RepoDataRecord]:
-    """All records of these names that the foundation's index has now, by ``subdir/file name``.
+    """All records of these names that the foundation and further channels have now, by their keys in a lock.
 
     Raises NetworkError if its index cannot be read.
     """
@@ -63,12 +63,12 @@ async def find_records(foundation: FoundationIndex, names: Collection[str], plat
     except (GatewayError, FetchRepoDataError, OSError) as err:
         message = f"the index of {foundation.label} cannot be read: {' '.join(str(err).split())}"
         raise NetworkError(message, hint="check the address and the network, then run it again") from None
-    return {f"{record.subdir}/{record.file_name}": record for group in groups for record in group}
+    return {foundation.key_of(record): record for group in groups for record in group}
 
 
 async def _query(foundation: FoundationIndex, names: Iterable[str], platform: str) -> Any:  # noqa: ANN401 - rattler's lists
     gateway = Gateway(cache_dir=foundation.cache, client=foundation.client)
-    sources = cast("list[Channel]", list(foundation.sources))
+    sources = cast("list[Channel]", list(foundation.all_sources))
     return await gateway.query(sources, [platform, NOARCH], list(names), recursive=False)  # type: ignore[list-item]
 
 
@@ -82,16 +82,27 @@ def _lost_error(foundation: FoundationIndex, lock: FoundationLock, lost: list[st
 
 
 def write_view(
-    folder: Path, lock: FoundationLock, keys: Collection[str], *, places: Mapping[str, str], address: str, platform: str
+    folder: Path,
+    lock: FoundationLock,
+    keys: Collection[str],
+    *,
+    places: Mapping[str, str],
+    address: str,
+    platform: str,
+    further: str = "",
 ) -> Path:
     """Write the channel with these packages to ``folder`` and return it; ``places`` are those of find_locked.
 
-    ``address`` is the foundation's as it was given: credentials in it are needed for what is below it.
+    Of the keys, those of the further channel of that name count, or without a name those of the foundation. ``address``
+    is the channel's as it was given: credentials in it are needed for what is below it.
     """
     plain = without_credentials(address).rstrip("/")
     for subdir in (platform, NOARCH):
-        records = {key.partition("/")[2]: lock.records[key] for key in sorted(keys) if key.startswith(f"{subdir}/")}
-        base = with_credentials_of(address, places.get(subdir, f"{plain}/{subdir}/"))
+        place = f"{further}/{subdir}" if further else subdir
+        records = {
+            key.removeprefix(f"{place}/"): lock.records[key] for key in sorted(keys) if key.startswith(f"{place}/")
+        }
+        base = with_credentials_of(address, places.get(place, f"{plain}/{subdir}/"))
         old = {name: record for name, record in records.items() if not name.endswith(".conda")}
         index = {
             "info": {"subdir": subdir, "base_url": base},

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import add_set, channel_writer, create_channel, indexed_files, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
+from channel_tools.channel.store import record_further
 from channel_tools.conda.addresses import local_path, parse_address, scheme_of
 from channel_tools.conda.package import PackageKey, sidecar_of
 from channel_tools.page.write import SETTINGS, follow_change, paged_folder
@@ -235,4 +236,4 @@ def _opened(path: Path, foundation: Foundation, *, within: Path) -> Channel:
         except ChannelError:
             if not (path / RECORD_FOLDER).exists():  # else another publisher has just made it
                 raise
-    return open_channel(path, foundation=foundation, within=within)
+    return record_further(open_channel(path, foundation=foundation, within=within))

@@ -41,7 +41,7 @@ def package_gate(
     settings: Settings, channel: Channel, *, cores: int, progress: Progress
 ) -> Callable[[Path], PackageInfo | None]:
     """The audit for packages that are added to ``channel``; it raises VerificationError with the findings."""
-    remote = channel.foundation.address is not None
+    remote = bool(channel.foundation.addresses)
     gate = Gate(
         channel=channel.path,
         build_paths=machine_paths(settings),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import sys
@@ -23,13 +22,13 @@ from channel_tools.foundation.model import table_summary
 from channel_tools.plan import current_platform, judge_again, render_folder
 from channel_tools.plan.inputs import variant_name
 from channel_tools.plan.lock import write_lock
-from channel_tools.plan.view import find_locked, write_view
 from channel_tools.sources.model import needed_sources
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, FoundationError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import Attester
+from channel_tools.workflow.further_channels import require_here, write_views
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
     PlanRequest,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from channel_tools.channel import ChannelWriter
     from channel_tools.channel.model import Channel
     from channel_tools.conda.archive import PackageInfo
-    from channel_tools.conda.package import PackageKey
     from channel_tools.foundation.model import FoundationRequest
     from channel_tools.matrix import RenderedPackage
     from channel_tools.plan import Plan, PlannedPackage
@@ -150,6 +148,8 @@ def build_stacks(
             held.enter_context(locked_builds(settings.work))
             _link(settings, writer, jobs=request.foundation.jobs, progress=progress)
             plan = _plan_locked(settings, expansion, early)
+            if request.foundation.offline:
+                require_here(expansion.foundation, plan)
             _fill_lock(settings, expansion, plan, progress=progress)
             on_plan(plan)
             jobs = _jobs(settings, writer, plan, request, expansion, progress=progress)
@@ -244,9 +244,10 @@ def _jobs(
     # solves must see the planned builds: an earlier build may be hidden by a newer one
     prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
     rendered = settings.rendered if request.cluster is None else request.cluster.rendered(settings)
-    views = _views(settings, expansion, plan, rendered)
+    views = write_views(open_index(settings, expansion.foundation), expansion.foundation, plan, rendered)
     jobs = [
-        replace(_job(settings, package, sources, rendered), view=views.get(package.key)) for package in plan.to_build
+        replace(_job(settings, package, sources, rendered), views=views.get(package.key, ()))
+        for package in plan.to_build
     ]
     stated = [expansion.resources.get(package.rendered.recipe_file.name) for package in plan.to_build]
     return with_resources(jobs, stated, read_usage(writer.channel))
@@ -258,31 +259,8 @@ def _fill_lock(settings: Settings, expansion: Expansion, plan: Plan, *, progress
         kind = expansion.foundation.kind
         path = write_lock(settings.tree.root, kind, current_platform(), plan.lock)
         new = counted(len(plan.locks), "new environment has", "new environments have")
-        progress.note(f"{path}: recorded what {new} of the foundation; commit it")
-
-
-def _views(settings: Settings, expansion: Expansion, plan: Plan, rendered: Path) -> dict[PackageKey, Path]:
-    """The foundation as each build sees it, beside the rendered recipes; none for a foundation without a lock.
-
-    Raises FoundationError for locked packages that the foundation no longer has.
-    """
-    address = expansion.foundation.address
-    if plan.lock is None or address is None or not plan.to_build:
-        return {}
-    keys = {key for package in plan.to_build for key in package.foundation}
-    platform = current_platform()
-    places = asyncio.run(find_locked(open_index(settings, expansion.foundation), plan.lock, keys, platform))
-    return {
-        package.key: write_view(
-            rendered.with_name(f"{rendered.name}-foundation").absolute() / package.folder_name,
-            plan.lock,
-            package.foundation,
-            places=places,
-            address=address,
-            platform=platform,
-        )
-        for package in plan.to_build
-    }
+        of = "the foundation" if kind == "conda-forge" else "further channels"
+        progress.note(f"{path}: recorded what {new} of {of}; commit it")
 
 
 def _build_here(
@@ -433,6 +411,7 @@ def _check_offline(
         if _is_foundation_ready(settings, expansion, request, progress):
             early = _EarlyPlan(index=_index_digest(settings, expansion), plan=plan_expansion(settings, expansion))
             packages = [package.rendered for package in early.plan.to_build]
+            require_here(expansion.foundation, early.plan)
         elif settings.channel.exists():  # what it has may need no source
             return None
     except (NetworkError, FoundationError) as err:

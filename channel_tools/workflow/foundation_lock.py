@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from channel_tools.channel import open_channel
+from channel_tools.channel import Foundation, open_channel
 from channel_tools.conda.specs import specs_on
 from channel_tools.matrix.pinning_lock import PINNING_PACKAGE
 from channel_tools.plan import PublishedPackage, current_platform, judge_again
@@ -18,13 +18,18 @@ from channel_tools.plan.locking import LockedFoundation
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
-from channel_tools.workflow.plan import PlanRequest, chosen_foundation, expand_request, plan_expansion
+from channel_tools.workflow.further_channels import further_channels, further_names
+from channel_tools.workflow.plan import (
+    PlanRequest,
+    chosen_foundation,
+    expand_request,
+    plan_expansion,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from channel_tools.channel import Foundation
     from channel_tools.matrix import FoundationKind, RenderedPackage, VariantScalar
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.plan import Plan, PlannedPackage
@@ -40,14 +45,15 @@ class LockRequest:
     """What to do with the lock: fill it in, or with ``update`` move it, for ``names`` alone unless that is empty.
 
     ``conda-forge-pinning`` among the names, or a MatchSpec of it, moves the pinning that stacks.yaml names by version.
-    ``foundation`` and ``address`` are those of PlanRequest, but need not be the local channel's; ``dry_run`` writes
-    nothing.
+    ``foundation``, ``address`` and ``further`` are those of PlanRequest, but need not be the local channel's;
+    ``dry_run`` writes nothing.
     """
 
     update: bool
     names: tuple[str, ...] = ()
     foundation: FoundationKind | None = None
     address: str | None = None
+    further: tuple[str, ...] = ()
     dry_run: bool = False
 
 
@@ -93,8 +99,9 @@ def change_lock(settings: Settings, request: LockRequest, *, progress: Progress 
     A pinning that stacks.yaml names by version is fetched into the tree if it is not there as recorded, and moved if
     the request names it. ``progress`` is told of the download.
 
-    Raises UsageError for the registry foundation, which has no lock, and for a name that is not locked, and the errors
-    of planning and of change_pinning. Nothing is written with ``dry_run``, or after an error.
+    Raises UsageError for the registry foundation without further channels, which has no lock, and for a name that is
+    not locked, and the errors of planning and of change_pinning. Nothing is written with ``dry_run``, or after an
+    error.
     """
     foundation = _foundation(settings, request)
     kind, platform, root = foundation.kind, current_platform(), settings.tree.root
@@ -108,7 +115,8 @@ def change_lock(settings: Settings, request: LockRequest, *, progress: Progress 
         settings, foundation, asked=asked[-1] if asked else None, progress=progress or SilentProgress()
     )
     expansion = _expand(settings, foundation, None if pinning is None else pinning.after)
-    locked = LockedFoundation(before, moved=None if request.update and not request.names else names)
+    moved = None if request.update and not request.names else names
+    locked = LockedFoundation(before, moved=moved, further=further_names(foundation))
     plan = plan_expansion(settings, expansion, locked=locked)
     change = LockChange(path=path, before=before, after=locked.result(only_used=True), pinning=_moved_pinning(pinning))
     if request.update:
@@ -166,14 +174,22 @@ def _foundation(settings: Settings, request: LockRequest) -> Foundation:
     It may be another than the local channel's, since nothing is written there.
     """
     kind = request.foundation
-    if kind is None and (request.address is not None or not settings.channel.exists()):
+    recorded = open_channel(settings.channel).foundation if settings.channel.exists() else None
+    if kind is None and (request.address is not None or recorded is None):
         kind = "conda-forge"
-    foundation = chosen_foundation(kind, request.address) or open_channel(settings.channel).foundation
-    if foundation.kind == "registry":
+    foundation = chosen_foundation(kind, request.address) or recorded or Foundation(kind="conda-forge")
+    if recorded is not None and recorded == foundation:
+        foundation = foundation.with_further(recorded.further)
+    further = further_channels(request.further, own=settings.channel, foundation=foundation)
+    foundation = foundation.with_further(further)
+    if not foundation.is_updated_by_others:
         message = (
             "the registry foundation has no lock: it is made from a table in channel_tools, and moves only when told"
         )
-        hint = "update it with: channel_tools foundation build --update; or give --foundation conda-forge"
+        hint = (
+            "update it with: channel_tools foundation build --update; or give --foundation conda-forge, or the further "
+            "channels that builds take packages from with -c"
+        )
         raise UsageError(message, hint=hint)
     return foundation
 

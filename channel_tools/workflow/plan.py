@@ -30,6 +30,7 @@ from channel_tools.plan.lock import lock_path, read_lock
 from channel_tools.plan.locking import LockedFoundation
 from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.progress import ignore
+from channel_tools.workflow.further_channels import further_channels, further_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -54,9 +55,10 @@ class PlanRequest:
     """What to plan, as requested by a user.
 
     ``stack`` None means the default one, empty ``packages`` all of its packages, ``foundation`` None the channel's own;
-    ``address`` is that of a conda-forge foundation. ``all_variants`` means every Python and PyTorch; otherwise it is
-    the default variant, or the one for the versions in ``python`` and ``pytorch``. ``force`` also builds packages that
-    are already in the channel.
+    ``address`` is that of a conda-forge foundation. ``further`` are the addresses or folders of further channels that
+    build and host requirements may come from, besides those that the local channel records. ``all_variants`` means
+    every Python and PyTorch; otherwise it is the default variant, or the one for the versions in ``python`` and
+    ``pytorch``. ``force`` also builds packages that are already in the channel.
     """
 
     stack: str | None = None
@@ -67,6 +69,7 @@ class PlanRequest:
     pytorch: str | None = None
     foundation: FoundationKind | None = None
     address: str | None = None
+    further: tuple[str, ...] = ()
     force: bool = False
 
 
@@ -147,7 +150,7 @@ def expand_request(
     for this platform, FoundationError if the local channel was made with another foundation.
     """
     loaded = _noted_tree(settings, note, pinned)
-    foundation = foundation or _choose_foundation(settings, kind=request.foundation, address=request.address)
+    foundation = foundation or _choose_foundation(settings, request)
     stacks = loaded.own_stacks if request.every_stack else (find_stack(loaded, request.stack),)
     platform = current_platform()
     packages = expand_stacks(
@@ -201,12 +204,17 @@ def chosen_foundation(kind: FoundationKind | None, address: str | None) -> Found
     return Foundation(kind=kind, address=found)
 
 
-def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, address: str | None) -> Foundation:
-    """The requested foundation, else the one that the local channel was made with, else the registry's."""
-    asked = chosen_foundation(kind, address)
+def _choose_foundation(settings: Settings, request: PlanRequest) -> Foundation:
+    """The requested foundation, else the one that the local channel was made with, else the registry's.
+
+    With the request's further channels, and those that the local channel records. Raises as further_channels.
+    """
+    asked = chosen_foundation(request.foundation, request.address)
     if settings.channel.exists():
-        return open_channel(settings.channel, foundation=asked).foundation
-    return asked or Foundation(kind="registry")
+        found = open_channel(settings.channel, foundation=asked).foundation
+    else:
+        found = asked or Foundation(kind="registry")
+    return found.with_further(further_channels(request.further, own=settings.channel, foundation=found))
 
 
 def _noted_tree(settings: Settings, note: Note, pinned: PinnedPackage | None = None) -> LoadedTree:
@@ -226,7 +234,7 @@ def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignor
 
 def lacks_foundation(settings: Settings, request: PlanRequest) -> bool:
     """Whether the request plans with the registry foundation, and none has been made. Raises as expand_request does."""
-    chosen = _choose_foundation(settings, kind=request.foundation, address=request.address)
+    chosen = _choose_foundation(settings, request)
     return chosen.kind == "registry" and not has_index(settings.foundation, current_platform())
 
 
@@ -240,6 +248,7 @@ def open_index(settings: Settings, foundation: Foundation) -> FoundationIndex:
         optional=table_summary().rows if kind == "registry" else frozenset(),
         environ=settings.environ,
         cache=settings.package_cache / REPODATA_CACHE,
+        further=foundation.further,
     )
 
 
@@ -250,8 +259,10 @@ def plan_expansion(settings: Settings, expansion: Expansion, *, locked: LockedFo
     the foundation has not been made, NetworkError if it cannot be reached.
     """
     kind, root = expansion.foundation.kind, settings.tree.root
-    if kind == "conda-forge" and locked is None and settings.tree.recipe is None:
-        locked = LockedFoundation(read_lock(root, kind, current_platform()))
+    is_locked = expansion.foundation.is_updated_by_others and settings.tree.recipe is None  # else there is no tree
+    if locked is None and is_locked:
+        lock = read_lock(root, kind, current_platform())
+        locked = LockedFoundation(lock, further=further_names(expansion.foundation))
     index = replace(open_index(settings, expansion.foundation), locked=locked)
     plan = asyncio.run(
         make_plan(
@@ -265,8 +276,8 @@ def plan_expansion(settings: Settings, expansion: Expansion, *, locked: LockedFo
         )
     )
     if kind == "registry":
-        return _with_unmade(settings, expansion, plan)
-    if settings.tree.recipe is not None:  # it stands in no tree that could keep a lock
+        plan = _with_unmade(settings, expansion, plan)
+    if not is_locked:
         return plan
     return replace(plan, lock_file=lock_path(root, kind, current_platform()).relative_to(root).as_posix())
 

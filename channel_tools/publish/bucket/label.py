@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -96,12 +96,17 @@ class LabelPlace:
 
     def foundation(self) -> Foundation | None:
         """The recorded foundation, None if there is no channel. Raises ChannelError for a damaged record."""
+        found = self._record()
+        return None if found is None else found[0].foundation
+
+    def _record(self) -> tuple[ChannelRecord, str] | None:
+        """The channel's record and its ETag. Raises as foundation."""
         key = self.base + _CHANNEL
         found = self.store.get(key)
         if found is None:
             return None
         try:
-            return decode_json(found[0], ChannelRecord).foundation
+            return decode_json(found[0], ChannelRecord), found[1].etag
         except msgspec.DecodeError as err:
             hint = "restore the object from a version or copy of the bucket"
             raise ChannelError(f"{self.store.url(key)}: not a valid channel record ({err})", hint=hint) from None
@@ -109,8 +114,13 @@ class LabelPlace:
     def require_foundation(self, foundation: Foundation) -> bool:
         """Whether the label exists. Raises FoundationError if it was made with another foundation."""
         recorded = self.foundation()
-        if recorded is None or recorded == foundation:
-            return recorded is not None
+        if recorded is not None:
+            self._require_same(recorded, foundation)
+        return recorded is not None
+
+    def _require_same(self, recorded: Foundation, foundation: Foundation) -> None:
+        if recorded == foundation:
+            return
         message = (
             f"{self.store.url(self.base)}: was made with the foundation {recorded}, not {foundation}; "
             "a channel has one foundation, since packages for different foundations are incompatible"
@@ -118,15 +128,19 @@ class LabelPlace:
         raise FoundationError(message, hint="publish to another prefix or bucket")
 
     def make(self, foundation: Foundation) -> None:
-        """Write the channel's record unless it exists."""
-        if self.require_foundation(foundation):
-            return
+        """Write the channel's record unless it exists and has the foundation's further channels."""
+        found = self._record()
         name = channel_name(self.store.url(self.base))
         record = ChannelRecord(
             schema=CHANNEL_SCHEMA, name=name, foundation=foundation, created_with=f"channel_tools {__version__}"
         )
-        served = Served(content_type="application/json")
-        if self.store.put(self.base + _CHANNEL, encode_json(record) + b"\n", served=served, replaces=None) is None:
+        if found is not None:
+            self._require_same(found[0].foundation, foundation)
+            record = replace(found[0], foundation=found[0].foundation.with_further(foundation.further))
+            if record.foundation.further == found[0].foundation.further:
+                return
+        served, etag = Served(content_type="application/json"), None if found is None else found[1]
+        if self.store.put(self.base + _CHANNEL, encode_json(record) + b"\n", served=served, replaces=etag) is None:
             self.require_foundation(foundation)  # our own write whose response was lost, or another writer's
 
     def shard_key(self, subdir: str, sha256: str) -> str:

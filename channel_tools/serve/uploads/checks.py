@@ -20,6 +20,7 @@ from channel_tools.audit.reading import Reader
 from channel_tools.audit.run import audit_packages, describe_findings
 from channel_tools.channel.records import cached_package
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
+from channel_tools.conda.addresses import without_credentials
 from channel_tools.conda.archive import read_info_files, read_info_json
 from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, PACKAGE_SUFFIXES, PackageKey, split_stem, stem_of
 from channel_tools.publish.model import check_label
@@ -204,7 +205,7 @@ def audit_uploaded(
     audits = audit_packages(
         files, neighbours, Reader(), jobs=None, progress=SilentProgress(), to_enter=True, within=within
     )
-    elsewhere = foundation.address is not None
+    elsewhere = ", ".join(map(without_credentials, foundation.addresses))
     found = [finding for audit in audits for finding in audit.barring]
     findings = [finding for finding in found if not (elsewhere and finding.rule in _NEED_FOUNDATION)]
     if findings:
@@ -222,7 +223,7 @@ def audit_uploaded(
     if not elsewhere or not files:
         return UploadAudit(notes=advice, rows=rows)
     rules = ", ".join(sorted(rule.value for rule in _NEED_FOUNDATION))
-    note = f"the foundation {foundation.address} is at another address, so these rules were not applied: {rules}"
+    note = f"they also need packages of {elsewhere}, at another address, so these rules were not applied: {rules}"
     return UploadAudit(notes=(*advice, note), rows=rows)
 
 
