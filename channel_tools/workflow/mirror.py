@@ -266,15 +266,19 @@ def _build_packages(
     platforms: Sequence[str],
     client: HttpClient,
 ) -> Iterable[ChannelPackage]:
-    """The foundation packages that a rebuild of the stacks needs.
+    """The packages of the foundation and of further channels that a rebuild of the stacks needs.
 
-    From a registry foundation in a local channel, all of them; from any other, those that the environments of the
-    stacks' builds resolve to on this machine. Raises as plan_request and read_index do.
+    From a registry foundation in a local channel, all of them; from any other channel, those that the environments of
+    the stacks' builds resolve to on this machine. Raises as plan_request and read_index do.
     """
     own = channels[0]
     local = local_path(own.address)
+    whole: list[ChannelPackage] = []
     if local is not None and open_channel(local).foundation.kind == "registry":
-        return _whole_foundation(own, local, platforms)
+        whole = list(_whole_foundation(own, local, platforms))
+        channels = channels[1:]
+        if not channels:
+            return whole
     names = {}
     for stack in stacks:
         for package in plan_request(settings, replace(variant, stack=stack)).packages:
@@ -282,7 +286,7 @@ def _build_packages(
                 if key.startswith(_INPUT):
                     version, build, sha256 = value.split()
                     names[sha256] = f"{key.rpartition('/')[2]}-{version}-{build}"
-    return _find(names, channels, platforms, client)
+    return [*whole, *_find(names, channels, platforms, client)]
 
 
 def _whole_foundation(own: SourceChannel, local: Path, platforms: Sequence[str]) -> Iterable[ChannelPackage]:

@@ -20,7 +20,7 @@ from channel_tools.build.settle import source_date_of
 from channel_tools.channel.records import cached_package
 from channel_tools.channel.state import subdirs_of
 from channel_tools.channel.store import indexed_files
-from channel_tools.conda.addresses import channel_name, local_path
+from channel_tools.conda.addresses import channel_name, local_path, without_credentials
 from channel_tools.conda.archive import read_info_files, read_package, stream_component
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.compiled_in import RENDERED_RECIPE
@@ -37,7 +37,7 @@ from channel_tools.system.files import link_or_copy
 from channel_tools.system.yamlfile import dump_yaml, load_plain_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.channel.model import Channel
@@ -134,7 +134,7 @@ class RecordedBuild:
     def link_environment(
         self, channel: Channel, holder: Path, *, environ: Mapping[str, str], offline: bool, progress: Progress
     ) -> tuple[EnvironmentChannel, ...]:
-        """Create the channels in ``holder``: from ``channel``, and from its foundation if that has an address.
+        """Create the channels in ``holder``: from ``channel``, and from its foundation's addresses (further channels).
 
         Raises FoundationError for packages that no longer exist, NetworkError for a foundation that cannot be reached.
         """
@@ -148,22 +148,25 @@ class RecordedBuild:
         own = EnvironmentChannel(folder=holder / "own" / _last_part(names[0]), recorded=names[0])
         here = [known[identity] for identity in wanted.values() if identity in known]
         _write_index(own.folder, {file.path: file.row for file in here})
-        address = channel.foundation.address
-        remote = [] if address is None else list(self._remote(address, set(missing.values())))
-        if lost := set(missing.values()) - {file.sha256 for file in remote}:
+        addresses = channel.foundation.addresses
+        places = [(name, _address_among(addresses, name)) for name in names[1:]] if addresses else []
+        remote = {name: list(self._remote(address, set(missing.values()), name)) for name, address in places}
+        if lost := set(missing.values()) - {file.sha256 for files in remote.values() for file in files}:
             lines = "\n".join(f"{name} {identity}" for name, identity in missing.items() if identity in lost)
             hint = "rebuild it with a copy or a mirror of the channel that still has these packages"
             message = f"{channel.path}: no longer has these packages that {self.package.name} was built with:\n{lines}"
             raise FoundationError(message, hint=hint)
-        if address is None:
-            return (own,)
-        if offline and local_path(address) is None:
-            raise NetworkError(f"the foundation {address} needs the network", hint="leave out --offline")
-        other = EnvironmentChannel(folder=holder / "foundation" / _last_part(names[-1]), recorded=names[-1])
-        options = FetchOptions(client=make_http_client(environ), jobs=_DOWNLOADS_AT_ONCE)
-        fetch_files(remote, other.folder, options=options, progress=progress)
-        _write_index(other.folder, {path: _row(path) for path in sorted(other.folder.glob(f"*/*{PACKAGE_SUFFIX}"))})
-        return own, other
+        made = [own]
+        for number, (name, address) in enumerate(places):
+            if offline and local_path(address) is None:
+                shown = without_credentials(address)
+                raise NetworkError(f"{shown}: its packages need the network", hint="leave out --offline")
+            other = EnvironmentChannel(folder=holder / f"other-{number}" / _last_part(name), recorded=name)
+            options = FetchOptions(client=make_http_client(environ), jobs=_DOWNLOADS_AT_ONCE)
+            fetch_files(remote[name], other.folder, options=options, progress=progress)
+            _write_index(other.folder, {path: _row(path) for path in sorted(other.folder.glob(f"*/*{PACKAGE_SUFFIX}"))})
+            made.append(other)
+        return tuple(made)
 
     def _wanted(self) -> Iterator[tuple[str, str]]:
         """Every package of the environments, with the digest of ours or the sha256 of the foundation's.
@@ -187,9 +190,12 @@ class RecordedBuild:
         for part in ("build", "host"):
             yield from ((part, one) for one in (dependencies.get(part) or {}).get("resolved") or ())
 
-    def _remote(self, address: str, hashes: set[str]) -> Iterator[RemoteFile]:
-        """The addresses of the foundation's packages with ``hashes``, as far as the package records them."""
-        for sha256, record in {one.get("sha256"): one for _part, one in self._resolved()}.items():
+    def _remote(self, address: str, hashes: set[str], channel: str) -> Iterator[RemoteFile]:
+        """The addresses of a channel's packages with ``hashes``, as far as the package records them under its name."""
+        resolved = (
+            one for _part, one in self._resolved() if str(one.get("channel")).rstrip("/") == channel.rstrip("/")
+        )
+        for sha256, record in {one.get("sha256"): one for one in resolved}.items():
             subdir, name, size_bytes = record.get("subdir"), str(record.get("fn")), record.get("size")
             is_safe = subdir in {current_platform(), NOARCH} and name.endswith(PACKAGE_SUFFIX) and "/" not in name
             if sha256 in hashes and is_safe and isinstance(size_bytes, int):
@@ -252,6 +258,11 @@ def _write_index(folder: Path, rows: Mapping[Path, CachedPackage]) -> None:
         exports = {path.name: msgspec.Raw(row.exports_json) for path, row in here.items()}
         (folder / subdir / REPODATA).write_bytes(encode_repodata(subdir, records))
         (folder / subdir / RUN_EXPORTS).write_bytes(encode_run_exports(subdir, exports))
+
+
+def _address_among(addresses: Sequence[str], recorded: str) -> str:
+    """Where a channel is that a package was built with: at the address with the recorded last part, else the last."""
+    return next((one for one in addresses if channel_name(one) == _last_part(recorded)), addresses[-1])
 
 
 def _last_part(address: str) -> str:

@@ -9,7 +9,7 @@ differs from the signed ones becomes a hotfix, and what the bundle no longer lis
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation
@@ -234,9 +234,23 @@ def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: Maintaine
         target.yank(yanked, label=MAIN_LABEL, reason=GONE)
 
 
-def import_foundation(third_party: Sequence[str], existing: Foundation | None) -> Foundation:
-    """The foundation of our packages at the importing site: the first third-party channel's address, or registry."""
-    kind = Foundation(kind="conda-forge", address=third_party[0]) if third_party else Foundation(kind="registry")
-    if existing is not None and existing.kind == kind.kind:
-        return existing  # recorded with the mirror's former place; it may have been moved since
-    return kind
+def import_foundation(channel: IncomingChannel, third_party: Sequence[str], existing: Foundation | None) -> Foundation:
+    """The foundation of the packages of ``channel``, ours, at the importing site, where it was ``existing`` before.
+
+    It is the registry's if the channel has packages that this program did not build, or if the others were further
+    channels before, else the last of the addresses ``third_party``. The other addresses are further channels.
+    """
+    if existing is not None and existing.kind == "registry" and set(third_party) <= set(existing.further):
+        return existing
+    if third_party and _is_all_ours(channel):
+        found = Foundation(kind="conda-forge", address=third_party[-1], further=tuple(third_party[:-1]))
+    else:
+        found = Foundation(kind="registry", further=tuple(third_party))
+    if existing is not None and existing == replace(found, address=existing.address):
+        return existing.with_further(found.further)  # its address may have been moved since
+    return found
+
+
+def _is_all_ours(channel: IncomingChannel) -> bool:
+    """Whether this program built all packages that arrive."""
+    return all(_is_ours(channel.incoming.path / str(key), channel.incoming.at(key.subdir)) for key in channel.packages)

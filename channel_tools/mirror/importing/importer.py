@@ -300,7 +300,9 @@ def _place_channels(target: ImportTarget, compared: _Comparison, options: Import
             publishing = Publishing(
                 target=open_target(target.address(channel), environ=options.environ),
                 address=channel_address(target.address(channel)),
-                foundation=import_foundation(addresses, existing) if channel.own else Foundation(kind="registry"),
+                foundation=import_foundation(incoming, addresses, existing)
+                if channel.own
+                else Foundation(kind="registry"),
                 name=f"stack {', '.join(compared.manifest.stacks)}" if channel.own else channel.name,
                 client=options.client,
             )

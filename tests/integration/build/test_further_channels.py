@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from channel_tools.channel import open_channel
 from tests.integration.foundation.test_conda_forge_foundation import (
     BASE,
-    add_newer,
     content_of,
     make_tree,
     stand_in,  # noqa: F401 - a fixture
     tool,
 )
+from tests.support.command_line import run_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.integration.conftest import Served
@@ -30,7 +30,7 @@ EMPTY = '{"info": {}, "packages": {}, "packages.conda": {}}'
 ABOVE = """\
 schema_version: 1
 package: {name: above, version: '1.0'}
-build: {noarch: generic, number: 0, script: cat $PREFIX/share/base $PREFIX/share/lab > $PREFIX/share/above}
+build: {number: 0, script: cat $PREFIX/share/base $PREFIX/share/lab > $PREFIX/share/above}
 requirements:
   host: [base-files, lab-files]
   run: [lab-files]
@@ -54,10 +54,9 @@ def lab(tmp_path: Path) -> Path:
     return shutil.copytree(tree / "output" / "channel", tmp_path / "served" / "lab").parent
 
 
-def inputs_of(package: Path) -> Mapping[str, str]:
-    about = json.loads(content_of(package, "info/about.json", part="info"))
-    found: Mapping[str, str] = about["extra"]["channel_tools"]["inputs"]
-    return found
+def change_script(tree: Path) -> None:
+    recipe = tree / "recipes" / "above" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("number: 0", "number: 1"))
 
 
 def test_requirements_come_from_a_further_channel(
@@ -76,7 +75,7 @@ def test_requirements_come_from_a_further_channel(
         assert planned.returncode == 0, planned.stderr
         built = tool(tree, "build", "-c", f"{further}/lab")
         assert built.returncode == 0, built.stderr
-        (package,) = (tree / "output/channel/noarch").glob("above-*.conda")
+        (package,) = (tree / "output/channel/linux-64").glob("above-*.conda")
         assert json.loads(planned.stdout)["packages"][0]["file_name"] == package.name
         assert content_of(package, "share/above") == b"base\nlab\n"
         about = json.loads(content_of(package, "info/about.json", part="info"))
@@ -90,4 +89,39 @@ def test_requirements_come_from_a_further_channel(
         assert "0 to build" in again.stderr, again.stderr
         installed = tool(tree, "env", "create", tmp_path / "env")
         assert installed.returncode == 0, installed.stderr
+        rebuilt = tool(tree, "rebuild", "above")
+        assert rebuilt.returncode == 0, rebuilt.stdout + rebuilt.stderr
+        keys = run_tool("mirror", "keys", "create", "--keys", tmp_path / "keys", cwd=tmp_path)
+        assert keys.returncode == 0, keys.stderr
+        bundle = (
+            "mirror",
+            "create",
+            "--without-tool",
+            "--with-sources",
+            "--keys",
+            tmp_path / "keys",
+            "--to",
+            tmp_path / "stick",
+        )
+        exported = tool(tree, *bundle)
+        assert exported.returncode == 0, exported.stderr
+        shown = json.loads(
+            run_tool("mirror", "keys", "show", "--keys", tmp_path / "keys", "--json", cwd=tmp_path).stdout
+        )
     assert (tmp_path / "env" / "share" / "lab").read_text() == "lab\n"
+    # from here on nothing is served
+    trust = ("--root-sha256", shown["fingerprint"])
+    imported = run_tool("mirror", "import", tmp_path / "stick", "--to", tmp_path / "air", *trust, cwd=tmp_path)
+    assert imported.returncode == 0, imported.stderr
+    air = tmp_path / "air" / "channels"
+    assert open_channel(air / "channel").foundation.further == ((air / "lab").as_uri(),)
+    change_script(tree)
+    offline = ("build", "--offline", "--foundation", "conda-forge", "--foundation-channel", air / "127.0.0.1")
+    needing = tool(tree, *offline, "--output", tmp_path / "inside", "-c", f"{further}/lab")
+    assert needing.returncode == 5, needing.stderr
+    assert f"{further}/lab/noarch/lab-files-1.0-" in needing.stderr
+    assert "Traceback" not in needing.stderr
+    built = tool(tree, *offline, "--output", tmp_path / "inside", "-c", air / "lab")
+    assert built.returncode == 0, built.stderr
+    (package,) = (tmp_path / "inside" / "channel" / "linux-64").glob("above-*_1.conda")
+    assert content_of(package, "share/above") == b"base\nlab\n"
