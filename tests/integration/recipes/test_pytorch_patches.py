@@ -71,7 +71,7 @@ def _folder(variable: str, version: str, *within: str) -> Path:
 
 @functools.cache
 def _stored_sources() -> Path:
-    """The folder of PyTorch's own files of 2.6.0, from the source store; skips where it has none."""
+    """PyTorch's own files of 2.6.0 that patches change, from the source store; skips where it has none."""
     found = [
         source["path"]
         for source in sources_of("cray-mpich-patched", "pytorch-cray-mpich-patched")
@@ -81,10 +81,16 @@ def _stored_sources() -> Path:
         pytest.skip(f"{SOURCES} names no folder, and the source store does not have PyTorch {IN_PARTS}")
     target = Path(tempfile.mkdtemp(prefix="pytorch-sources-"))
     atexit.register(shutil.rmtree, target)
+    wanted = {name for patch in _patches(IN_PARTS) for name in names_in(patch)}
     with tarfile.open(found[0]) as archive:
-        archive.extractall(target, filter="data")
-    (top,) = target.iterdir()
-    return top
+        for member in archive:
+            top, _, name = member.name.partition("/")
+            if name in wanted:
+                archive.extract(member, target, filter="data")
+                wanted.remove(name)
+            if not wanted:
+                break
+    return target / top
 
 
 def _patches(version: str) -> list[Path]:

@@ -41,6 +41,12 @@ build: {number: "${{ number }}", script: ["true"], string: "${{ transport }}_h${
 """
 
 
+@pytest.fixture(autouse=True)
+def no_debian(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a source is missing, Debian's indexes would be fetched."""
+    monkeypatch.setattr("channel_tools.workflow.sources.debian_sources", lambda _settings: ())
+
+
 def tarball(folder: Path, version: str, **changes: bytes) -> str:
     """A release, beside those of other versions; its sha256."""
     files = {"toy.c": TOY, "other.c": TOY, "VERSION": version.encode(), **changes}
