@@ -22,15 +22,14 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from channel_tools.requests.build import CacheName  # noqa: TC001 - msgspec looks for it here
 from channel_tools.system.errors import CommandError
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-CacheName = Literal["ccache", "sccache"]
 
 _LIMIT_S = 60.0
 _SOCKET_BYTES = 107

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 FailureKind = Literal[
     "script", "test", "solve", "install", "recipe", "source", "network", "disk", "file", "changed", "killed", "other"
 ]
-EngineName = Literal["rattler-build", "conda-build"]
 Status = Literal["built", "failed", "not_started"]
 
 RECIPE_FILE = "recipe.yaml"

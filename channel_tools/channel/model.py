@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.conda.addresses import channel_name
+from channel_tools.requests.plan import FoundationKind  # noqa: TC001 - msgspec looks for it here
 from channel_tools.system.beneath import folder_beneath
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from channel_tools.conda.package import PackageRef
     from channel_tools.system.beneath import Beneath
 
-FoundationKind = Literal["registry", "conda-forge"]
 ChannelFaultKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign", "changing"]
 
 RECORD_FOLDER = ".channel_tools"

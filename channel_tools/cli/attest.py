@@ -81,7 +81,8 @@ def sign(
     """Sign statements of how packages were built, for those that have no attestation yet."""
     from channel_tools.conda.addresses import parse_address, without_credentials
     from channel_tools.provenance.trust import SigstoreRequest
-    from channel_tools.workflow.attest import AttestRequest, sign_packages
+    from channel_tools.requests.attest import AttestRequest
+    from channel_tools.workflow.attest import sign_packages
 
     if channel is not None:
         parse_address(channel)

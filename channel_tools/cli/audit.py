@@ -12,6 +12,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
 from channel_tools.system.counting import counted
+from channel_tools.system.settings import available_cores
 
 if TYPE_CHECKING:
     from channel_tools.audit.model import AuditReport, Finding
@@ -49,7 +50,7 @@ def audit(
 
     settings = options.settings_if_any(root, output)
     with shown_progress() as progress:
-        report = run_audit(settings, target, channels or (), jobs=jobs or options.available_cores(), progress=progress)
+        report = run_audit(settings, target, channels or (), jobs=jobs or available_cores(), progress=progress)
     if as_json:
         print_json(report_json(report))
     else:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,6 +21,7 @@ from channel_tools.cli.console import (
 )
 from channel_tools.cli.options import grouped
 from channel_tools.cli.plan import reasons_in_short, show_plan, unsatisfiable_in_short
+from channel_tools.requests.build import BuildRequest, CacheName, EngineName
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import make_recipe_settings
@@ -30,46 +30,13 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildResult
     from channel_tools.plan import Plan
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.attest import AttestRequest
     from channel_tools.workflow.build import BuildOutcome
-    from channel_tools.workflow.cluster import ClusterRequest
 
-# the same as EngineName of channel_tools.build.model, which is too slow to import for --help
-_Engine = Annotated[
-    Literal["rattler-build", "conda-build"],
-    typer.Option(
-        "--engine", help="The build program: the engine that comes with channel_tools, or the conda-build on the PATH."
-    ),
-]
-# the same as CacheName of channel_tools.build.compiler_cache
-_CompilerCache = Annotated[
-    Literal["ccache", "sccache"] | None,
-    typer.Option(
-        "--compiler-cache",
-        help="Reuse earlier compilations from the cache of this program (in CCACHE_DIR, SCCACHE_DIR); default: "
-        "CHANNEL_TOOLS_COMPILER_CACHE.",
-        show_default="none",
-    ),
-]
-_Offline = Annotated[
-    bool,
-    typer.Option("--offline", help="Download nothing: use the source store, and earlier downloads for the foundation."),
-]
-_FromFailed = Annotated[
-    bool,
-    typer.Option(
-        "--from-failed",
-        help="Continue failed builds (memory, disk, time) in their folders, unless their sources were changed.",
-    ),
-]
 _MB = 1e6
 
 
-@dataclass(frozen=True, kw_only=True)
-class _BuildOptions(options.PlanOptions):
-    """What to build, and where the builds run."""
-
-    recipe: Annotated[
+_BUILD: options.Declared = {
+    "recipe": Annotated[
         Path | None,
         typer.Argument(
             metavar="[RECIPE]",
@@ -77,124 +44,115 @@ class _BuildOptions(options.PlanOptions):
             "conda_build_config.yaml beside it.",
             show_default="a stack of the tree",
         ),
-    ] = None
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--on",
-            metavar="slurm|pbs|PROFILE",
-            help="Build on a cluster with Snakemake: slurm, pbs, or the folder of a Snakemake profile.",
-            show_default="this machine",
-        ),
-    ] = None
-    emit: Annotated[
-        Literal["snakemake"] | None,
-        typer.Option("--emit", help="Build nothing: write the Snakemake workflow to --output-dir.", show_default=False),
-    ] = None
-    destination: Annotated[
-        Path | None,
-        typer.Option("--output-dir", "-o", help="With --emit: the workflow's folder.", show_default=False),
-    ] = None
+    ],
+    "plan": options.TO_PLAN,
+    "cluster": {
+        "on": Annotated[
+            str | None,
+            typer.Option(
+                "--on",
+                metavar="slurm|pbs|PROFILE",
+                help="Build on a cluster with Snakemake: slurm, pbs, or the folder of a Snakemake profile.",
+                show_default="this machine",
+            ),
+        ],
+        "emit": Annotated[
+            Literal["snakemake"] | None,
+            typer.Option(
+                "--emit", help="Build nothing: write the Snakemake workflow to --output-dir.", show_default=False
+            ),
+        ],
+        "destination": Annotated[
+            Path | None,
+            typer.Option("--output-dir", "-o", help="With --emit: the workflow's folder.", show_default=False),
+        ],
+    },
+    "attest": {"signing_key": options.SigningKey, "passphrase_file": options.PassphraseFile},
+    "unattested": Annotated[bool, typer.Option("--no-attest", help="Do not sign how each package was built.")],
+    "foundation": {
+        "jobs": options.Jobs,
+        "update": options.Update,
+        "locked": options.Locked,
+        "offline": Annotated[
+            bool,
+            typer.Option(
+                "--offline",
+                help="Download nothing: use the source store, and earlier downloads for the foundation.",
+            ),
+        ],
+    },
+    "tools": {
+        "engine": Annotated[
+            EngineName,
+            typer.Option(
+                "--engine",
+                help="The build program: the engine that comes with channel_tools, or the conda-build on the PATH.",
+            ),
+        ],
+        "compiler_cache": Annotated[
+            CacheName | None,
+            typer.Option(
+                "--compiler-cache",
+                help="Reuse earlier compilations from the cache of this program (in CCACHE_DIR, SCCACHE_DIR); "
+                "default: CHANNEL_TOOLS_COMPILER_CACHE.",
+                show_default="none",
+            ),
+        ],
+        "from_failed": Annotated[
+            bool,
+            typer.Option(
+                "--from-failed",
+                help="Continue failed builds (memory, disk, time) in their folders, unless their sources were changed.",
+            ),
+        ],
+    },
+    "dry_run": options.DryRun,
+}
+"""The options, by the fields of BuildRequest."""
 
-    signing_key: options.SigningKey = None
-    passphrase_file: options.PassphraseFile = None
-    unattested: Annotated[bool, typer.Option("--no-attest", help="Do not sign how each package was built.")] = False
 
-    @property
-    def settings(self) -> Settings:
-        """The locations of the command. Raises UsageError for a recipe with options of a tree or of a cluster."""
-        if self.recipe is None:
-            return super().settings
-        given = {
-            "--variant": self.stack,
-            "--all": self.every_stack,
-            "--package": self.packages,
-            "--root": self.root,
-            "--on": self.on,
-            "--emit": self.emit,
-        }
-        if named := [name for name, value in given.items() if value]:
-            message = f"build {self.recipe} with {' and '.join(named)}: one recipe has no stack and is built here"
-            raise UsageError(message, hint="leave one out, or put the recipe into a tree: channel_tools init mysite")
-        return make_recipe_settings(self.recipe, output=self.output, environ=os.environ, cwd=Path.cwd())
-
-    def attestation(self) -> AttestRequest | None:
-        """The key and identities that attestations are signed with, None for --no-attest."""
-        from channel_tools.workflow.attest import AttestRequest
-        from channel_tools.workflow.plan import options_of
-
-        if self.unattested:
-            return None
-        return AttestRequest(
-            signing_key=self.signing_key,
-            passphrase_file=self.passphrase_file,
-            command=("channel_tools", "build", *options_of(self.request)),
-        )
-
-    def cluster(self, jobs: int | None) -> ClusterRequest | None:
-        """Where the builds run, None for this machine. Raises UsageError for options that contradict each other."""
-        if (self.emit is None) != (self.destination is None):
-            raise UsageError("--emit snakemake and --output-dir FOLDER go together", hint="give both or neither")
-        if self.emit is not None and self.on is not None:
-            message = "--on and --emit together: --on runs the builds, --emit only writes the workflow"
-            raise UsageError(message, hint="leave one out; the scheduler is chosen when the workflow is run")
-        if self.on is None and self.emit is None:
-            return None
-        from channel_tools.workflow.cluster import ClusterRequest
-
-        return ClusterRequest(on=self.on, jobs=jobs, destination=self.destination)
+def _settings_of(request: BuildRequest, root: Path | None, output: Path | None) -> Settings:
+    """The locations of the command. Raises UsageError for a recipe with options of a tree or of a cluster."""
+    if request.recipe is None:
+        return options.settings_from(root, output)
+    given = {
+        "--variant": request.plan.stack,
+        "--all": request.plan.every_stack,
+        "--package": request.plan.packages,
+        "--root": root,
+        "--on": request.cluster.on,
+        "--emit": request.cluster.emit,
+    }
+    if named := [name for name, value in given.items() if value]:
+        message = f"build {request.recipe} with {' and '.join(named)}: one recipe has no stack and is built here"
+        raise UsageError(message, hint="leave one out, or put the recipe into a tree: channel_tools init mysite")
+    return make_recipe_settings(request.recipe, output=output, environ=os.environ, cwd=Path.cwd())
 
 
 @handled
-@grouped(_BuildOptions)
+@grouped(BuildRequest, _BUILD)
 def build(
-    given: _BuildOptions,
-    *,
-    jobs: options.Jobs = None,
-    engine: _Engine = "rattler-build",
-    update: options.Update = False,
-    locked: options.Locked = None,
-    offline: _Offline = False,
-    compiler_cache: _CompilerCache = None,
-    from_failed: _FromFailed = False,
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
+    request: BuildRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Build a stack into the local channel; what has not changed is skipped."""
     from channel_tools.build.environment import worker_server
 
-    cores = options.available_cores()
     with worker_server(os.environ) as workers:
-        if cores > 1 and not dry_run and given.on is None and given.emit is None:
+        if request.cores > 1 and not request.dry_run and request.cluster.is_here:
             workers.prepare()  # it imports the engine while this process imports the rest, and plans
-        from channel_tools.build.tools import ToolsRequest
-        from channel_tools.foundation.model import FoundationRequest
-        from channel_tools.workflow.build import BuildRequest, build_stacks, check_build
+        from channel_tools.workflow.build import build_stacks, check_build
 
-        settings = given.settings
-        request = BuildRequest(
-            plan=given.request,
-            foundation=FoundationRequest(jobs=jobs or cores, update=update, locked=locked, offline=offline),
-            cores=cores,
-            environ=os.environ,
-            tools=ToolsRequest(
-                engine=engine,
-                compiler_cache=compiler_cache or settings.compiler_cache,
-                from_failed=from_failed,
-            ),
-            cluster=given.cluster(jobs),
-            attest=given.attestation(),
-        )
-        if dry_run:
+        settings = _settings_of(request, root, output)
+        if request.dry_run:
             check_build(settings, request)
-            show_plan(given, why=True, as_json=as_json)
+            show_plan(settings, request.plan, why=True, as_json=as_json)
             return
         with shown_progress() as progress:
             outcome = build_stacks(
                 settings, request, workers=workers, progress=progress, on_plan=_announce, on_result=_report
             )
-    if given.destination is not None:
-        _print_workflow(given.destination, outcome, as_json=as_json)
+    if request.cluster.destination is not None:
+        _print_workflow(request.cluster.destination, outcome, as_json=as_json)
         return
     _print_outcome(outcome, settings.channel, as_json=as_json)
 

@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.requests.plan import FoundationKind  # noqa: TC001 - typer reads the annotations
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def index(
         typer.Option("--adopt", help="Take over a channel folder that conda-index, rattler-index or quetz made."),
     ] = False,
     foundation: Annotated[
-        options.FoundationKind | None,
+        FoundationKind | None,
         typer.Option(
             "--foundation", help="With --adopt: what the channel's packages are built on.", show_default=False
         ),
@@ -75,9 +76,7 @@ def index(
         )
 
 
-def _adopt(
-    folder: Path, kind: options.FoundationKind | None, address: str | None, *, dry_run: bool, as_json: bool
-) -> None:
+def _adopt(folder: Path, kind: FoundationKind | None, address: str | None, *, dry_run: bool, as_json: bool) -> None:
     from channel_tools.system.errors import ChannelError
     from channel_tools.workflow.adopt import adopt_channel, adoption_json
 

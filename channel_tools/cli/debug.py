@@ -10,6 +10,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_note
+from channel_tools.system.settings import available_cores
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ def debug(
         options.settings_from(root, output),
         package,
         command or [],
-        cores=options.available_cores(),
+        cores=available_cores(),
         environ=os.environ,
         on_found=_say_where,
     )

@@ -13,6 +13,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
 from channel_tools.system.counting import counted
+from channel_tools.system.settings import available_cores
 
 app = typer.Typer(no_args_is_help=True, help="Environments installed from the channel.")
 
@@ -148,5 +149,5 @@ def pack(
 
     check_archive(archive, replace=force)
     with shown_progress() as progress, progress.task(f"pack {prefix.name}", total=None):
-        size_bytes = pack_environment(prefix, archive, threads=options.available_cores())
+        size_bytes = pack_environment(prefix, archive, threads=available_cores())
     print_line(f"{archive}: {size_bytes / 1e6:.0f} MB; unpack it into an empty folder, and run bin/conda-unpack there")

@@ -11,6 +11,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
 from channel_tools.cli.plan import unsatisfiable_in_short
+from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
@@ -42,29 +43,27 @@ _Names = Annotated[
 
 @app.command("build")
 @handled
+@options.grouped(
+    FoundationRequest,
+    {
+        "jobs": options.Jobs,
+        "update": options.Update,
+        "locked": options.Locked,
+        "asked": _With,
+        "dry_run": options.DryRun,
+    },
+)
 def build(
+    request: FoundationRequest,
     *,
-    jobs: options.Jobs = None,
-    update: options.Update = False,
-    locked: options.Locked = None,
-    asked: _With = None,
-    dry_run: options.DryRun = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Make or update the registry foundation; unchanged packages are kept."""
-    from channel_tools.foundation.model import FoundationRequest
     from channel_tools.workflow.foundation import make_registry_foundation
 
-    settings = options.settings_from(root, output)
-    request = FoundationRequest(
-        jobs=jobs or options.available_cores(),
-        update=update,
-        locked=locked,
-        asked=frozenset(asked or ()),
-        dry_run=dry_run,
-    )
+    settings, dry_run = options.settings_from(root, output), request.dry_run
     with shown_progress() as progress:
         result = make_registry_foundation(settings, request, progress=progress)
     changes = {"made": result.made, "kept": result.kept, "removed": result.removed}

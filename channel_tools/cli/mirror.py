@@ -13,7 +13,7 @@ import typer
 from channel_tools.cli import mirror_keys, options
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
 from channel_tools.cli.options import grouped
-from channel_tools.mirror.request import MirrorRequest
+from channel_tools.requests.mirror import MirrorRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.settings import user_folder

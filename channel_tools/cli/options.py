@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options that several commands share, each declared once.
-
-The groups at the end are dataclasses whose fields become options of a command.
-"""
+"""Options that several commands share, each declared once, and how they become a command's request (``grouped``)."""
 
 from __future__ import annotations
 
@@ -11,23 +8,24 @@ import functools
 import inspect
 import os
 import sys
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
 import typer
 
+from channel_tools.requests.plan import FoundationKind
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import ROOT_VARIABLE, Settings, find_cache, make_settings, package_cache_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from channel_tools.provenance.trust import Trust
-    from channel_tools.workflow.plan import PlanRequest
 
-# the same closed set as channel_tools.matrix.FoundationKind, whose package is too slow to import for --help
-FoundationKind = Literal["registry", "conda-forge"]
+Declared = Mapping[str, object]
+"""Options by the fields of a request: annotations of typer, or for a field that is a request itself, its options."""
 
 ColorChoice = Literal["auto", "never"]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result and errors alone.")]
@@ -188,94 +186,22 @@ SigstoreConfig = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be done; change nothing.")]
+STACK_PACKAGES: Declared = {
+    "stack": Stack,
+    "every_stack": Every,
+    "packages": Packages,
+    "all_variants": AllVariants,
+    "python": Python,
+    "pytorch": Pytorch,
+}
+"""The options for packages of a stack, by the fields of PlanRequest."""
+ON_FOUNDATION: Declared = {**STACK_PACKAGES, "foundation": Foundation, "address": FoundationAddress}
+"""The same on a foundation."""
+TO_PLAN: Declared = {**ON_FOUNDATION, "further": FurtherChannels, "force": Force}
+"""The same for what is built."""
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackOptions:
-    """Packages of a stack, and where the tree and its results are."""
-
-    stack: Stack = None
-    every_stack: Every = False
-    packages: Packages = None
-    all_variants: AllVariants = False
-    python: Python = None
-    pytorch: Pytorch = None
-    root: Root = None
-    output: Output = None
-
-    @property
-    def settings(self) -> Settings:
-        """The locations of the command."""
-        return settings_from(self.root, self.output)
-
-    @property
-    def request(self) -> PlanRequest:
-        """What to plan."""
-        from channel_tools.workflow.plan import PlanRequest
-
-        return PlanRequest(
-            stack=self.stack,
-            every_stack=self.every_stack,
-            packages=tuple(self.packages or ()),
-            all_variants=self.all_variants,
-            python=self.python,
-            pytorch=self.pytorch,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RenderOptions(StackOptions):
-    """Packages of a stack on a foundation."""
-
-    foundation: Foundation = None
-    address: FoundationAddress = None
-
-    @property
-    def request(self) -> PlanRequest:
-        """What to plan."""
-        return replace(super().request, foundation=self.foundation, address=self.address)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions(RenderOptions):
-    """What to plan, and where."""
-
-    further: FurtherChannels = None
-    force: Force = False
-
-    @property
-    def request(self) -> PlanRequest:
-        """What to plan."""
-        return replace(super().request, further=tuple(self.further or ()), force=self.force)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceOptions:
-    """Whose sources are meant; the foundation decides only which recipes a stack has."""
-
-    stack: Stack = None
-    packages: Packages = None
-    foundation: Foundation = None
-    root: Root = None
-
-    @property
-    def settings(self) -> Settings:
-        """The locations of the command."""
-        return settings_from(self.root, None)
-
-    def request(self, *, every_stack: bool) -> PlanRequest:
-        """The request for the sources of every stack, or of the one named, else of the default one."""
-        from channel_tools.workflow.plan import PlanRequest
-
-        return PlanRequest(
-            stack=None if every_stack else self.stack,
-            every_stack=every_stack,
-            packages=tuple(self.packages or ()),
-            foundation=self.foundation,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -391,35 +317,29 @@ def package_cache() -> Path:
     return package_cache_in(find_cache(os.environ))
 
 
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def grouped(
-    kind: type[T], declared: Mapping[str, object] | None = None
+    kind: type[T], declared: Declared | None = None
 ) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
     """A decorator for commands whose first parameter is a ``kind``: its fields become options, each of its own.
 
     ``kind`` is a dataclass. Its fields are annotated as parameters of a typer command are; or ``declared`` has such an
     annotation for each of them that is an option, and the class knows nothing of typer: that of a command's request. A
-    field that is a tuple takes what a list option was given. What the command requires comes first, then the fields,
-    then the command's own options.
+    field that is a tuple or a set takes what a list option was given; one that is a request itself is made of the
+    options that are declared for it. What the command requires comes first, then the fields, then the command's own
+    options.
     """
-    defaults = {one.name: one.default for one in fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind, include_extras=True) if declared is None else declared
-    names = [name for name in hints if name in defaults]
-    tuples = {name for name in names if isinstance(defaults[name], tuple)}
-    grouped_parameters = [_parameter(name, hints[name], defaults[name]) for name in names]
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    chosen = {name: hint for name, hint in hints.items() if name in names}
+    grouped_parameters = list(_parameters(kind, chosen))
 
     def decorate(command: Callable[Concatenate[T, P], None]) -> Callable[..., None]:
         _group, *own = inspect.signature(command, eval_str=True).parameters.values()
 
         @functools.wraps(command)
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
-            values: dict[str, Any] = {name: kwargs.pop(name) for name in names}
-            given = kind(**{name: tuple(value or ()) if name in tuples else value for name, value in values.items()})
-            command(given, *args, **kwargs)
+            values: dict[str, Any] = {one.name: kwargs.pop(one.name) for one in grouped_parameters}
+            command(_requested(kind, chosen, values), *args, **kwargs)
 
         every = [*grouped_parameters, *own]
         required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
@@ -428,6 +348,36 @@ def grouped(
         return with_parameters(run, parameters)
 
     return decorate
+
+
+def _parameters(kind: type[T], declared: Declared) -> Iterator[inspect.Parameter]:
+    """The options of a request, and of the requests that it is made of, in the order of their declaration."""
+    for name, annotation in declared.items():
+        default = _default(kind, name)
+        if isinstance(annotation, Mapping):
+            yield from _parameters(type(default), annotation)
+        else:
+            yield _parameter(name, annotation, default)
+
+
+def _requested(kind: type[T], declared: Declared, values: Mapping[str, Any]) -> T:
+    """The request with the values of its options."""
+    given: dict[str, Any] = {}
+    for name, annotation in declared.items():
+        default = _default(kind, name)
+        if isinstance(annotation, Mapping):
+            given[name] = _requested(type(default), annotation, values)
+        elif isinstance(default, (tuple, frozenset)):
+            given[name] = type(default)(values[name] or ())
+        else:
+            given[name] = values[name]
+    return kind(**given)
+
+
+def _default(kind: type, name: str) -> object:
+    """The default of a request's field; MISSING if it has none."""
+    declared = next(one for one in fields(kind) if one.name == name)
+    return declared.default if declared.default_factory is MISSING else declared.default_factory()
 
 
 def with_parameters(command: Callable[P, R], parameters: Sequence[inspect.Parameter]) -> Callable[P, R]:
@@ -440,9 +390,9 @@ def with_parameters(command: Callable[P, R], parameters: Sequence[inspect.Parame
 def _parameter(name: str, annotation: object, default: object) -> inspect.Parameter:
     """An option of a command: required without a default, or if None is one but not a value of the annotated type.
 
-    A tuple's is a list option, which is None if it is not given.
+    That of a tuple or a set is a list option, which is None if it is not given.
     """
-    if isinstance(default, tuple):
+    if isinstance(default, (tuple, frozenset)):
         default = None
     elif default is MISSING or (default is None and type(None) not in get_args(get_args(annotation)[0])):
         default = inspect.Parameter.empty

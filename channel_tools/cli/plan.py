@@ -20,12 +20,14 @@ from channel_tools.cli.console import (
     shown_progress,
 )
 from channel_tools.cli.options import grouped
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.matrix import RenderedPackage
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.plan.model import UnsatisfiablePackage
+    from channel_tools.system.settings import Settings
     from channel_tools.workflow.plan import ListedStack
 
 _REASONS_IN_SHORT = 3
@@ -35,9 +37,9 @@ _TOOLCHAIN = re.compile(r"\w+_compiler(_version)?|\w+_stdlib(_version)?|\w+_plat
 
 
 @handled
-@grouped(options.PlanOptions)
+@grouped(PlanRequest, options.TO_PLAN)
 def plan(
-    given: options.PlanOptions,
+    request: PlanRequest,
     *,
     why: Annotated[bool, typer.Option("--why", help="Show for every package why it is built or skipped.")] = False,
     make_foundation: Annotated[
@@ -46,20 +48,23 @@ def plan(
             "--make-foundation", help="First make the registry foundation if there is none, which a plan needs."
         ),
     ] = False,
+    root: options.Root = None,
+    output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Show what `build` would do; nothing is built."""
     from channel_tools.workflow.plan import lacks_foundation
 
-    if lacks_foundation(given.settings, given.request) and (make_foundation or confirmed(_OFFER)):
+    settings = options.settings_from(root, output)
+    if lacks_foundation(settings, request) and (make_foundation or confirmed(_OFFER)):
         from channel_tools.workflow.foundation import make_needed_foundation
 
         with shown_progress() as progress:
-            make_needed_foundation(given.settings, given.request, jobs=options.available_cores(), progress=progress)
-    show_plan(given, why=why, as_json=as_json)
+            make_needed_foundation(settings, request, progress=progress)
+    show_plan(settings, request, why=why, as_json=as_json)
 
 
-def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
+def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: bool) -> None:
     """Plan, and print a table of packages, then the reasons and the variants that the foundation cannot serve.
 
     If one stack is named, each variant that cannot be built has its own line, else each reason.
@@ -67,7 +72,7 @@ def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
     from channel_tools.plan import plan_to_json
     from channel_tools.workflow.plan import plan_request
 
-    made = plan_request(given.settings, given.request, note=print_note)
+    made = plan_request(settings, request, note=print_note)
     if as_json:
         print_json(plan_to_json(made))
         return
@@ -78,7 +83,7 @@ def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
         _print_lock(made)
     if made.unsatisfiable:
         print_line("")
-        if given.stack is not None and not given.every_stack:
+        if request.stack is not None and not request.every_stack:
             _print_unsatisfiable(made)
         else:
             variants = counted(len(made.unsatisfiable), "variant")

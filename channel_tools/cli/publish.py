@@ -12,11 +12,13 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
+from channel_tools.requests.plan import FoundationKind, PlanRequest
+from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from channel_tools.publish.model import PublishPlan, PublishReport
+    from channel_tools.workflow.publish import Published
 
 _To = Annotated[
     str,
@@ -27,56 +29,49 @@ _To = Annotated[
 Label = Annotated[str, typer.Option("--label", help="The label to publish under; main is the target's own address.")]
 
 
-@handled
-@options.grouped(options.StackOptions)
-def publish(
-    given: options.StackOptions,
-    *,
-    files: Annotated[
+_PUBLISH = {
+    "plan": options.STACK_PACKAGES,
+    "files": Annotated[
         list[Path] | None,
         typer.Argument(metavar="[FILE]...", help="Package files, in any folder, instead of a stack."),
-    ] = None,
-    target: _To,
-    label: Label = "main",
-    foundation: Annotated[
-        options.FoundationKind | None,
+    ],
+    "target": _To,
+    "label": Label,
+    "foundation": Annotated[
+        FoundationKind | None,
         typer.Option(
             "--foundation",
             help="With FILE: the foundation that the packages were built on.",
             show_default="that of the channel they are in, else the local channel's, else the target's",
         ),
-    ] = None,
-    address: options.FoundationAddress = None,
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
+    ],
+    "address": options.FoundationAddress,
+    "dry_run": options.DryRun,
+}
+
+
+@handled
+@options.grouped(PublishRequest, _PUBLISH)
+def publish(
+    request: PublishRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Publish package files, or a stack from the local channel; readers see the whole set or none of it."""
-    from channel_tools.publish.target import open_target
-    from channel_tools.workflow.channel_page import remember_for_page
-    from channel_tools.workflow.publish import files_to_publish, package_set
+    from channel_tools.workflow.publish import publish_packages
 
-    if files and (given.stack or given.every_stack or given.packages):
-        raise UsageError("publish takes package files or a stack, not both", hint="run it twice")
-    if not files and (foundation or address):
-        raise UsageError("--foundation without package files", hint="a stack is published with the local channel's")
-    place = open_target(target, environ=os.environ)
-    if files:
-        settings = options.settings_if_any(given.root, given.output)
-        chosen = files_to_publish(settings, files, place, kind=foundation, address=address)
+    settings = (options.settings_if_any if request.files else options.settings_from)(root, output)
+    with shown_progress() as progress:
+        published = publish_packages(settings, request, environ=os.environ, progress=progress, on_plan=_announce)
+    if published.report is None:
+        _show_plan(published.plan, published.address, as_json=as_json)
     else:
-        chosen = package_set(given.settings, given.request)
-    plan = place.plan(chosen, label=label)
-    if dry_run:
-        _show_plan(plan, place.address, as_json=as_json)
-        return
-    print_note(f"{place.address}, label {label}: {_summary(plan)}")
+        _show_report(published.report, as_json=as_json)
+
+
+def _announce(published: Published) -> None:
+    plan = published.plan
+    print_note(f"{published.address}, label {plan.label}: {_summary(plan)}")
     for file in plan.upload:
         print_note(f"  {file.key} {_size(file.size_bytes)}")
-    if not files:
-        remember_for_page(place, label, given.settings, {file.file_name for file in chosen.files})
-    with shown_progress() as progress:
-        report = place.publish(plan, progress=progress)
-    _show_report(report, as_json=as_json)
 
 
 @handled
@@ -105,8 +100,8 @@ def promote(
 
     place = open_target(target, environ=os.environ)
     if stack is not None:
-        named = options.StackOptions(stack=stack, packages=packages, root=root, output=output)
-        chosen = package_set(named.settings, named.request)
+        wanted = PlanRequest(stack=stack, packages=tuple(packages or ()))
+        chosen = package_set(options.settings_from(root, output), wanted)
         keys = tuple(str(file.key) for file in chosen.files)
     else:
         keys = promoted_keys(maintained(place), source, packages or ())

@@ -13,6 +13,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
 from channel_tools.system.counting import counted
+from channel_tools.system.settings import available_cores
 
 if TYPE_CHECKING:
     from channel_tools.workflow.rebuild import RebuildComparison, Rebuilt
@@ -59,7 +60,7 @@ def rebuild(
     request = RebuildRequest(
         package=package,
         destination=destination or settings.output / "rebuilt",
-        cores=options.available_cores(),
+        cores=available_cores(),
         environ=os.environ,
         offline=offline,
     )

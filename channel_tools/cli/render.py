@@ -10,23 +10,27 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="Recipes for other people's build services.")
 
 
 @handled
-@options.grouped(options.RenderOptions)
+@options.grouped(PlanRequest, options.ON_FOUNDATION)
 def render(
-    given: options.RenderOptions,
+    request: PlanRequest,
     *,
     destination: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder for the recipe folders.")],
+    root: options.Root = None,
+    output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Write one self-contained recipe folder per package and variant, which conda-build can build unchanged."""
     from channel_tools.workflow.render import render_stacks
 
-    plan, folders = render_stacks(given.settings, given.request, destination=destination, note=print_note)
+    settings = options.settings_from(root, output)
+    plan, folders = render_stacks(settings, request, destination=destination, note=print_note)
     if as_json:
         print_json({"schema": 1, "folders": [str(folder) for folder in folders]})
         return

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_note
 from channel_tools.system.extras import needs_extra
+from channel_tools.system.settings import available_cores
 
 DEFAULT_PORT = 8734
 _WORKERS_AT_MOST = 1024
@@ -72,7 +72,7 @@ def serve(
         tokens_file=tokens or default_tokens_file(folder.absolute()),
         host=host,
         port=port,
-        workers=workers or options.available_cores(),
+        workers=workers or available_cores(),
         public=tuple(public or ()),
         access_log=access_log,
         proxies=tuple(proxy or ()),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,23 +11,26 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="The source store: upstream sources by sha256 and by commit.")
 
 _SHORT = 12
+_OF_RECIPES = {"stack": options.Stack, "packages": options.Packages, "foundation": options.Foundation}
+"""Whose sources are meant; the foundation decides only which recipes a stack has."""
 
 
 @app.command("list")
 @handled
-@options.grouped(options.SourceOptions)
-def list_sources(given: options.SourceOptions, *, as_json: options.Json = False) -> None:
+@options.grouped(PlanRequest, _OF_RECIPES)
+def list_sources(request: PlanRequest, *, root: options.Root = None, as_json: options.Json = False) -> None:
     """Show the sources that recipes need (of all stacks, or of one with --variant) and whether the store has them."""
     from channel_tools.workflow.sources import list_sources as rows_of
 
-    settings, request = given.settings, given.request(every_stack=given.stack is None)
+    settings = options.settings_from(root, None)
     with shown_progress() as progress:
-        rows = rows_of(settings, request, progress)
+        rows = rows_of(settings, replace(request, every_stack=request.stack is None), progress)
     if as_json:
         print_json({"schema": 1, "store": str(settings.sources), "sources": [row.as_json() for row in rows]})
         return
@@ -65,18 +69,18 @@ def add(
 
 @app.command("fetch")
 @handled
-@options.grouped(options.SourceOptions)
+@options.grouped(PlanRequest, {**_OF_RECIPES, "every_stack": options.Every})
 def fetch(
-    given: options.SourceOptions,
+    request: PlanRequest,
     *,
-    every_stack: options.Every = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 4,
     dry_run: options.DryRun = False,
+    root: options.Root = None,
 ) -> None:
     """Download the sources of a stack that the store lacks; interrupted downloads are resumed."""
     from channel_tools.workflow.sources import fetch_needed
 
-    settings, request = given.settings, given.request(every_stack=every_stack)
+    settings = options.settings_from(root, None)
     with shown_progress() as progress:
         fetched = fetch_needed(settings, request, dry_run=dry_run, jobs=jobs, progress=progress)
     for need in fetched:
@@ -112,20 +116,22 @@ def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_jso
 
 @app.command("export")
 @handled
-@options.grouped(options.SourceOptions)
+@options.grouped(PlanRequest, _OF_RECIPES)
 def export(
-    given: options.SourceOptions,
+    request: PlanRequest,
     destination: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="The file to write, or a folder for it.")],
     *,
     dry_run: options.DryRun = False,
+    root: options.Root = None,
 ) -> None:
     """Write the store, or with --variant the sources of a stack, to one file for a site without a network."""
     from channel_tools.workflow.sources import export_sources
 
-    chosen = given.stack or given.packages or given.foundation
-    request = given.request(every_stack=given.stack is None) if chosen else None
+    settings = options.settings_from(root, None)
+    is_chosen = request.stack or request.packages or request.foundation
+    wanted = replace(request, every_stack=request.stack is None) if is_chosen else None
     with shown_progress() as progress:
-        target, entries = export_sources(given.settings, destination, request, dry_run=dry_run, progress=progress)
+        target, entries = export_sources(settings, destination, wanted, dry_run=dry_run, progress=progress)
     size = "" if dry_run else f", {target.stat().st_size / 1e6:.1f} MB"
     print_line(f"{target}: {counted(len(entries), 'source')}{' would be written' if dry_run else size}")
 

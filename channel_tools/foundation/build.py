@@ -58,8 +58,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from channel_tools.foundation.acquire import LockedArtifacts
-    from channel_tools.foundation.model import Combination, Entry, FoundationRequest
+    from channel_tools.foundation.model import Combination, Entry
     from channel_tools.foundation.table import FoundationTable
+    from channel_tools.requests.foundation import FoundationRequest
     from channel_tools.system.progress import Progress
 
 
@@ -278,7 +279,7 @@ class _Run:
         ):
             for group in (python_needs, python, others):
                 jobs = [self._job(plan, Path(compiler)) for plan in group if plan in missing]
-                for package in make_packages(jobs, processes=self.request.jobs):
+                for package in make_packages(jobs, processes=self.request.packages_at_once):
                     made.append(package)
                     task.advance(detail=package.file_name)
                 for plan in group if compiles and group is not others else ():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,29 +43,6 @@ class Combination:
 
     def __str__(self) -> str:
         return f"PyTorch {self.pytorch} on Python {self.python}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundationRequest:
-    """How the registry foundation is made: at most ``jobs`` packages at once.
-
-    Versions that an earlier run recorded are used again; ``update`` uses the newest available; ``locked`` (a record)
-    uses exactly what it names. ``needed`` are the names whose rows are made, with what they lead to, beside those of
-    earlier runs; None makes all rows that are not optional, also in later runs. ``asked`` are optional rows and
-    combinations to make as well; those of earlier runs stay. ``pythons`` are packages made by recipes, by minor
-    version, for combinations with another Python than the table's; if one is missing there, that of an earlier run is
-    kept. ``offline`` uses only what was recorded and downloaded before, and raises NetworkError for anything else, also
-    with ``dry_run``, which writes nothing.
-    """
-
-    jobs: int
-    update: bool = False
-    locked: Path | None = None
-    needed: frozenset[str] | None = None
-    asked: frozenset[str] = frozenset()
-    pythons: Mapping[str, Path] = field(default_factory=dict)
-    offline: bool = False
-    dry_run: bool = False
 
 
 def combinations_of(default: Combination, pythons: Iterable[str], pytorches: Iterable[str]) -> tuple[Combination, ...]:

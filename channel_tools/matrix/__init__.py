@@ -4,7 +4,6 @@
 from channel_tools.matrix.expand import choices_of_recipes, expand_stacks
 from channel_tools.matrix.load import find_stack, load_tree
 from channel_tools.matrix.model import (
-    FoundationKind,
     LoadedTree,
     Pin,
     RecipeFile,
@@ -15,6 +14,7 @@ from channel_tools.matrix.model import (
     VariantScalar,
 )
 from channel_tools.matrix.variants import ZIP_KEYS
+from channel_tools.requests.plan import FoundationKind
 
 __all__ = [
     "ZIP_KEYS",

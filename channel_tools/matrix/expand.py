@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from channel_tools.matrix.engine import EvaluatedRecipe
     from channel_tools.matrix.model import (
-        FoundationKind,
         LoadedTree,
         PinFunction,
         RecipeFile,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         Stack,
         VariantMatrix,
     )
+    from channel_tools.requests.plan import FoundationKind
     from channel_tools.system.errors import ConfigError
     from channel_tools.system.yamlfile import YamlValue
 

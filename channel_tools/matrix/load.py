@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, get_args
 
 from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.matrix.model import (
-    FoundationKind,
     LoadedTree,
     RecipeFile,
     Stack,
@@ -26,6 +25,7 @@ from channel_tools.matrix.pinning import read_pinning
 from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
 from channel_tools.matrix.variants import find_used_keys, merge_variant_files, notes_on_unused_keys, read_variant_file
+from channel_tools.requests.plan import FoundationKind
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.settings import RECIPE_FILE, Tree, has_stacks
 from channel_tools.system.yamlfile import read_yaml

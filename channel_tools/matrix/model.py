@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Tree
     from channel_tools.system.yamlfile import YamlDocument, YamlValue
 
-FoundationKind = Literal["registry", "conda-forge"]
 VariantScalar = str | int | bool
 PinFunction = Literal["pin_compatible", "pin_subpackage"]
 SourceKind = Literal["url", "git", "path"]

@@ -7,6 +7,7 @@ this project's own clone is.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -208,6 +209,11 @@ def wants_user_settings(environ: Mapping[str, str]) -> bool:
     if value not in {"", "no"}:
         raise UsageError(f"{USER_SETTINGS_VARIABLE}={value}: expected no", hint="or unset it")
     return not value
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def find_cache(environ: Mapping[str, str]) -> Path:

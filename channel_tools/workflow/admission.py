@@ -24,11 +24,12 @@ from channel_tools.build.schedule import take_in
 from channel_tools.build.usage import record_usage
 from channel_tools.channel import channel_writer, open_channel
 from channel_tools.conda.package import PackageKey
+from channel_tools.requests.attest import AttestRequest
 from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.extras import skip_unused_plugins
 from channel_tools.system.progress import NotesOnly
 from channel_tools.system.settings import Settings, Tree
-from channel_tools.workflow.attest import Attester, AttestRequest
+from channel_tools.workflow.attest import Attester
 from channel_tools.workflow.audit import package_gate
 
 if TYPE_CHECKING:

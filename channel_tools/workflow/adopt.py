@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.channel.adopt import Adoption
-    from channel_tools.channel.model import Foundation, FoundationKind
+    from channel_tools.channel.model import Foundation
+    from channel_tools.requests.plan import FoundationKind
 
 
 def adopt_channel(path: Path, kind: FoundationKind | None, address: str | None, *, dry_run: bool) -> list[Adoption]:

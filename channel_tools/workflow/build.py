@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import build_packages, channels_of, locked_builds, take_over_finished
-from channel_tools.build.tools import ToolsRequest, find_tools
+from channel_tools.build.tools import find_tools
 from channel_tools.build.usage import read_usage, with_resources
 from channel_tools.channel import add_set, channel_writer, ensure_channel, prefer_packages
 from channel_tools.channel.results import BuildRecord, record_build
@@ -22,6 +22,8 @@ from channel_tools.foundation.model import table_summary
 from channel_tools.plan import current_platform, judge_again, render_folder
 from channel_tools.plan.inputs import variant_name
 from channel_tools.plan.lock import write_lock
+from channel_tools.requests.build import ClusterRequest
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.sources.model import needed_sources
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
@@ -31,10 +33,8 @@ from channel_tools.workflow.attest import Attester
 from channel_tools.workflow.further_channels import require_here, write_views
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
-    PlanRequest,
     check_served,
     expand_request,
-    foundation_needs,
     open_index,
     plan_expansion,
     published_by_name,
@@ -42,7 +42,7 @@ from channel_tools.workflow.plan import (
 from channel_tools.workflow.sources import missing_error, provide_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from channel_tools.build.model import BuildResult, BuildTools
@@ -50,35 +50,14 @@ if TYPE_CHECKING:
     from channel_tools.channel import ChannelWriter
     from channel_tools.channel.model import Channel
     from channel_tools.conda.archive import PackageInfo
-    from channel_tools.foundation.model import FoundationRequest
     from channel_tools.matrix import RenderedPackage
     from channel_tools.plan import Plan, PlannedPackage
+    from channel_tools.requests.build import BuildRequest
     from channel_tools.system.fork_server import ForkServer
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.attest import AttestRequest
-    from channel_tools.workflow.cluster import ClusterRequest
     from channel_tools.workflow.plan import Expansion
     from channel_tools.workflow.sources import SuppliedSources
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildRequest:
-    """What to build and how: the cores that builds share, the caller's environment.
-
-    The programs of ``tools`` are searched on the PATH of ``environ``. ``foundation`` says how the registry foundation
-    is made first. Its ``jobs`` (packages at once) and ``offline`` (download nothing; everything missing is one error
-    before anything is made) apply to the builds as well. If ``cluster`` is None, builds run on this machine; if
-    ``attest`` is None, nothing is signed.
-    """
-
-    plan: PlanRequest
-    foundation: FoundationRequest
-    cores: int
-    environ: Mapping[str, str]
-    tools: ToolsRequest
-    cluster: ClusterRequest | None = None
-    attest: AttestRequest | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,12 +73,13 @@ def check_build(settings: Settings, request: BuildRequest) -> tuple[BuildTools, 
 
     Makes nothing. Raises UsageError for parts that contradict each other, and an error for a missing program.
     """
-    tools = find_tools(request.tools, request.environ, cache=settings.cache)
-    if request.cluster is None:
+    wanted = replace(request.tools, compiler_cache=request.tools.compiler_cache or settings.compiler_cache)
+    tools = find_tools(wanted, settings.environ, cache=settings.cache)
+    if request.cluster.is_here:
         return tools, ()
     from channel_tools.workflow.cluster import command_for  # noqa: PLC0415 - only builds on a cluster need it
 
-    return tools, command_for(settings, request.cluster, request.environ)
+    return tools, command_for(settings, request.cluster, jobs=request.foundation.jobs)
 
 
 def build_stacks(
@@ -122,16 +102,16 @@ def build_stacks(
     """
     expansion = expand_request(settings, request.plan, note=progress.note)
     tools, command = check_build(settings, request)
-    attester = None if request.attest is None else Attester(settings, request.attest)
+    attester = None if request.signing is None else Attester(settings, request.signing)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
     if expansion.foundation.kind == "registry":
         pythons = _built_pythons(
             settings, expansion, request, workers=workers, progress=progress, on_plan=on_plan, on_result=on_result
         )
-        asked = replace(_with_asked(settings, request.foundation, expansion), pythons=pythons)
         # only this foundation needs what downloads and unpacks wheels and Debian's packages
-        from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415
+        from channel_tools.workflow.foundation import make_registry_foundation, with_needs  # noqa: PLC0415
 
+        asked = replace(with_needs(settings, request.foundation, expansion), pythons=pythons)
         make_registry_foundation(settings, asked, progress=progress, attester=attester)
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
 
@@ -139,23 +119,23 @@ def build_stacks(
         record_result(channel, result)
         on_result(result)
 
-    if request.cluster is not None:
+    if not request.cluster.is_here:
         from channel_tools.workflow.cluster import await_earlier_builds  # noqa: PLC0415 - as in check_build
 
         await_earlier_builds(settings, request.cluster, progress.note)
     with contextlib.ExitStack() as held:
         with channel_writer(channel) as writer:
             held.enter_context(locked_builds(settings.work))
-            _link(settings, writer, jobs=request.foundation.jobs, progress=progress)
+            _link(settings, writer, jobs=request.foundation.packages_at_once, progress=progress)
             plan = _plan_locked(settings, expansion, early)
             if request.foundation.offline:
                 require_here(expansion.foundation, plan)
             _fill_lock(settings, expansion, plan, progress=progress)
             on_plan(plan)
             jobs = _jobs(settings, writer, plan, request, expansion, progress=progress)
-            if attester is not None and jobs and request.cluster is not None:
+            if attester is not None and jobs and not request.cluster.is_here:
                 _ = attester.signer  # a key that cannot be read is an error before hours of building
-            if request.cluster is None:
+            if request.cluster.is_here:
                 results = _build_here(
                     settings,
                     writer,
@@ -173,9 +153,7 @@ def build_stacks(
                 builds = _remote_builds(settings, channel, jobs, request, tools)
                 write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=progress.note)
                 results = []
-        if (
-            request.cluster is not None and request.cluster.on is not None and jobs
-        ):  # each admission takes the lock itself
+        if request.cluster.on is not None and jobs:  # each admission takes the lock itself
             from channel_tools.workflow.cluster import run_on_cluster  # noqa: PLC0415 - as in check_build
 
             results = run_on_cluster(
@@ -183,7 +161,7 @@ def build_stacks(
                 request.cluster.workflow_folder(settings),
                 builds,
                 on=request.cluster.on,
-                environ=request.environ,
+                environ=settings.environ,
                 progress=progress,
                 on_result=told,
             )
@@ -216,7 +194,7 @@ def _built_pythons(
         return {}
     plan = PlanRequest(stack=PYTHON_STACK, foundation=expansion.foundation.kind)
     # a workflow that is only written runs no build: then they are built here, like the foundation
-    cluster = request.cluster if request.cluster is not None and request.cluster.on is not None else None
+    cluster = request.cluster if request.cluster.on is not None else ClusterRequest()
     outcome = build_stacks(
         settings,
         replace(request, plan=plan, cluster=cluster),
@@ -243,7 +221,7 @@ def _jobs(
     sources = provide_sources(settings, plan, offline=request.foundation.offline, progress=progress)
     # solves must see the planned builds: an earlier build may be hidden by a newer one
     prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
-    rendered = settings.rendered if request.cluster is None else request.cluster.rendered(settings)
+    rendered = request.cluster.rendered(settings)
     views = write_views(open_index(settings, expansion.foundation), expansion.foundation, plan, rendered)
     jobs = [
         replace(_job(settings, package, sources, rendered), views=views.get(package.key, ()))
@@ -307,9 +285,9 @@ def _build_here(
         [job for job in jobs if job.file_name not in there],
         BuildOptions(
             platform=current_platform(),
-            max_jobs=request.foundation.jobs,
+            max_jobs=request.foundation.packages_at_once,
             cores=request.cores,
-            environ=request.environ,
+            environ=settings.environ,
             tools=tools,
         ),
         writer=writer,
@@ -339,14 +317,8 @@ def _remote_builds(
         jobs=tuple(jobs),
         tools=tools,
         chains_s=chains_s(jobs),
-        attest=None if request.attest is None else request.attest.as_texts(),
+        attest=None if request.signing is None else request.signing.as_texts(),
     )
-
-
-def _with_asked(settings: Settings, request: FoundationRequest, expansion: Expansion) -> FoundationRequest:
-    combinations = {one.name for one in expansion.combinations}
-    asked = request.asked | expansion.optional_packages | combinations
-    return replace(request, needed=foundation_needs(settings, expansion), asked=asked)
 
 
 def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
@@ -432,9 +404,12 @@ def _is_foundation_ready(settings: Settings, expansion: Expansion, request: Buil
     """
     address = expansion.foundation.address
     if address is None:
-        dry = replace(_with_asked(settings, request.foundation, expansion), jobs=1, dry_run=True)
-        from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415 - as in build_stacks
+        from channel_tools.workflow.foundation import (  # noqa: PLC0415 - as in build_stacks
+            make_registry_foundation,
+            with_needs,
+        )
 
+        dry = replace(with_needs(settings, request.foundation, expansion), jobs=1, dry_run=True)
         made = make_registry_foundation(settings, dry, progress=progress).made
         return not made and settings.foundation.exists()
     if local_path(address) is None:

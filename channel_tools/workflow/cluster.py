@@ -8,7 +8,6 @@ driver is rejected, but other commands may write to the channel meanwhile.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import raise_failures
@@ -32,44 +31,23 @@ if TYPE_CHECKING:
 
     from channel_tools.build.model import BuildResult
     from channel_tools.build.remote import RemoteBuilds
+    from channel_tools.requests.build import ClusterRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
-_WORKFLOW = "snakemake"
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterRequest:
-    """Where builds run: ``on`` is ``slurm``, ``pbs`` or the folder of a Snakemake profile, None with a ``destination``.
-
-    Then the workflow is only written to that folder, not run. ``jobs`` is how many jobs may wait or run at once, None
-    for the profile's number.
-    """
-
-    on: str | None = None
-    jobs: int | None = None
-    destination: Path | None = None
-
-    def workflow_folder(self, settings: Settings) -> Path:
-        """The folder of the workflow."""
-        return settings.output / _WORKFLOW if self.destination is None else self.destination.absolute()
-
-    def rendered(self, settings: Settings) -> Path:
-        """The folder with the recipe folders that it builds from."""
-        return settings.rendered if self.destination is None else self.workflow_folder(settings) / "recipes"
-
-
-def command_for(settings: Settings, request: ClusterRequest, environ: Mapping[str, str]) -> tuple[str, ...]:
+def command_for(settings: Settings, request: ClusterRequest, *, jobs: int | None) -> tuple[str, ...]:
     """The command that will run the workflow, empty for one that is only written; makes nothing.
 
-    Raises the error for a request that cannot be run.
+    ``jobs`` is how many jobs may wait or run at once, None for the profile's number. Raises the error for a request
+    that cannot be run.
     """
     check_workflow_folder(request.workflow_folder(settings))
     check_work_is_shared(settings)
     if request.on is None:
         return ()
-    program, folder = find_snakemake(environ), request.workflow_folder(settings)
-    return tuple(snakemake_command(program, folder, on=request.on, jobs=request.jobs, environ=environ))
+    environ, folder = settings.environ, request.workflow_folder(settings)
+    return tuple(snakemake_command(find_snakemake(environ), folder, on=request.on, jobs=jobs, environ=environ))
 
 
 def check_work_is_shared(settings: Settings) -> None:

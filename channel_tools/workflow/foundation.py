@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from channel_tools.audit.foundation import verify_foundation
 from channel_tools.channel import Foundation, add_set, channel_writer, ensure_channel, show_attestations
 from channel_tools.foundation.build import build_foundation, remove_superseded
-from channel_tools.foundation.model import FoundationRequest, table_summary
+from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
 from channel_tools.plan import current_platform
+from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.workflow.plan import expand_request, foundation_needs
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from channel_tools.audit.model import Finding
     from channel_tools.foundation.build import FoundationResult
     from channel_tools.foundation.record import FoundationRow
+    from channel_tools.requests.plan import PlanRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.attest import Attester
-    from channel_tools.workflow.plan import Expansion, PlanRequest
+    from channel_tools.workflow.plan import Expansion
 
 
 def make_registry_foundation(
@@ -66,7 +68,7 @@ def with_needs(settings: Settings, request: FoundationRequest, expansion: Expans
     return replace(request, needed=foundation_needs(settings, expansion), asked=asked)
 
 
-def make_needed_foundation(settings: Settings, request: PlanRequest, *, jobs: int, progress: Progress) -> None:
+def make_needed_foundation(settings: Settings, request: PlanRequest, *, progress: Progress) -> None:
     """Make the registry foundation for a plan, as a build would, but for other Pythons, which only builds make.
 
     Raises the errors of expand_request and of make_registry_foundation.
@@ -74,7 +76,7 @@ def make_needed_foundation(settings: Settings, request: PlanRequest, *, jobs: in
     expansion = expand_request(settings, request)
     own = table_summary().default.python
     others = {one.name for one in expansion.combinations if one.python != own}
-    wanted = with_needs(settings, FoundationRequest(jobs=jobs), expansion)
+    wanted = with_needs(settings, FoundationRequest(), expansion)
     make_registry_foundation(settings, replace(wanted, asked=wanted.asked - others), progress=progress)
 
 

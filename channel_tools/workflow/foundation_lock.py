@@ -15,25 +15,22 @@ from channel_tools.matrix.pinning_lock import PINNING_PACKAGE
 from channel_tools.plan import PublishedPackage, current_platform, judge_again
 from channel_tools.plan.lock import FoundationLock, lock_path, read_lock, write_lock
 from channel_tools.plan.locking import LockedFoundation
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
 from channel_tools.workflow.further_channels import further_channels, further_names
-from channel_tools.workflow.plan import (
-    PlanRequest,
-    chosen_foundation,
-    expand_request,
-    plan_expansion,
-)
+from channel_tools.workflow.plan import chosen_foundation, expand_request, plan_expansion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from channel_tools.matrix import FoundationKind, RenderedPackage, VariantScalar
+    from channel_tools.matrix import RenderedPackage, VariantScalar
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.plan.model import UnsatisfiablePackage
+    from channel_tools.requests.plan import FoundationKind
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.foundation_pinning import PinningChange

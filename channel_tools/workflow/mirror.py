@@ -35,6 +35,7 @@ from channel_tools.mirror.keys import key_folder, open_signing
 from channel_tools.mirror.records import read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.plan import current_platform
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
@@ -43,7 +44,7 @@ from channel_tools.system.keys import read_passphrase
 from channel_tools.system.settings import find_cache, package_cache_in
 from channel_tools.workflow.environment import InstallRequest, install_channels, variants_of
 from channel_tools.workflow.locks import read_or_solve
-from channel_tools.workflow.plan import PlanRequest, plan_request
+from channel_tools.workflow.plan import plan_request
 from channel_tools.workflow.sources import fetch_needed, needed_by_tree
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from channel_tools.mirror.exporting.extras import Tool
     from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
     from channel_tools.mirror.format import Received
-    from channel_tools.mirror.request import MirrorRequest
     from channel_tools.pins import Lock
+    from channel_tools.requests.mirror import MirrorRequest
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Note, Progress
     from channel_tools.system.settings import Settings

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from channel_tools.foundation.model import Combination
-    from channel_tools.matrix import FoundationKind, LoadedTree, RenderedPackage, Stack
+    from channel_tools.matrix import LoadedTree, RenderedPackage, Stack
     from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.plan import FoundationIndex, Plan
     from channel_tools.plan.model import UnsatisfiablePackage
+    from channel_tools.requests.plan import FoundationKind, PlanRequest
     from channel_tools.system.progress import Note
     from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
@@ -48,29 +49,6 @@ if TYPE_CHECKING:
 _CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
 PYTHON_STACK = "python"
 """The stack that builds the Pythons that the registry foundation does not get from Debian."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlanRequest:
-    """What to plan, as requested by a user.
-
-    ``stack`` None means the default one, empty ``packages`` all of its packages, ``foundation`` None the channel's own;
-    ``address`` is that of a conda-forge foundation. ``further`` are the addresses or folders of further channels that
-    build and host requirements may come from, besides those that the local channel records. ``all_variants`` means
-    every Python and PyTorch; otherwise it is the default variant, or the one for the versions in ``python`` and
-    ``pytorch``. ``force`` also builds packages that are already in the channel.
-    """
-
-    stack: str | None = None
-    every_stack: bool = False
-    packages: tuple[str, ...] = ()
-    all_variants: bool = False
-    python: str | None = None
-    pytorch: str | None = None
-    foundation: FoundationKind | None = None
-    address: str | None = None
-    further: tuple[str, ...] = ()
-    force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,18 +280,6 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
     return replace(plan, unsatisfiable=tuple(map(explained, plan.unsatisfiable)))
 
 
-def options_of(request: PlanRequest) -> tuple[str, ...]:
-    """The options of ``build`` that request the same packages."""
-    stacks = ("--all",) if request.every_stack else ("--variant", request.stack) if request.stack else ()
-    return (*stacks, *(word for name in request.packages for word in ("--package", name)))
-
-
-def request_in_words(request: PlanRequest) -> str:
-    """The request as words for a message."""
-    stacks = "all stacks" if request.every_stack else f"stack {request.stack}" if request.stack else "the default stack"
-    return f"{', '.join(request.packages)} of {stacks}" if request.packages else stacks
-
-
 def check_served(plan: Plan, request: PlanRequest) -> None:
     """Raise SolveError for a package of the request that the foundation cannot serve in any variant.
 
@@ -325,7 +291,7 @@ def check_served(plan: Plan, request: PlanRequest) -> None:
     missing = {item.rendered.name: item.reason for item in plan.unsatisfiable if item.rendered.name not in served}
     if missing:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
-        message = f"{request_in_words(request)}: cannot be built in any requested variant: {reasons}"
+        message = f"{request.in_words}: cannot be built in any requested variant: {reasons}"
         raise SolveError(message, hint="correct the recipe or choose another foundation; see channel_tools plan --why")
 
 

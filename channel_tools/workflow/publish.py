@@ -1,29 +1,71 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selects a set of packages for publishing: of the local channel, or files."""
+"""``publish``: selects the packages, of the local channel or files, and publishes them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from channel_tools.channel import indexed_files, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.package import PackageKey
 from channel_tools.plan import current_platform
 from channel_tools.publish.model import PackageFile, PackageSet, file_set
+from channel_tools.publish.target import open_target
 from channel_tools.system.errors import ChannelError, UsageError
-from channel_tools.workflow.plan import check_served, chosen_foundation, options_of, plan_request, request_in_words
+from channel_tools.workflow.channel_page import remember_for_page
+from channel_tools.workflow.plan import check_served, chosen_foundation, plan_request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from channel_tools.channel.model import FoundationKind
     from channel_tools.plan import PlannedPackage
+    from channel_tools.publish.model import PublishPlan, PublishReport
     from channel_tools.publish.target import Target
+    from channel_tools.requests.plan import PlanRequest
+    from channel_tools.requests.publish import PublishRequest
+    from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.plan import PlanRequest
 
 _SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """What was planned for the target at ``address``, and what was done: nothing in a dry run."""
+
+    address: str
+    plan: PublishPlan
+    report: PublishReport | None = None
+
+
+def publish_packages(
+    settings: Settings | None,
+    request: PublishRequest,
+    *,
+    environ: Mapping[str, str],
+    progress: Progress,
+    on_plan: Callable[[Published], None],
+) -> Published:
+    """Publish the request's packages; readers see the whole set or none of it. Files need no tree (``settings`` None).
+
+    ``environ`` has the target's credentials. ``on_plan`` is called before anything is sent. Raises as open_target,
+    package_set, files_to_publish and Target.publish do.
+    """
+    target = open_target(request.target, environ=environ)
+    if request.files:
+        packages = files_to_publish(settings, request, target)
+    else:
+        packages = package_set(cast("Settings", settings), request.plan)
+    plan = target.plan(packages, label=request.label)
+    planned = Published(address=target.address, plan=plan)
+    if request.dry_run:
+        return planned
+    on_plan(planned)
+    if not request.files:
+        names = {file.file_name for file in packages.files}
+        remember_for_page(target, request.label, cast("Settings", settings), names)
+    return Published(address=target.address, plan=plan, report=target.publish(plan, progress=progress))
 
 
 def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
@@ -43,45 +85,37 @@ def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
     if channel.foundation.kind == "registry":
         foundation = [key for key, file in held.items() if file.ref.foundation and file.hidden is None]
     return PackageSet(
-        name=request_in_words(request),
+        name=request.in_words,
         files=tuple(PackageFile.of(held[key].ref, held[key].path) for key in sorted({*own, *foundation})),
         foundation=channel.foundation,
     )
 
 
-def files_to_publish(
-    settings: Settings | None,
-    files: Sequence[Path],
-    target: Target,
-    *,
-    kind: FoundationKind | None = None,
-    address: str | None = None,
-) -> PackageSet:
-    """The set of package files, which may be anywhere; works without a tree.
+def files_to_publish(settings: Settings | None, request: PublishRequest, target: Target) -> PackageSet:
+    """The set of the request's package files, which may be anywhere; works without a tree.
 
-    Their foundation is ``kind`` at ``address``, else that of the channels they are in, else the local channel's, else
-    the target's. Raises as file_set does, and UsageError if none of these says what the foundation is.
+    Raises as file_set does, and UsageError if nothing says what their foundation is (PublishRequest).
     """
-    asked = chosen_foundation(kind, address)
+    asked = chosen_foundation(request.foundation, request.address)
     if asked is not None:
-        return file_set(files, asked)
-    channels = {path.absolute().parent.parent for path in files}
+        return file_set(request.files, asked)
+    channels = {path.absolute().parent.parent for path in request.files}
     if all((channel / RECORD_FOLDER).is_dir() for channel in channels):
-        found = {str(one): one for one in (open_channel(channel).foundation for channel in channels)}
-        if len(found) == 1:
-            return file_set(files, *found.values())
+        recorded = {open_channel(channel).foundation for channel in channels}
+        if len(recorded) == 1:
+            return file_set(request.files, *recorded)
     if settings is not None and settings.channel.exists():
-        return file_set(files, open_channel(settings.channel).foundation)
+        return file_set(request.files, open_channel(settings.channel).foundation)
     foundation = target.foundation()
     if foundation is None:
         message = f"{target.address}: does not say on which foundation its packages are built, and neither do the files"
         hint = "give --foundation conda-forge, or registry; a channel has packages for one foundation only"
         raise UsageError(message, hint=hint)
-    return file_set(files, foundation)
+    return file_set(request.files, foundation)
 
 
 def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> ChannelError:
     names = [package.file_name for package in missing]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    message = f"{request_in_words(request)}: not in the local channel yet: {', '.join(names[:_SHOWN])}{more}"
-    return ChannelError(message, hint=f"build first: {' '.join(('channel_tools', 'build', *options_of(request)))}")
+    message = f"{request.in_words}: not in the local channel yet: {', '.join(names[:_SHOWN])}{more}"
+    return ChannelError(message, hint=f"build first: {' '.join(('channel_tools', 'build', *request.options))}")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from channel_tools.feedstock import Feedstock, FeedstockRequest
     from channel_tools.matrix import LoadedTree, RenderedPackage, Stack, VariantScalar
     from channel_tools.plan import Plan
+    from channel_tools.requests.plan import PlanRequest
     from channel_tools.system.progress import Note
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.plan import PlanRequest
 
 _OWN_PINS = frozenset({"pytorch"})
 """Keys of pins.yaml for which conda-forge has one value but we build several."""

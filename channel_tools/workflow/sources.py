@@ -8,16 +8,16 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, get_args
 
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
-from channel_tools.matrix.model import FoundationKind, Stack
+from channel_tools.matrix.model import Stack
 from channel_tools.matrix.site import read_source_mirrors
 from channel_tools.plan import current_platform
+from channel_tools.requests.plan import FoundationKind, PlanRequest
 from channel_tools.sources.archives import is_archive
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
 from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, needed_sources, source_excludes
 from channel_tools.sources.store import SourceStore, stored_entries
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.files import located, sha256_of_file
-from channel_tools.workflow.plan import PlanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,10 +12,11 @@ import pytest
 from channel_tools.channel.model import Foundation
 from channel_tools.matrix.variants import CONDA_BUILD_CONFIG
 from channel_tools.plan.lock import write_lock
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
-from channel_tools.workflow.plan import PlanRequest, plan_request
+from channel_tools.workflow.plan import plan_request
 from tests.support.conda_forge import conda_forge_folder, copy_tree, copy_with_newer, copy_with_pinned
 from tests.support.folder_server import serve_folder
 from tests.support.pinning_packages import make_pinning

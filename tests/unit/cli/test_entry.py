@@ -20,10 +20,11 @@ from tests.support.command_line import run_tool
 from tests.support.processes import TEST_TIMEOUT_S
 
 ROOT = Path(__file__).parents[3]
+REQUESTS = [path.stem for path in (ROOT / "channel_tools" / "requests").glob("[a-z]*.py")]
 # the command line's own libraries, and what they take themselves
 HELP_MODULES = {
     *("", "counting", "errors", "extras", "harmless", "settings", "work_folder"),  # of channel_tools.system
-    *("channel_tools.mirror", "channel_tools.mirror.request"),  # what options become, which imports nothing slow
+    *("channel_tools.requests", *(f"channel_tools.requests.{name}" for name in REQUESTS)),  # what options become
 }
 HELP_LIBRARIES = {
     *("annotated_doc", "attr", "channel_tools", "markdown_it", "mdurl", "platformdirs", "pygments", "rich"),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +14,18 @@ from channel_tools.cli.options import grouped
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    names: frozenset[str] = frozenset()
+    host: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
     target: Path
     words: tuple[str, ...] = ()
     since: Path | None = None
     fast: bool = False
+    place: Place = field(default_factory=Place)
 
 
 DECLARED = {
@@ -56,6 +63,17 @@ def test_an_option_is_required_without_a_default_that_its_type_allows() -> None:
     assert "Missing option '--since'" in str(requested({**DECLARED, **SINCE}, "--to", "x"))
     given = requested({**DECLARED, **SINCE}, "--to", "x", "--since", "y")
     assert given == Wanted(target=Path("x"), since=Path("y"))
+
+
+def test_a_request_that_is_part_of_another_is_made_of_its_own_options() -> None:
+    place = {
+        "names": Annotated[list[str] | None, typer.Option("--name")],
+        "host": Annotated[str | None, typer.Option("--host")],
+    }
+    declared = {**DECLARED, "place": place}
+    assert requested(declared, "--to", "x") == Wanted(target=Path("x"))
+    given = requested(declared, "--to", "x", "--name", "a", "--name", "b", "--name", "a", "--host", "h")
+    assert given == Wanted(target=Path("x"), place=Place(names=frozenset({"a", "b"}), host="h"))
 
 
 def test_a_field_that_is_not_declared_is_no_option() -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from channel_tools.cli import console
 from channel_tools.cli.app import app
 from channel_tools.cli.plan import variant_texts
-from channel_tools.foundation.model import FoundationRequest
+from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.settings import Settings
 from channel_tools.workflow import foundation
 from tests.unit.matrix.toytree import write_foundation, write_tree

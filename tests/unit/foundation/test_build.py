@@ -11,8 +11,8 @@ import pytest
 from channel_tools.conda.archive import read_index_json, read_info_json
 from channel_tools.foundation import worker
 from channel_tools.foundation.build import FoundationResult, build_foundation, remove_superseded
-from channel_tools.foundation.model import FoundationRequest
 from channel_tools.foundation.record import RECORD_NAME, read_record
+from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import exclusive_lock, sha256_of_file
 from tests.support.processes import run_here

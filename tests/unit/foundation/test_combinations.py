@@ -9,8 +9,8 @@ from channel_tools.conda.archive import read_index_json
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.foundation import worker
 from channel_tools.foundation.build import FoundationResult, build_foundation
-from channel_tools.foundation.model import FoundationRequest
 from channel_tools.foundation.record import read_record
+from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.errors import FoundationError
 from tests.support.packages import toy_package
 from tests.support.processes import run_here

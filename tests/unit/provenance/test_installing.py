@@ -18,9 +18,10 @@ from rattler.sigstore import TrustedRoot, VerificationPolicy, verify_attestation
 from channel_tools.channel import Channel, add_set, channel_writer
 from channel_tools.environments import create_environment
 from channel_tools.provenance.trust import TrustedKey, create_key, read_trusted_keys
+from channel_tools.requests.attest import AttestRequest
 from channel_tools.system.errors import UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
-from channel_tools.workflow.attest import AttestRequest, sign_packages
+from channel_tools.workflow.attest import sign_packages
 from channel_tools.workflow.verify import attestation_check, trusted_keys, verify_address, verify_folder
 from tests.support.packages import make_conda, new_channel, own
 from tests.unit.environments.toychannel import move_packages, served

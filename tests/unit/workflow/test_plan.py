@@ -7,9 +7,10 @@ import pytest
 
 from channel_tools.cli.plan import unsatisfiable_in_short
 from channel_tools.plan import PublishedPackage, judge_again
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.plan import PlanRequest, check_served, expand_request, list_stacks, plan_request
+from channel_tools.workflow.plan import check_served, expand_request, list_stacks, plan_request
 from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
 
 if TYPE_CHECKING:

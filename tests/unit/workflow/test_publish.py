@@ -7,9 +7,10 @@ import pytest
 
 from channel_tools.channel import add_set, channel_writer, create_channel, open_channel
 from channel_tools.plan import Plan
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.plan import PlanRequest, plan_request
+from channel_tools.workflow.plan import plan_request
 from channel_tools.workflow.publish import package_set
 from tests.support.packages import REGISTRY, make_conda, own
 from tests.unit.matrix.toytree import write_foundation, write_tree

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from channel_tools.mirror.request import MirrorRequest
 from channel_tools.pins.choice import LockChoice
+from channel_tools.requests.mirror import MirrorRequest
 from channel_tools.system.errors import UsageError
 
 
