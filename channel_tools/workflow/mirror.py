@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from channel_tools.channel import indexed_files, open_channel
-from channel_tools.conda.addresses import channel_address, channel_name, is_web, local_path, without_credentials
+from channel_tools.conda.addresses import (
+    channel_address,
+    channel_name,
+    is_web,
+    local_path,
+    scheme_of,
+    without_credentials,
+)
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.conda.solving import parse_spec
@@ -32,13 +39,13 @@ from channel_tools.mirror.exporting.plan import (
 )
 from channel_tools.mirror.format import BOOTSTRAP
 from channel_tools.mirror.keys import key_folder, open_signing
-from channel_tools.mirror.records import read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.plan import current_platform
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
+from channel_tools.system.extras import needs_extra
 from channel_tools.system.http.pace import RateLimit
 from channel_tools.system.keys import read_passphrase
 from channel_tools.system.settings import find_cache, package_cache_in
@@ -56,6 +63,7 @@ if TYPE_CHECKING:
     from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
     from channel_tools.mirror.format import Received
     from channel_tools.pins import Lock
+    from channel_tools.publish.oci.reading import RegistryChannel
     from channel_tools.requests.mirror import MirrorRequest
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Note, Progress
@@ -84,7 +92,7 @@ def make_mirror(
     place = _Place(settings=settings, cache=find_cache(environ), environ=environ)
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
-    _check_readable(source_channels(request.channels))
+    _check_readable(source_channels(request.channels, environ))
     locks = _make_locks(place, request, progress.note)
     extras: list[ExtraFile] = []
     tool = None
@@ -115,8 +123,10 @@ def make_mirror(
 def _check_readable(channels: Iterable[SourceChannel]) -> None:
     """Raise UsageError for a channel that only rattler reads, before anything is solved."""
     for channel in channels:
-        if not is_web(channel.address) and local_path(channel.address) is None:
-            message = f"{channel.shown}: channels are mirrored from folders, http:// and https:// addresses only"
+        if channel.registry is None and not is_web(channel.address) and local_path(channel.address) is None:
+            message = (
+                f"{channel.shown}: channels are mirrored from folders, http://, https:// and oci:// addresses only"
+            )
             raise UsageError(message, hint="mirror the channel that it was published from, or the bucket over https")
 
 
@@ -212,7 +222,7 @@ def _plan(
     tool: Tool | None,
 ) -> BundlePlan:
     """Everything that goes into the bundle, with sizes; no package is downloaded."""
-    channels = source_channels(place.channels_of(request, locks))
+    channels = source_channels(place.channels_of(request, locks), place.environ)
     platforms = platforms_of(locks)
     addresses = [channel.address for channel in channels]
     needed = locked_packages(locks) | asyncio.run(_added_packages(locks, addresses, place.package_cache))
@@ -306,7 +316,7 @@ def _find(
     file_names = {stem + suffix for stem in names.values() for suffix in (PACKAGE_SUFFIX, OLD_SUFFIX)}
     for channel in channels:
         for subdir in (NOARCH, *platforms):
-            for file_name, record in read_index(channel.address, subdir, file_names, client).records.items():
+            for file_name, record in channel.read_index(subdir, file_names, client).records.items():
                 sha256, size_bytes = record.get("sha256"), record.get("size")
                 if isinstance(sha256, str) and sha256 in names and isinstance(size_bytes, int):
                     yield channel.shown, PackageKey(subdir, file_name).ref(sha256, size_bytes)
@@ -322,8 +332,11 @@ def in_words(plan: BundlePlan) -> str:
     )
 
 
-def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
-    """The channels, with names for their folders; the first is ours. Raises UsageError for one without a name."""
+def source_channels(addresses: Iterable[str], environ: Mapping[str, str]) -> list[SourceChannel]:
+    """The channels, with names for their folders; the first is ours. ``environ`` has credentials of OCI registries.
+
+    Raises UsageError for one without a name, and for an address that no registry can have.
+    """
     named: dict[str, SourceChannel] = {}
     for number, address in enumerate(dict.fromkeys(channel_address(address) for address in addresses)):
         shown = without_credentials(address)
@@ -334,5 +347,13 @@ def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
             )
         while name in named:
             name += "-2"
-        named[name] = SourceChannel(name=name, address=address, own=number == 0)
+        registry = _registry_channel(address, environ) if scheme_of(address) == "oci" else None
+        named[name] = SourceChannel(name=name, address=address, own=number == 0, registry=registry)
     return list(named.values())
+
+
+@needs_extra("oci", "mirroring oci:// channels")
+def _registry_channel(address: str, environ: Mapping[str, str]) -> RegistryChannel:
+    from channel_tools.publish.oci.reading import open_registry_channel  # noqa: PLC0415 - of an extra
+
+    return open_registry_channel(address, environ)

@@ -34,7 +34,7 @@ TESTED_WITH_OTHERS = {
     "provenance": "components cyclonedx licenses spdx statements trust",
     "publish": "channels model store",
     "publish/bucket": "label lease page records",
-    "publish/oci": "docker_config layout registry target",
+    "publish/oci": "docker_config layout reading registry target",
     "publish/s3": "client",
     "publish/server": "connection protocol",
     "ranks": "hosts plan supervisor",

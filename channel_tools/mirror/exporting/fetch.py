@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 from channel_tools.conda.addresses import local_path
-from channel_tools.conda.package import subdir_beneath
+from channel_tools.conda.package import PackageKey, subdir_beneath
 from channel_tools.mirror.format import BundleFile
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, IntegrityError
@@ -23,9 +23,10 @@ from channel_tools.system.http.download import Cancelled, Download, download
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from channel_tools.publish.oci.reading import RegistryChannel
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.http.pace import RateLimit
     from channel_tools.system.progress import Progress, Task
@@ -37,9 +38,10 @@ _VERIFY_HINT = "run channel_tools channel verify to see what is wrong there"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteFile(BundleFile):
-    """A file that a bundle needs from ``url``."""
+    """A file that a bundle needs from ``url``; ``registry`` reads that of a package in an OCI registry."""
 
     url: str
+    registry: RegistryChannel | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +72,8 @@ class _Fetcher:
             local = local_path(file.url)
             if local is not None:
                 self._copy(local, part, file)
+            elif file.registry is not None:
+                self._pull(file.registry, part, file)
             else:
                 wanted = Download(
                     url=file.url,
@@ -84,6 +88,34 @@ class _Fetcher:
                 download(self.options.client, wanted)
             self.folder.move(part, file.path)
         return True
+
+    def _pull(self, registry: RegistryChannel, part: str, file: RemoteFile) -> None:
+        """A package of an OCI registry, whose library checks the hash; what was cut off is begun anew."""
+        subdir, name = file.path.split("/")[-2:]
+        package = PackageKey(subdir, name).ref(file.sha256, file.size_bytes)
+        with contextlib.ExitStack() as stack:
+            written = 0
+
+            def begin() -> Callable[[bytes], object]:
+                nonlocal written
+                stack.close()
+                self.task.advance(-written)
+                written = 0
+                stream = stack.enter_context(self.folder.writing(part))
+
+                def write(chunk: bytes) -> None:
+                    nonlocal written
+                    if self.cancelled.is_set():
+                        raise Cancelled
+                    stream.write(chunk)
+                    written += len(chunk)
+                    self.task.advance(len(chunk))
+                    if self.options.limit is not None:
+                        self.options.limit.spend(len(chunk))
+
+                return write
+
+            registry.copy_package(package, begin)
 
     def _copy(self, source: Path, part: str, file: RemoteFile) -> None:
         digest, left = hashlib.sha256(), file.size_bytes

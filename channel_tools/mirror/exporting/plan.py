@@ -36,7 +36,7 @@ from channel_tools.mirror.format import (
     read_received,
     sha256_of,
 )
-from channel_tools.mirror.records import SubdirRecords, channeldata, derived_index, plain_index, read_index
+from channel_tools.mirror.records import SubdirIndex, SubdirRecords, channeldata, derived_index, plain_index, read_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.contents import JsonObject
     from channel_tools.mirror.format import ToolWheels
     from channel_tools.pins import Lock
+    from channel_tools.publish.oci.reading import RegistryChannel
     from channel_tools.system.http.client import HttpClient
 
 _log = logging.getLogger(__name__)
@@ -61,16 +62,28 @@ ChannelPackage = tuple[str, PackageRef]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceChannel:
-    """A channel to mirror: its folder in the bundle, its address with any credentials, whether it is ours."""
+    """A channel to mirror: its folder in the bundle, its address with any credentials, whether it is ours.
+
+    ``registry`` reads one in an OCI registry.
+    """
 
     name: str
     address: str
     own: bool
+    registry: RegistryChannel | None = None
 
     @property
     def shown(self) -> str:
         """The address without credentials."""
         return without_credentials(self.address).rstrip("/")
+
+    def read_index(self, subdir: str, names: Collection[str], client: HttpClient) -> SubdirIndex:
+        """What it lists for the files ``names`` of a subdir. Raises as mirror.records.read_index does."""
+        if self.registry is None:
+            return read_index(self.address, subdir, names, client)
+        records = self.registry.records(subdir) if names else {}
+        listed = {name: records[name] for name in sorted(names) if name in records}
+        return SubdirIndex(records=listed, folder=f"{self.shown}/{subdir}/")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,7 +277,7 @@ def _plan_channel(
     wanted = {package.key: package for package in needed}
     keys = sorted({*wanted, *received})
     indexes = {
-        subdir: read_index(channel.address, subdir, {key.file_name for key in keys if key.subdir == subdir}, client)
+        subdir: channel.read_index(subdir, {key.file_name for key in keys if key.subdir == subdir}, client)
         for subdir in sorted({*subdirs, *(key.subdir for key in keys)})
     }
     records = {subdir: index.records for subdir, index in indexes.items()}
@@ -310,7 +323,9 @@ def _wanted(channel: SourceChannel, package: PackageRef, folder: str) -> RemoteF
         )
         raise IntegrityError(message, hint="index the channel again")
     url = folder + package.file_name
-    return RemoteFile(path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url)
+    return RemoteFile(
+        path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url, registry=channel.registry
+    )
 
 
 def attestation_files(parts: Iterable[ChannelPart], client: HttpClient) -> dict[str, bytes]:

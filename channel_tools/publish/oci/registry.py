@@ -183,6 +183,26 @@ class Repository:
             raise IntegrityError(message, hint=_DAMAGED)
         return found
 
+    def copy(self, blob: Descriptor, begin: Callable[[], Callable[[bytes], object]]) -> None:
+        """Pass the bytes of a blob to what ``begin`` returns, in pieces; ``begin`` is called again for each attempt.
+
+        Raises IntegrityError if they are others, or not as many as the blob has.
+        """
+        where = f"{self.where}@{blob.digest}"
+
+        def pass_on() -> int:
+            write, left = begin(), blob.size
+            for chunk in cast("Iterable[bytes]", self.client.pull_blob(blob.digest, chunk_size=_CHUNK_BYTES)):
+                left -= len(chunk)
+                if left < 0:
+                    break
+                write(chunk)
+            return left
+
+        if left := self._required(pass_on, where):
+            message = f"{where}: received {'more' if left < 0 else 'less'} than its {blob.size} bytes"
+            raise IntegrityError(message, hint=_DAMAGED)
+
     def _required(self, call: Callable[[], _Result], where: str) -> _Result:
         """As _tried, for what must be there."""
         done: list[_Result] = []

@@ -15,13 +15,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
 import zstandard
 
 from channel_tools.channel.model import Foundation
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.package import RECORD_FIELD, by_format
-from channel_tools.conda.repodata import REPODATA, encode_repodata, unpack_index
+from channel_tools.conda.repodata import REPODATA, encode_repodata
 from channel_tools.publish.bucket.records import ALWAYS_SERVED
 from channel_tools.publish.channels import checked_row, other_bytes
 from channel_tools.publish.model import PublishReport
@@ -41,8 +40,8 @@ from channel_tools.publish.oci.layout import (
     parse_registry_address,
     required_layer,
 )
+from channel_tools.publish.oci.reading import RegistryIndex, index_name, read_index
 from channel_tools.publish.oci.registry import Registry
-from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, UsageError
 
 if TYPE_CHECKING:
@@ -64,26 +63,6 @@ _MS = 1000
 def open_registry(address: str, environ: Mapping[str, str]) -> RegistryTarget:
     """The target for an ``oci://`` address; nothing is contacted. Raises UsageError."""
     return RegistryTarget(registry=Registry(address=parse_registry_address(address), environ=environ))
-
-
-class _Repodata(msgspec.Struct, rename={"conda": "packages.conda"}):
-    packages: dict[str, dict[str, object]] = {}
-    conda: dict[str, dict[str, object]] = {}
-    removed: list[str] = []
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Index:
-    """A subdir's index: its records by file name, and the digest of the manifest that names it (None: no index)."""
-
-    records: dict[str, JsonObject]
-    removed: tuple[str, ...] = ()
-    digest: str | None = None
-
-    def sha256_of(self, file_name: str) -> str | None:
-        """The sha256 of a listed file; None if it is not listed."""
-        record = self.records.get(file_name)
-        return None if record is None else str(record.get("sha256", "unknown"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,10 +155,10 @@ class RegistryTarget:
             annotations = {f"org.conda.package.{field}": str(record[field]) for field in ("name", "version", "build")}
             _put(repository, tag, manifest_of([package, described, listed], annotations))
 
-    def _read_index(self, label: str, subdir: str) -> _Index:
+    def _read_index(self, label: str, subdir: str) -> RegistryIndex:
         """The subdir's index; an empty one if there is none. Raises ChannelError for one that cannot be read."""
         with self.registry.repository(self._index_name(label, subdir)) as repository:
-            return _index_of(repository)
+            return read_index(repository)
 
     def _write_index(self, label: str, subdir: str, rows: Mapping[str, CachedPackage]) -> None:
         """List the packages, beside all that are listed by then.
@@ -188,7 +167,7 @@ class RegistryTarget:
         """
         with self.registry.repository(self._index_name(label, subdir)) as repository:
             for _attempt in range(_ATTEMPTS):
-                index = _index_of(repository)
+                index = read_index(repository)
                 if index.digest is not None and self._lists_all(index, label, subdir, rows):
                     return
                 records = index.records | {name: _record_of(row) for name, row in rows.items()}
@@ -198,7 +177,7 @@ class RegistryTarget:
         message = f"{repository.where}:{LATEST}: other publishers replaced the index {_ATTEMPTS} times in a row"
         raise ChannelError(message, hint="run the same command again, while nobody else publishes there")
 
-    def _lists_all(self, index: _Index, label: str, subdir: str, rows: Mapping[str, CachedPackage]) -> bool:
+    def _lists_all(self, index: RegistryIndex, label: str, subdir: str, rows: Mapping[str, CachedPackage]) -> bool:
         for name, row in rows.items():
             found = index.sha256_of(name)
             if found is not None and found != row.sha256:
@@ -206,7 +185,7 @@ class RegistryTarget:
         return rows.keys() <= index.records.keys()
 
     def _index_name(self, label: str, subdir: str) -> str:
-        return f"{self._place.label(label)}/{subdir}/{REPODATA}"
+        return index_name(self._place, subdir, label=label)
 
     def _other_bytes(self, file: PackageFile, label: str, found: str) -> ChannelError:
         return other_bytes(f"{self._place.label_address(label)}/{file.key}", found, file.sha256)
@@ -220,23 +199,6 @@ def _record_of(row: CachedPackage) -> JsonObject:
 def _digest_of(repository: Repository) -> str | None:
     found = repository.manifest(LATEST)
     return None if found is None else found.digest
-
-
-def _index_of(repository: Repository) -> _Index:
-    found = repository.manifest(LATEST)
-    if found is None:
-        return _Index(records={})
-    where = f"{repository.where}:{LATEST}"
-    layer = required_layer(found.manifest, (REPODATA_TYPE, REPODATA_ZST_TYPE), where=where)
-    content = repository.read(layer)
-    if layer.media_type == REPODATA_ZST_TYPE:
-        content = unpack_index(content, where)
-    try:
-        index = decode_json(content, _Repodata)
-    except msgspec.DecodeError as err:
-        message = f"{where}: the index cannot be read: {err}"
-        raise ChannelError(message, hint="restore the tag's former manifest, or publish to another path") from None
-    return _Index(records=index.packages | index.conda, removed=tuple(index.removed), digest=found.digest)
 
 
 def _send_index(

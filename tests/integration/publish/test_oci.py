@@ -12,13 +12,15 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from channel_tools.conda.package import PackageKey
 from channel_tools.publish.model import PublishReport
+from channel_tools.publish.oci.reading import RegistryChannel, open_registry_channel
 from channel_tools.publish.oci.target import RegistryTarget, open_registry
 from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.http.pace import Retry
@@ -55,6 +57,11 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def target_at(address: str, environ: Mapping[str, str]) -> RegistryTarget:
     target = open_registry(address, environ)
     return replace(target, registry=replace(target.registry, retry=_QUICK))
+
+
+def registry_at(address: str, environ: Mapping[str, str]) -> RegistryChannel:
+    found = open_registry_channel(address, environ)
+    return replace(found, registry=replace(found.registry, retry=_QUICK))
 
 
 def publish(target: RegistryTarget, *paths: Path, label: str = "main") -> PublishReport:
@@ -334,7 +341,7 @@ def test_clients_install_from_a_private_registry(private: tuple[Authority, dict[
     assert (tmp_path / "env2" / "lib" / "lib.txt").read_bytes() == b"lib"
 
 
-def test_a_registry_is_a_foundation_and_no_source_of_bundles(
+def test_a_registry_is_a_foundation_and_a_source_of_bundles(
     private: tuple[Authority, dict[str, str]], tmp_path: Path
 ) -> None:
     _authority, environ = private
@@ -358,5 +365,48 @@ def test_a_registry_is_a_foundation_and_no_source_of_bundles(
     assert planned.returncode == 0, planned.stderr
     [package] = json.loads(planned.stdout)["packages"]
     assert any(key.endswith("/toy") for key in package["inputs"]), package
-    refused = run("channel_tools", "mirror", "create", "toy", "-c", address, "--to", "bundle", environ=environ)
-    assert (refused.returncode, "are mirrored from folders, http:// and https://" in refused.stderr) == (2, True)
+    keys = ("--keys", str(tmp_path / "keys"))
+    assert run("channel_tools", "mirror", "keys", "create", *keys, environ=environ).returncode == 0
+    bundle = ("toy", "-c", address, "--without-tool", *keys, "--to", str(tmp_path / "bundle"))
+    created = run("channel_tools", "mirror", "create", *bundle, environ=environ)
+    assert created.returncode == 0, created.stderr
+    shown = run("channel_tools", "mirror", "keys", "show", *keys, "--json", environ=environ)
+    trust = ("--root-sha256", json.loads(shown.stdout)["fingerprint"])
+    inside = {name: value for name, value in environ.items() if not name.lower().endswith("_proxy")}
+    arguments = ("mirror", "import", str(tmp_path / "bundle"), "--to", str(tmp_path / "air"), *trust)
+    imported = run("channel_tools", *arguments, environ=inside)
+    assert imported.returncode == 0, imported.stderr
+    [arrived] = (tmp_path / "air" / "channels" / "theirs").glob("*/toy-*.conda")
+    assert arrived.read_bytes() == toy.read_bytes()
+
+
+def test_a_mirrored_package_is_the_one_that_is_listed_or_an_error(
+    registry: RunningRegistry, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """A blob that ends early or has other bytes, and one that arrives at the second attempt."""
+    toy = make_conda(tmp_path, "toy")
+    publish(target_at(registry.address, environ), toy)
+    content, size = toy.read_bytes(), toy.stat().st_size
+    record = listed(registry, "linux-64")["toy-1.0-0.conda"]
+    wanted = PackageKey("linux-64", "toy-1.0-0.conda").ref(str(record["sha256"]), size)
+    replies: list[Reply] = []
+    with scripted(
+        relay(registry, lambda asked: replies.pop(0) if "/toy/blobs" in asked.path and replies else None)
+    ) as server:
+        there = registry_at(f"oci+http://127.0.0.1:{server.port}/ours", environ)
+        received: list[bytes] = []
+
+        def begin() -> Callable[[bytes], object]:
+            received.clear()
+            return received.append
+
+        replies += [(503, {}, b""), (200, {}, content)]
+        there.copy_package(wanted, begin)
+        assert b"".join(received) == content
+        for wrong in (content[:-1], content + b"more", bytes(size)):
+            replies += [(200, {}, wrong)]
+            with pytest.raises(IntegrityError):
+                there.copy_package(wanted, begin)
+        assert there.records("linux-64") == {"toy-1.0-0.conda": record}
+        with pytest.raises(ChannelError, match=r"not a channel: it has no repodata\.json"):
+            there.records("osx-64")
