@@ -116,6 +116,21 @@ _CHROMIUM = _Unpacked(
         *("libxnvctrl0", "libxrandr2", "libxrender1", "zlib1g"),
     ),
 )
+_FIREFOX = _Unpacked(
+    packages=(
+        *("firefox-esr", "fonts-dejavu-core"),
+        *("libasound2", "libatk-bridge2.0-0", "libatk1.0-0", "libatspi2.0-0", "libblkid1", "libbrotli1", "libbsd0"),
+        *("libcairo-gobject2", "libcairo2", "libcap2", "libdatrie1", "libdbus-1-3", "libepoxy0", "libevent-2.1-7"),
+        *("libexpat1", "libffi8", "libfontconfig1", "libfreetype6", "libfribidi0", "libgcc-s1", "libgcrypt20"),
+        *("libgdk-pixbuf-2.0-0", "libglib2.0-0", "libgpg-error0", "libgraphite2-3", "libgtk-3-0", "libharfbuzz0b"),
+        *("libjpeg62-turbo", "liblz4-1", "liblzma5", "libmd0", "libmount1", "libnspr4", "libpango-1.0-0"),
+        *("libpangocairo-1.0-0", "libpangoft2-1.0-0", "libpcre2-8-0", "libpixman-1-0", "libpng16-16", "libselinux1"),
+        *("libstdc++6", "libsystemd0", "libthai0", "libvpx7", "libwayland-client0", "libwayland-cursor0"),
+        *("libwayland-egl1", "libx11-6", "libx11-xcb1", "libxau6", "libxcb-render0", "libxcb-shm0", "libxcb1"),
+        *("libxcomposite1", "libxcursor1", "libxdamage1", "libxdmcp6", "libxext6", "libxfixes3", "libxi6"),
+        *("libxinerama1", "libxkbcommon0", "libxrandr2", "libxrender1", "libzstd1", "zlib1g"),
+    ),
+)
 _DEBIAN = {
     "ar": ("usr/bin/ar", _COMPILER),
     "ccache": ("usr/bin/ccache", _CCACHE),
@@ -124,6 +139,7 @@ _DEBIAN = {
     "clang++": ("relocated/clang++-14", _CLANG),
     "diffoscope": ("relocated/diffoscope", _DIFFOSCOPE),
     "docker-registry": ("usr/bin/docker-registry", _Unpacked(packages=("docker-registry",))),
+    "firefox": ("usr/lib/firefox-esr/firefox-esr", _FIREFOX),
     "gcc": ("relocated/gcc-12", _COMPILER),
     "g++": ("relocated/g++-12", _COMPILER),
     "ip": (

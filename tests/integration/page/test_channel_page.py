@@ -7,13 +7,16 @@ import dataclasses
 import html
 import importlib.resources
 import json
+import mimetypes
 import os
+import queue
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -22,10 +25,12 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import ShownBandwidth, ShownStack
+from channel_tools.system.processes import running_program
 from channel_tools.validate import write_page as write_report_page
 from tests.support.packages import make_conda, new_channel, own
-from tests.support.processes import TEST_TIMEOUT_S
+from tests.support.processes import TEST_TIMEOUT_S, wait_for
 from tests.support.programs import program
+from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 from tests.unit.page.sites import publish, run_of, toys, write_page
 from tests.unit.validate.reports import whole_report
 
@@ -99,9 +104,36 @@ async function judged(path) {
   const found = await frame.contentWindow.axe.run(frame.contentDocument, {runOnly: only});
   const root = frame.contentDocument.documentElement;
   const faults = found.violations.map((one) => [one.id, one.nodes[0].html]);
-  if (root.scrollWidth > root.clientWidth) faults.push(["wider than the window", `${root.scrollWidth}`]);
+  const reached = focused(frame, "a[href], button, input, summary, [tabindex='0']");
+  faults.push(...reached.filter((one) => !one.marked).map((one) => ["no outline", one.html]));
+  if (matchMedia("(forced-colors: active)").matches) faults.push(...borderless(frame));
+  for (const width of [WIDTH, 640, 320]) { // the last two are a window of 1280 at 200 % and 400 %
+    frame.width = width;
+    if (root.scrollWidth > root.clientWidth) faults.push([`wider than ${width}`, `${root.scrollWidth}`]);
+  }
   frame.remove();
-  return {faults, passes: found.passes.length};
+  return {faults, passes: found.passes.length, reached: reached.length};
+}
+// what keys reach, and whether it has something around it then
+function focused(frame, query) {
+  const here = frame.contentDocument;
+  return [...here.querySelectorAll(query)].flatMap((one) => {
+    one.focus();
+    if (here.activeElement !== one) return [];
+    const shown = one.matches(".tabs > input") ? one.nextElementSibling : one;
+    return [{html: one.outerHTML, marked: frame.contentWindow.getComputedStyle(shown).outlineStyle !== "none"}];
+  });
+}
+// what says something by colour alone where the reader's colours replace those of the page
+function borderless(frame) {
+  const style = (one) => frame.contentWindow.getComputedStyle(one);
+  const all = (query) => [...frame.contentDocument.querySelectorAll(query)];
+  const bare = all(".chip, .card, .grid tbody td").filter((one) => style(one).borderTopStyle !== "solid");
+  const alike = all(".tabs > input:checked + label").filter((one) => {
+    const other = one.parentElement.querySelector("input:not(:checked) + label");
+    return style(one).borderBottomColor === style(other).borderBottomColor;
+  });
+  return [...bare, ...alike].map((one) => ["no border", one.outerHTML]);
 }
 async function searched() {
   const frame = await opened("site/index.html");
@@ -135,19 +167,38 @@ async function searched() {
   return {found, ran, keys, tabs, command: code.textContent, lines};
 }
 (async () => {
-  const seen = {pages: {}, search: await searched()};
+  const forced = matchMedia("(forced-colors: active)").matches;
+  const seen = {pages: {}, search: await searched(), forced};
   for (const path of PAGES) seen.pages[path] = await judged(path);
+  return seen;
+})().catch((fault) => ({fault: String(fault)})).then((seen) => {
   document.body.textContent = `RESULT${JSON.stringify(seen)}END`;
-})().catch((fault) => { document.body.textContent = `RESULT${JSON.stringify({fault: String(fault)})}END`; });
+  if (location.protocol === "http:") fetch("/seen", {method: "POST", body: JSON.stringify(seen)});
+});
 </script></body>"""
+
+
+PREFERENCES = """\
+user_pref("layout.css.prefers-color-scheme.content-override", SCHEME);
+user_pref("browser.display.document_color_use", 2);
+user_pref("browser.shell.checkDefaultBrowser", false);
+user_pref("datareporting.policy.dataSubmissionEnabled", false);
+user_pref("network.captive-portal-service.enabled", false);
+user_pref("network.connectivity-service.enabled", false);
+"""
+"""Firefox's: it replaces the colours of pages by the reader's, opens no page of its own and connects to nothing.
+
+SCHEME is 0 for dark, 1 for light.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """A window's width and the colours that the reader prefers."""
+    """A window's width, the colours that the reader prefers, and the browser."""
 
     width: int
     dark: bool
+    browser: str = "chromium"
 
 
 @pytest.fixture(scope="module")
@@ -184,13 +235,17 @@ FONTS = """<fontconfig><dir>{fonts}</dir><cachedir>{cache}</cachedir>
 </fontconfig>"""
 
 
-def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
-    """What the browser prints with ``options`` beside those of all."""
-    browser = Path(program("chromium"))
-    sound = ":".join(str(folder) for folder in browser.parents[1].glob("*/pulseaudio"))
-    # the browser ends where it finds no font at all
+def font_settings(browser: Path, work: Path) -> Path:
+    """Fontconfig's file with the fonts beside a browser, which ends where it finds no font at all."""
     fonts = work / "fonts.conf"
     fonts.write_text(FONTS.format(fonts=browser.parents[2] / "share" / "fonts", cache=work / "fonts"))
+    return fonts
+
+
+def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
+    """What Chromium prints with ``options`` beside those of all."""
+    browser = Path(program("chromium"))
+    sound = ":".join(str(folder) for folder in browser.parents[1].glob("*/pulseaudio"))
     done = subprocess.run(
         [
             *(browser, "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=60000"),
@@ -198,7 +253,7 @@ def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
             *(f"--window-size={looks.width},900", f"--blink-settings=preferredColorScheme={0 if looks.dark else 1}"),
             *(*options, address),
         ],
-        env={**os.environ, "LD_LIBRARY_PATH": sound, "FONTCONFIG_FILE": str(fonts)},
+        env={**os.environ, "LD_LIBRARY_PATH": sound, "FONTCONFIG_FILE": str(font_settings(browser, work))},
         capture_output=True,
         text=True,
         timeout=TEST_TIMEOUT_S,
@@ -207,10 +262,41 @@ def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
     return f"{done.stdout}\n{done.stderr}"
 
 
+def told_by_firefox(work: Path, looks: Looks) -> str:
+    """What the runner tells a server, since Firefox prints nothing; over HTTP, as a channel is served."""
+    browser = Path(program("firefox"))
+    profile = work / "profile"
+    profile.mkdir()
+    (profile / "user.js").write_text(PREFERENCES.replace("SCHEME", "0" if looks.dark else "1"))
+    told: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def answer(asked: Asked) -> Reply:
+        if asked.method == "POST":
+            told.put(asked.body)
+            return 204, {}, b""
+        file = work / unquote(asked.path.lstrip("/"))
+        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        return (200, {"Content-Type": kind}, file.read_bytes()) if file.is_file() else (404, {}, b"")
+
+    env = {**os.environ, "HOME": str(work), "FONTCONFIG_FILE": str(font_settings(browser, work))}
+    command = [str(browser), "--headless", "--no-remote", "--profile", str(profile)]
+    log = work / "firefox.log"
+    with (
+        scripted(ScriptedServer(answer)) as server,
+        running_program("firefox", [*command, f"{server.origin}/runner.html"], env=env, cwd=work, log=log) as firefox,
+    ):
+        wait_for(lambda: not told.empty() or firefox.has_ended())
+        assert not told.empty(), log.read_text()
+        return told.get().decode()
+
+
 @pytest.fixture(
     scope="module",
-    params=[Looks(width=width, dark=dark) for width in (390, 1280) for dark in (True, False)],
-    ids=["phone-dark", "phone-light", "desktop-dark", "desktop-light"],
+    params=[
+        *(Looks(width=width, dark=dark) for width in (390, 1280) for dark in (True, False)),
+        Looks(width=390, dark=True, browser="firefox"),
+    ],
+    ids=["phone-dark", "phone-light", "desktop-dark", "desktop-light", "firefox-forced-colours"],
 )
 def seen(request: pytest.FixtureRequest, channel: Channel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the runner saw of the pages; one start of the browser for each width."""
@@ -225,10 +311,14 @@ def seen(request: pytest.FixtureRequest, channel: Channel, tmp_path_factory: pyt
     (work / "axe.js").write_text(axe)
     runner = RUNNER.replace("WIDTH", str(looks.width)).replace("of PAGES", f"of {json.dumps(PAGES)}")
     (work / "runner.html").write_text(runner)
-    printed = browse((work / "runner.html").as_uri(), looks, work, "--dump-dom")
-    found = re.search("RESULT(.*)END", printed)
-    assert found, printed
-    value: dict[str, Any] = json.loads(html.unescape(found[1]))
+    if looks.browser == "firefox":
+        said = told_by_firefox(work, looks)
+    else:
+        printed = browse((work / "runner.html").as_uri(), looks, work, "--dump-dom")
+        found = re.search("RESULT(.*)END", printed)
+        assert found, printed
+        said = html.unescape(found[1])
+    value: dict[str, Any] = json.loads(said) | {"browser": looks.browser}
     assert "fault" not in value, value
     return value
 
@@ -237,18 +327,32 @@ def seen(request: pytest.FixtureRequest, channel: Channel, tmp_path_factory: pyt
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(seen: dict[str, Any], page: str) -> None:
     assert seen["pages"][page]["faults"] == []
     assert seen["pages"][page]["passes"] > 20
+    assert seen["pages"][page]["reached"] > 3
 
 
 def test_the_search_finds_packages_and_nothing_of_them_runs(seen: dict[str, Any]) -> None:
     assert seen["search"]["found"] == [f"hostile 1.0 {HOSTILE}", "libtoy 1.0 A library of toys"]
     assert seen["search"]["ran"] == [False, False, False]
-    assert re.search(r"-c file:///.*/site toy$", seen["search"]["command"])
+    assert re.search(r"-c (file|http)://.*/site toy$", seen["search"]["command"])
     assert seen["search"]["lines"] == 1  # of --override-channels
 
 
 def test_the_search_and_the_tabs_are_used_by_keys_and_tabs_need_no_script(seen: dict[str, Any]) -> None:
     assert seen["search"]["keys"] == ["search-words", "page/name/hostile.html", "search-words", True]
     assert seen["search"]["tabs"] == [[True, False, False], [False, True, False]]
+
+
+def test_firefox_alone_forces_its_readers_colours(seen: dict[str, Any]) -> None:
+    assert seen["forced"] == (seen["browser"] == "firefox")
+
+
+def test_a_report_prints_on_two_pages(tmp_path: Path) -> None:
+    write_report_page(whole_report(), tmp_path / REPORT)
+    printed = tmp_path / "report.pdf"
+    looks = Looks(width=1280, dark=False)
+    browse((tmp_path / REPORT).as_uri(), looks, tmp_path, f"--print-to-pdf={printed}", "--no-pdf-header-footer")
+    pages = re.findall(rb"/Type\s*/Page\b(?!s)", printed.read_bytes())
+    assert 1 <= len(pages) <= 2
 
 
 @pytest.mark.skipif(SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS} names the folder for screenshots")
