@@ -21,6 +21,7 @@ from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.plan import current_platform
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import STACKS_PACKAGE
 from channel_tools.workflow.locks import index_look_up, note_unsolved, platforms_of_file
 from channel_tools.workflow.plan import asked_versions, offered_versions
 from channel_tools.workflow.stacks import channels_of_stacks
@@ -90,13 +91,14 @@ def install_stack(
 ) -> EnvironmentResult:
     """Install a stack's environment into ``prefix``, or update it there.
 
-    Raises as create_environment does, and UsageError for a Python or PyTorch that the stack does not support.
+    With it comes the channel's record of its stacks, so that the environment says by itself how it is run. Raises as
+    create_environment does, and UsageError for a Python or PyTorch that the stack does not support.
     """
     channels = install_channels(settings, request)
     return asyncio.run(
         create_environment(
             prefix,
-            install_specs(settings, request),
+            install_specs(settings, request) + _stacks_specs(settings, request),
             channels,
             check=attestation_check(request.trust, channels, settings.environ),
             package_cache=settings.package_cache,
@@ -105,6 +107,19 @@ def install_stack(
             virtual_packages=machine_virtual_packages(virtual_packages),
         )
     )
+
+
+def _stacks_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
+    """The package that says what the stacks are, where the channel of a request is known to have it.
+
+    That is where the stacks themselves are read from it, and for the local channel of a tree that builds it.
+    """
+    if settings.tree.has_recipes:
+        if request.channels:
+            return ()
+        listed = (file for file in published_packages(open_channel(settings.channel)) if file.hidden is None)
+        return (STACKS_PACKAGE,) if any(file.row.name == STACKS_PACKAGE for file in listed) else ()
+    return (STACKS_PACKAGE,)
 
 
 def install_specs_from(

@@ -67,7 +67,10 @@ def installed(folder: Path, *arguments: str) -> set[str]:
 
 
 def test_a_channel_says_what_its_stacks_install(folder: Path) -> None:
-    assert installed(folder, "env", "--variant", "toy", "-c", "channel") == {"toy", "base"}
+    assert installed(folder, "env", "--variant", "toy", "-c", "channel") == {"toy", "base", "channel_tools-stacks"}
+    assert "examined as the stack toy" in run(folder, "doctor", "env")
+    lines = run(folder, "launch", "--prefix", "env", "--dry-run", "train.py")
+    assert lines.splitlines()[-1].endswith("--nproc-per-node=2 train.py")
     assert "'nix' is not a stack" in run(folder, "env", "create", "e", "--variant", "nix", "-c", "channel", code=2)
     assert sorted(path.name for path in folder.iterdir()) == ["bare", "channel", "env"]
 
