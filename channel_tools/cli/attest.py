@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table
+from channel_tools.requests.trust import TrustRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 
@@ -107,9 +108,9 @@ def sign(
 
 
 @handled
-@options.grouped(options.TrustOptions)
+@options.grouped(TrustRequest, options.TRUST)
 def verify(
-    trusted: options.TrustOptions,
+    request: TrustRequest,
     target: Annotated[
         str,
         typer.Argument(
@@ -125,9 +126,10 @@ def verify(
 ) -> None:
     """Check packages against attestations by a trusted key or a Sigstore identity."""
     from channel_tools.conda.addresses import without_credentials
-    from channel_tools.workflow.verify import verify_target
+    from channel_tools.workflow.verify import trust_of, verify_target
 
-    verdicts = verify_target(target, trusted.trust(root, output), os.environ)
+    trust = trust_of(options.settings_if_any(root, output), request)
+    verdicts = verify_target(target, trust, os.environ)
     shown = without_credentials(target)
     rows = [
         {

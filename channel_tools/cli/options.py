@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
@@ -195,20 +195,8 @@ STACK_PACKAGES: Declared = {
     "pytorch": Pytorch,
 }
 """The options for packages of a stack, by the fields of PlanRequest."""
-ON_FOUNDATION: Declared = {**STACK_PACKAGES, "foundation": Foundation, "address": FoundationAddress}
-"""The same on a foundation."""
-TO_PLAN: Declared = {**ON_FOUNDATION, "further": FurtherChannels, "force": Force}
-"""The same for what is built."""
-P = ParamSpec("P")
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrustOptions:
-    """Public keys, or an identity that signed with Sigstore."""
-
-    trusted_keys: Annotated[
+TRUST: Declared = {
+    "trusted_keys": Annotated[
         list[Path] | None,
         typer.Option(
             "--trusted-key",
@@ -216,37 +204,28 @@ class TrustOptions:
             help="A public key (attestation-KEYID.json), or a folder of such files; may be repeated.",
             show_default="those beside the local channel's signing key",
         ),
-    ] = None
-    certificate_identity: Annotated[
+    ],
+    "certificate_identity": Annotated[
         str | None,
         typer.Option(
             metavar="URL|EMAIL",
             help="The identity that must have signed with Sigstore, as in its certificate.",
             show_default="none",
         ),
-    ] = None
-    certificate_oidc_issuer: Annotated[
+    ],
+    "certificate_oidc_issuer": Annotated[
         str | None, typer.Option(metavar="URL", help="The OpenID Connect issuer of that identity.", show_default="none")
-    ] = None
-    sigstore_config: SigstoreConfig = None
-
-    @property
-    def names_someone(self) -> bool:
-        """Whether any of the options is given."""
-        return any((self.trusted_keys, self.certificate_identity, self.certificate_oidc_issuer, self.sigstore_config))
-
-    def trust(self, root: Path | None, output: Path | None) -> Trust:
-        """Whose attestations count. Raises UsageError for options that contradict each other, and as trusted_keys."""
-        from channel_tools.provenance.trust import TrustedIdentity
-        from channel_tools.workflow.verify import trusted_keys
-
-        identity, issuer = self.certificate_identity, self.certificate_oidc_issuer
-        if identity and issuer and not self.trusted_keys:
-            return TrustedIdentity(identity=identity, issuer=issuer, config=self.sigstore_config)
-        if identity or issuer or self.sigstore_config:
-            message = "--certificate-identity and --certificate-oidc-issuer go together, without --trusted-key"
-            raise UsageError(message, hint="give both, and no --trusted-key")
-        return tuple(trusted_keys(settings_if_any(root, output), self.trusted_keys or ()))
+    ],
+    "sigstore_config": SigstoreConfig,
+}
+"""The options for whose attestations count, by the fields of TrustRequest."""
+ON_FOUNDATION: Declared = {**STACK_PACKAGES, "foundation": Foundation, "address": FoundationAddress}
+"""The same on a foundation."""
+TO_PLAN: Declared = {**ON_FOUNDATION, "further": FurtherChannels, "force": Force}
+"""The same for what is built."""
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def settings_from(root: Path | None, output: Path | None) -> Settings:

@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
+from channel_tools.requests.environment import InstallRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
@@ -91,7 +92,6 @@ def pins(
     """Lock a stack's environment and write it as environment.yml, explicit list, conda-lock.yml and pixi files."""
     from channel_tools.pins.files import FORMATS
     from channel_tools.system.errors import UsageError
-    from channel_tools.workflow.environment import InstallRequest
     from channel_tools.workflow.pins import PinRequest, pin_stack
 
     if packages and not update:

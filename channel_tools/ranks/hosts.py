@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.environments import user_variables
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
 from channel_tools.system.processes import run_command, run_on_hosts, ssh_command
@@ -24,6 +25,7 @@ _BRACKETS = re.compile(r"\[(?P<name>[0-9a-fA-F:.]+)\](?::(?P<count>[0-9]{1,5}))?
 LOCALHOST = "127.0.0.1"
 _LOCAL = frozenset({"localhost", LOCALHOST, "::1"})
 _ANY_PORT = 9
+_OF_SCHEDULERS = re.compile(r"(SLURM|PBS_).*|PATH")
 _SLURM_NODE = re.compile(r"\bNodeName=(?P<name>\S+).*?\bNodeAddr=(?P<address>\S+)", re.DOTALL)
 
 
@@ -144,6 +146,34 @@ def hosts_of_the_job(ranks: int, *, environ: Mapping[str, str]) -> tuple[Host, .
     if file := environ.get("PBS_NODEFILE"):
         return spread_ranks(read_hosts(Path(file)), ranks, own_names=own)
     return ()
+
+
+def hosts_of_this_job(nodes: int, ranks_per_node: int, environ: Mapping[str, str]) -> RankHosts | None:
+    """The hosts of the job that this runs in; None for a job of one node, for which the loopback network suffices.
+
+    Raises UsageError outside a job and in one with another number of nodes, NetworkError for a node without a route.
+    """
+    hosts = hosts_of_the_job(nodes * ranks_per_node, environ=environ)
+    if not hosts:
+        message = "--on job: this is not running in a job of Slurm or PBS (no SLURM_JOB_ID, no PBS_NODEFILE)"
+        raise UsageError(message, hint="submit one: --on slurm or --on pbs")
+    if len(hosts) != nodes:
+        names = ", ".join(host.name for host in hosts)
+        message = f"the job has {counted(len(hosts), 'node')} ({names}), expected {nodes}"
+        raise UsageError(
+            message, hint=f"give --nodes {len(hosts)}, or request {counted(nodes, 'node')} from the scheduler"
+        )
+    if nodes == 1:
+        return None
+    return RankHosts(
+        hosts=hosts,
+        address=address_towards(hosts[1].address),
+        is_slurm="SLURM_JOB_ID" in environ,
+        variables={
+            **user_variables(environ),
+            **{name: value for name, value in environ.items() if _OF_SCHEDULERS.fullmatch(name)},
+        },
+    )
 
 
 def own_host_names() -> frozenset[str]:

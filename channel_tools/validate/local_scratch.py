@@ -8,6 +8,7 @@ ten thousand of an environment.
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import shutil
 import tarfile
@@ -19,12 +20,34 @@ from channel_tools.system.errors import CommandError, UsageError
 from channel_tools.system.processes import run_on_hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from channel_tools.ranks.hosts import RankHosts
 
 _LIMIT_S = 1800.0
 _PREFIX = "channel_tools-"
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+
+
+def local_scratch_of(text: str, environ: Mapping[str, str]) -> Path:
+    """The folder that ``--local-scratch`` means in this job: a path, with ``$NAME`` and ``${NAME}`` expanded.
+
+    Raises UsageError for a variable that is not set, and for a path that depends on the current folder.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if not environ.get(name):
+            message = f"--local-scratch {text}: {name} is not set in this job"
+            raise UsageError(message, hint="name the nodes' own disk as in the site's documentation, such as /local")
+        return environ[name]
+
+    folder = Path(_VARIABLE.sub(value, text))
+    if not folder.is_absolute():
+        raise UsageError(
+            f"--local-scratch {text}: {folder} is not an absolute path", hint="give an absolute path, such as /local"
+        )
+    return folder
 
 
 @contextlib.contextmanager

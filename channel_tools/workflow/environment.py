@@ -6,22 +6,27 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from channel_tools.build.schedule import channels_of
 from channel_tools.channel import open_channel, published_packages
 from channel_tools.conda.addresses import channel_address, without_credentials
-from channel_tools.environments import create_environment, create_locked_environment
+from channel_tools.environments import (
+    check_modulefile,
+    create_environment,
+    create_locked_environment,
+    write_modulefile,
+)
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.choice import choices, choices_of, default_variants, label, variants_for
-from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.pins.environment_file import EnvironmentFile
 from channel_tools.pins.files import read_pins
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.plan import current_platform
+from channel_tools.requests.environment import InstallRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
-from channel_tools.system.settings import STACKS_PACKAGE
+from channel_tools.system.settings import STACKS_PACKAGE, find_cache, package_cache_in
 from channel_tools.workflow.locks import index_look_up, note_unsolved, platforms_of_file
 from channel_tools.workflow.plan import asked_versions, offered_versions
 from channel_tools.workflow.stacks import channels_of_stacks
@@ -34,29 +39,14 @@ if TYPE_CHECKING:
     from channel_tools.environments import EnvironmentResult
     from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.model import RenderedPackage, Stack
-    from channel_tools.pins import Lock
+    from channel_tools.pins import Lock, PlatformLock
     from channel_tools.provenance.trust import Trust
+    from channel_tools.requests.environment import EnvironmentRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
 
 _ASKED_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*(t?)")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstallRequest:
-    """A stack (None: the default one) and the channels it comes from (empty: the local channel and its foundation).
-
-    ``python`` and ``pytorch`` choose one of its variants by their versions. With neither, the local channel gives the
-    default variant, and for other channels the solver chooses. ``trust`` says who must have signed every package, None
-    if nobody.
-    """
-
-    stack: str | None = None
-    channels: tuple[str, ...] = ()
-    python: str | None = None
-    pytorch: str | None = None
-    trust: Trust | None = None
 
 
 def install_channels(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
@@ -81,32 +71,50 @@ def install_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...
     return variants_of(settings, request.stack).specs(request)
 
 
-def install_stack(
-    settings: Settings,
-    request: InstallRequest,
-    prefix: Path,
+def install(
+    settings: Settings | None,
+    request: EnvironmentRequest,
     *,
+    environ: Mapping[str, str],
     progress: Progress,
-    virtual_packages: tuple[str, ...] = (),
+    trust: Trust | None = None,
 ) -> EnvironmentResult:
-    """Install a stack's environment into ``prefix``, or update it there.
+    """Install what the request says into its prefix, or update it there, and write its module files.
 
-    With it comes the channel's record of its stacks, so that the environment says by itself how it is run. Raises as
-    create_environment does, and UsageError for a Python or PyTorch that the stack does not support.
+    With a stack comes the channel's record of its stacks, so that the environment says by itself how it is run.
+
+    A stack needs ``settings``; so do MatchSpecs without channels, which come from the local channel and its foundation.
+    ``trust`` says who must have signed every package, None if nobody. Raises as create_environment,
+    create_locked_environment, read_pins and check_modulefile do, and UsageError for a Python or PyTorch that the stack
+    does not support, a lock for other platforms, and if nothing says which channels.
     """
-    channels = install_channels(settings, request)
-    return asyncio.run(
-        create_environment(
-            prefix,
-            install_specs(settings, request) + _stacks_specs(settings, request),
-            channels,
-            check=attestation_check(request.trust, channels, settings.environ),
-            package_cache=settings.package_cache,
-            subdir=current_platform(),
-            progress=progress,
-            virtual_packages=machine_virtual_packages(virtual_packages),
-        )
-    )
+    for file in request.modulefiles:
+        check_modulefile(file)
+    installation = _Installation(request, environ, progress, trust)
+    if request.lock is not None:
+        result = _install_lock(request.lock, installation)
+    else:
+        result = installation.solved(*_specs_and_channels(settings, request))
+    for file in request.modulefiles:
+        packages = counted(len(result.records), "package")
+        about = f"{result.prefix.name}: a conda environment of {packages} at {result.prefix}"
+        write_modulefile(file, result.prefix, about=about, environ=environ)
+    return result
+
+
+def _specs_and_channels(
+    settings: Settings | None, request: EnvironmentRequest
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What an environment without a lock is solved for, and from which channels."""
+    if request.specs and request.install.channels:
+        return request.specs, request.install.channels
+    if settings is None:
+        message = "no channel is given, and there is no tree of recipes here with a local channel"
+        raise UsageError(message, hint="give --channel with an address or a folder, or --root with the tree")
+    channels = install_channels(settings, request.install)
+    if request.specs:
+        return request.specs, channels
+    return install_specs(settings, request.install) + _stacks_specs(settings, request.install), channels
 
 
 def _stacks_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
@@ -122,91 +130,63 @@ def _stacks_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...
     return (STACKS_PACKAGE,)
 
 
-def install_specs_from(
-    settings: Settings | None,
-    specs: Sequence[str],
-    prefix: Path,
-    *,
-    channels: Sequence[str],
-    package_cache: Path,
-    environ: Mapping[str, str],
-    progress: Progress,
-    virtual_packages: tuple[str, ...] = (),
-    trust: Trust | None = None,
-) -> EnvironmentResult:
-    """Install what MatchSpecs ask for into ``prefix``, or update it there. With ``channels``, works without a tree.
+class _Installation:
+    """An installation by a request, from the packages that it comes to."""
 
-    Without, the packages come from the local channel of ``settings`` and its foundation. ``trust`` is as in
-    InstallRequest. Raises as create_environment does, and UsageError if nothing says which channels.
-    """
-    if not channels and settings is None:
-        message = "no channel is given, and there is no tree of recipes here with a local channel"
-        raise UsageError(message, hint="give --channel with an address or a folder, or --root with the tree")
-    sources = tuple(channels) or install_channels(cast("Settings", settings), InstallRequest())
-    return asyncio.run(
-        create_environment(
-            prefix,
-            specs,
-            sources,
-            check=attestation_check(trust, sources, environ),
-            package_cache=package_cache,
-            subdir=current_platform(),
-            progress=progress,
-            virtual_packages=machine_virtual_packages(virtual_packages),
+    def __init__(
+        self, request: EnvironmentRequest, environ: Mapping[str, str], progress: Progress, trust: Trust | None
+    ) -> None:
+        self.request = request
+        self.environ = environ
+        self.progress = progress
+        self._trust = trust
+        self._package_cache = package_cache_in(find_cache(environ))
+        self._virtual = machine_virtual_packages(request.virtual_packages)
+
+    def solved(self, specs: Sequence[str], channels: Sequence[str]) -> EnvironmentResult:
+        """Install what the specs are solved to now."""
+        return asyncio.run(
+            create_environment(
+                self.request.prefix,
+                specs,
+                channels,
+                check=attestation_check(self._trust, channels, self.environ),
+                package_cache=self._package_cache,
+                subdir=current_platform(),
+                progress=self.progress,
+                virtual_packages=self._virtual,
+            )
         )
-    )
+
+    def locked(self, lock: Lock, platform: PlatformLock, sources: Mapping[str, str]) -> EnvironmentResult:
+        """Install exactly the packages of a lock, each from the address in ``sources`` for its channel."""
+        return asyncio.run(
+            create_locked_environment(
+                self.request.prefix,
+                platform,
+                specs=lock.specs,
+                sources=sources,
+                check=attestation_check(self._trust, [*lock.channels, *sources.values()], self.environ),
+                virtual_packages=self._virtual,
+                package_cache=self._package_cache,
+                progress=self.progress,
+            )
+        )
 
 
-def install_lock(
-    file: Path,
-    prefix: Path,
-    *,
-    channels: Sequence[str],
-    package_cache: Path,
-    environ: Mapping[str, str],
-    progress: Progress,
-    virtual_packages: tuple[str, ...] = (),
-    trust: Trust | None = None,
-    choice: LockChoice = EVERYTHING,
-) -> EnvironmentResult:
-    """Give ``prefix`` exactly the packages of the lock ``file`` for this platform. Works without a tree of recipes.
-
-    An environment.yml is solved. ``channels`` replace those of the file, unless empty. ``choice`` says which part of a
-    lock is meant, by default that for this platform. ``trust`` is as in InstallRequest. Raises as read_pins,
-    create_environment and create_locked_environment do, and UsageError if the lock is for other platforms.
-    """
-    here = current_platform()
+def _install_lock(file: Path, installation: _Installation) -> EnvironmentResult:
+    """Install exactly the packages of the lock ``file`` for this platform, or what an environment.yml is solved to."""
+    request, note, here = installation.request, installation.progress.note, current_platform()
+    channels, choice = request.install.channels, request.choice
     choice = choice if choice.platforms else replace(choice, platforms=(here,))
-    found = read_pins(file, choice, note=progress.note, look_up=index_look_up(channels, environ))
-    if isinstance(found, EnvironmentFile):
-        _check_platform(file, platforms_of_file(found, choice)[0], here)
-        note_unsolved(found, progress.note)
-        return install_specs_from(
-            None,
-            found.specs,
-            prefix,
-            channels=tuple(channels) or found.required_channels(environ),
-            package_cache=package_cache,
-            environ=environ,
-            progress=progress,
-            virtual_packages=virtual_packages,
-            trust=trust,
-        )
-    lock, chosen = found, found.platforms
-    _check_platform(file, chosen[0].platform, here)
-    sources = _sources(lock, channels)
-    return asyncio.run(
-        create_locked_environment(
-            prefix,
-            chosen[0],
-            specs=lock.specs,
-            sources=sources,
-            check=attestation_check(trust, [*lock.channels, *sources.values()], environ),
-            virtual_packages=machine_virtual_packages(virtual_packages),
-            package_cache=package_cache,
-            progress=progress,
-        )
-    )
+    pins = read_pins(file, choice, note=note, look_up=index_look_up(channels, installation.environ))
+    if isinstance(pins, EnvironmentFile):
+        _check_platform(file, platforms_of_file(pins, choice)[0], here)
+        note_unsolved(pins, note)
+        return installation.solved(pins.specs, channels or pins.required_channels(installation.environ))
+    platform = pins.platforms[0]
+    _check_platform(file, platform.platform, here)
+    return installation.locked(pins, platform, _sources(pins, channels))
 
 
 def _check_platform(file: Path, platform: str, here: str) -> None:

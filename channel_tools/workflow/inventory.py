@@ -12,10 +12,10 @@ from channel_tools.conda.specs import spec_names
 from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.plan import current_platform
 from channel_tools.provenance.components import Component, Inventory, read_component
+from channel_tools.requests.environment import InstallRequest
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.files import sha256_of_file
-from channel_tools.workflow.environment import InstallRequest
 from channel_tools.workflow.locks import read_or_solve
 from channel_tools.workflow.pins import PinRequest, pin_stack
 

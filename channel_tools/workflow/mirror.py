@@ -41,6 +41,7 @@ from channel_tools.mirror.format import BOOTSTRAP
 from channel_tools.mirror.keys import key_folder, open_signing
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.plan import current_platform
+from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
@@ -49,7 +50,7 @@ from channel_tools.system.extras import needs_extra
 from channel_tools.system.http.pace import RateLimit
 from channel_tools.system.keys import read_passphrase
 from channel_tools.system.settings import find_cache, package_cache_in
-from channel_tools.workflow.environment import InstallRequest, install_channels, variants_of
+from channel_tools.workflow.environment import install_channels, variants_of
 from channel_tools.workflow.locks import read_or_solve
 from channel_tools.workflow.plan import plan_request
 from channel_tools.workflow.sources import fetch_needed, needed_by_tree

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from channel_tools.pins import Lock
     from channel_tools.pins.files import PinFormat
     from channel_tools.pins.lock import PinChange
+    from channel_tools.requests.environment import InstallRequest
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.environment import InstallRequest, StackVariants
+    from channel_tools.workflow.environment import StackVariants
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

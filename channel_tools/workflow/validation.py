@@ -13,6 +13,7 @@ from channel_tools.channel.results import ValidationRecord, record_validation
 from channel_tools.environments import installed_builds
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.plan import current_platform
+from channel_tools.ranks.hosts import hosts_of_this_job
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, UsageError
 from channel_tools.validate import (
@@ -27,7 +28,9 @@ from channel_tools.validate import (
     write_page,
     write_report,
 )
-from channel_tools.workflow.environment import install_channels, specs_of, variants_of
+from channel_tools.validate.local_scratch import local_scratch_of
+from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
+from channel_tools.workflow.environment import built_requests, install_channels, specs_of, variants_of
 from channel_tools.workflow.launch import installed_stack, method_options
 from channel_tools.workflow.plan import asked_versions
 
@@ -38,25 +41,11 @@ if TYPE_CHECKING:
     from channel_tools.environments import EnvironmentResult
     from channel_tools.matrix.model import Stack
     from channel_tools.ranks.hosts import RankHosts
+    from channel_tools.requests.environment import InstallRequest
+    from channel_tools.requests.validate import ValidateRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
-    from channel_tools.workflow.environment import InstallRequest
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ValidateRequest:
-    """What to validate, and how: see ValidationRequest."""
-
-    install: InstallRequest
-    ranks: int
-    prefix: Path | None
-    keep: bool
-    timeout_s: float
-    environ: Mapping[str, str]
-    keeps_history: bool = False
-    hosts: RankHosts | None = None
-    local_scratch: Path | None = None
 
 
 def stack_to_validate(settings: Settings, name: str | None) -> Stack:
@@ -79,15 +68,40 @@ def stack_of(settings: Settings, name: str | None, prefix: Path | None) -> str |
     return None if own is None else own.name
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobPlace:
+    """The job that ranks run in: its hosts, None for one node, and the folder on each node's own disk, if there is one.
+
+    The default is this machine.
+    """
+
+    hosts: RankHosts | None = None
+    local_scratch: Path | None = None
+
+
+def place_of(request: ValidateRequest, environ: Mapping[str, str]) -> JobPlace:
+    """Where the ranks of the request run. Raises as hosts_of_this_job and local_scratch_of do."""
+    job = request.job
+    if not job.is_asked:
+        return JobPlace()
+    scratch = None if job.local_scratch is None else local_scratch_of(job.local_scratch, environ)
+    return JobPlace(hosts=hosts_of_this_job(job.node_count, job.ranks_on_each, environ), local_scratch=scratch)
+
+
 def validate_installed(
-    settings: Settings, request: ValidateRequest, *, progress: Progress
+    settings: Settings,
+    request: ValidateRequest,
+    *,
+    progress: Progress,
+    environ: Mapping[str, str],
+    place: JobPlace = JobPlace(),
 ) -> tuple[ValidationReport, Path]:
     """Validate a stack and write its report to ``output/report/<stack>.json`` and as a page; returns report and path.
 
     The report of a variant other than the default one has the Python and PyTorch in its name. The report of an earlier
     run is removed when this run starts, so an interrupted run leaves none; the channel records it as failed.
 
-    With ``keeps_history``, the report is compared with those in ``output/report/history/<stack>`` and kept there. It
+    With ``history``, the report is compared with those in ``output/report/history/<stack>`` and kept there. It
     may have failed checks and drops. Raises as validate_stack and read_history do.
     """
     stack = stack_to_validate(settings, request.install.stack)
@@ -95,7 +109,7 @@ def validate_installed(
     choice = variants.choose(request.install)
     name = variants.report_name(choice)
     folder = settings.reports / "history" / name
-    earlier = read_history(folder) if request.keeps_history else ()
+    earlier = read_history(folder) if request.history else ()
     _check_folder(settings.reports)
     path = settings.reports / f"{name}.json"
     wanted = ValidationRequest(
@@ -104,16 +118,16 @@ def validate_installed(
         options=method_options(stack),
         specs=stack.install + specs_of(choice),
         channels=install_channels(settings, request.install),
-        ranks=request.ranks,
+        ranks=request.rank_count,
         subdir=current_platform(),
         package_cache=settings.package_cache,
         work=settings.work,
         forbidden=(*([settings.tree.root] if settings.tree.has_recipes else []), settings.output, settings.work),
         prefix=request.prefix,
         keep=request.keep,
-        timeout_s=request.timeout_s,
-        hosts=request.hosts,
-        local_scratch=request.local_scratch,
+        timeout_s=DEFAULT_TIMEOUT_S if request.timeout_s is None else request.timeout_s,
+        hosts=place.hosts,
+        local_scratch=place.local_scratch,
     )
     check_request(wanted)
     # an earlier report would be mistaken for the result of an interrupted run
@@ -127,8 +141,8 @@ def validate_installed(
             with contextlib.suppress(OSError):  # the error of the run is more important
                 _keep_result(settings, wanted, environment, passed=False, started=started, seconds=seconds)
 
-    report = validate_stack(wanted, environ=request.environ, progress=progress, on_broken=broke_off)
-    if request.keeps_history:
+    report = validate_stack(wanted, environ=environ, progress=progress, on_broken=broke_off)
+    if request.history:
         report = replace(report, history=compare_with_history(report, earlier, folder))
         write_report(report, kept_file(folder, report))
     write_report(report, path)
@@ -218,24 +232,27 @@ class VariantResult:
 
 
 def validate_variants(
-    settings: Settings,
-    request: ValidateRequest,
-    installs: Sequence[InstallRequest],
-    *,
-    fails_on_drop: bool,
-    progress: Progress,
+    settings: Settings, request: ValidateRequest, *, environ: Mapping[str, str], progress: Progress
 ) -> list[VariantResult]:
-    """Validate each of ``installs`` in turn, in place of the request's own; a failure does not stop the others.
+    """Validate the request's stack, or each of its variants in turn: a failure does not stop the others.
 
-    With ``fails_on_drop``, a bandwidth that has dropped by more than the noise of earlier runs is an error.
+    Raises UsageError for a stack without validation and a job that is not as requested, and as built_requests.
     """
+    stack_to_validate(settings, request.install.stack)
+    place = place_of(request, environ)
+    if request.all_variants:
+        installs = built_requests(settings, request.install.stack)
+    else:
+        stack = stack_of(settings, request.install.stack, request.prefix)
+        installs = [replace(request.install, stack=stack)]
     results = []
     for install in installs:
         report = path = error = None
         try:
-            report, path = validate_installed(settings, replace(request, install=install), progress=progress)
+            wanted = replace(request, install=install, all_variants=False)
+            report, path = validate_installed(settings, wanted, progress=progress, environ=environ, place=place)
             raise_for_failures(report, report_file=path)
-            if fails_on_drop:
+            if request.fail_on_drop:
                 raise_for_drops(report)
         except ChannelToolsError as err:
             error = err

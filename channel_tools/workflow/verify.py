@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from channel_tools.provenance.attestations import Verified
     from channel_tools.provenance.trust import Trust, TrustedKey
+    from channel_tools.requests.trust import TrustRequest
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.settings import Settings
 
@@ -68,6 +69,17 @@ def trusted_keys(settings: Settings | None, files: Sequence[Path]) -> list[Trust
     from channel_tools.provenance.trust import read_trusted_keys  # noqa: PLC0415 - slow to import
 
     return read_trusted_keys(files)
+
+
+def trust_of(settings: Settings | None, request: TrustRequest) -> Trust:
+    """Whose attestations count by a request. Raises as trusted_keys does."""
+    if request.certificate_identity is None or request.certificate_oidc_issuer is None:
+        return tuple(trusted_keys(settings, request.trusted_keys))
+    from channel_tools.provenance.trust import TrustedIdentity  # noqa: PLC0415 - slow to import
+
+    return TrustedIdentity(
+        identity=request.certificate_identity, issuer=request.certificate_oidc_issuer, config=request.sigstore_config
+    )
 
 
 def verify_target(target: str, trust: Trust, environ: Mapping[str, str]) -> list[PackageVerification]:

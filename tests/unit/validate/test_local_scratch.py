@@ -8,8 +8,7 @@ import pytest
 
 from channel_tools.ranks.hosts import Host, RankHosts
 from channel_tools.system.errors import CommandError, UsageError
-from channel_tools.validate.local_scratch import copy_to_hosts, scratch_folder
-from channel_tools.workflow.validation_job import local_scratch_of
+from channel_tools.validate.local_scratch import copy_to_hosts, local_scratch_of, scratch_folder
 
 
 def hosts_named(*names: str) -> tuple[Host, ...]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from channel_tools.matrix.choice import version_of
+from channel_tools.requests.environment import InstallRequest
 from channel_tools.system.settings import make_settings
 from channel_tools.workflow.environment import (
-    InstallRequest,
     install_specs,
 )
 from tests.unit.validate.conftest import report

@@ -15,9 +15,11 @@ from channel_tools.pins import solve_lock
 from channel_tools.pins.choice import LockChoice
 from channel_tools.pins.files import FORMATS, pin_files
 from channel_tools.pins.names import read_locked_names
+from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.progress import SilentProgress
-from channel_tools.workflow.environment import install_lock
+from channel_tools.system.settings import CACHE_VARIABLE
+from channel_tools.workflow.environment import install
 from channel_tools.workflow.inventory import take_inventory
 from channel_tools.workflow.locks import read_or_solve
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
@@ -47,15 +49,15 @@ class _Noting(SilentProgress):
 
 
 def _install(path: Path, choice: LockChoice, notes: Notes) -> set[str]:
-    result = install_lock(
-        path,
-        path.parent / "env",
-        channels=(),
-        package_cache=path.parent / "pkgs",
-        environ={},
-        progress=_Noting(notes),
-        choice=choice,
+    (platform,) = choice.platforms or (None,)
+    request = EnvironmentRequest(
+        prefix=path.parent / "env",
+        lock=path,
+        platform=platform,
+        categories=choice.categories,
+        environment=choice.environment,
     )
+    result = install(None, request, environ={CACHE_VARIABLE: str(path.parent)}, progress=_Noting(notes))
     return {record.name for record in result.records}
 
 
@@ -234,9 +236,9 @@ def test_an_md5_is_looked_up_in_the_channels_that_are_given(channel: ToyChannel,
     with served(tmp_path) as host:
         given, cache = [f"{host}/moved"], tmp_path / "pkgs"
         lock = read_or_solve(path, LockChoice(), channels=given, package_cache=cache, environ={}, note=Notes().append)
-        result = install_lock(
-            path, tmp_path / "env", channels=given, package_cache=cache, environ={}, progress=SilentProgress()
-        )
+        installing = InstallRequest(channels=tuple(given))
+        request = EnvironmentRequest(prefix=tmp_path / "env", lock=path, install=installing)
+        result = install(None, request, environ={CACHE_VARIABLE: str(tmp_path)}, progress=SilentProgress())
     assert {record.name for record in result.records} == {package.name for package in lock.platforms[0].packages}
     assert moved.is_dir()
 

@@ -10,10 +10,11 @@ import rattler
 
 from channel_tools.pins import Lock
 from channel_tools.pins.files import FORMATS, PinFormat, read_lock
+from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.progress import SilentProgress
-from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.environment import InstallRequest, install_lock
+from channel_tools.system.settings import CACHE_VARIABLE, Settings, make_settings
+from channel_tools.workflow.environment import install
 from channel_tools.workflow.pins import PinRequest, PinResult, pin_stack
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
 from tests.unit.matrix.toytree import FILES, write_tree
@@ -235,11 +236,10 @@ class TestPublished:
 
 class TestInstallingTheLock:
     def install(self, pin: Pinner, *channels: str, lock: str = "conda-lock.yml") -> list[str]:
-        prefix = pin.settings.output / "env"
-        cache = pin.settings.package_cache
-        result = install_lock(
-            pin.folder / lock, prefix, channels=channels, package_cache=cache, environ={}, progress=SilentProgress()
-        )
+        installing = InstallRequest(channels=channels)
+        request = EnvironmentRequest(prefix=pin.settings.output / "env", lock=pin.folder / lock, install=installing)
+        environ = {CACHE_VARIABLE: str(pin.settings.cache)}
+        result = install(None, request, environ=environ, progress=SilentProgress())
         return [record.name for record in result.records]
 
     def test_from_where_it_says(self, pin: Pinner) -> None:

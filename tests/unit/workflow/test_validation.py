@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel.results import read_validations
+from channel_tools.requests.environment import InstallRequest
+from channel_tools.requests.validate import ValidateRequest
 from channel_tools.system.errors import ChannelError, SolveError, UsageError, ValidationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import make_settings
 from channel_tools.validate import ValidationReport
 from channel_tools.workflow import validation
-from channel_tools.workflow.environment import InstallRequest
 from channel_tools.workflow.validation import (
-    ValidateRequest,
     VariantOutcome,
     VariantResult,
     raise_worst,
@@ -76,9 +76,9 @@ def test_a_stack_without_validation_is_not_validated(tmp_path: Path) -> None:
     stacks = FILES["variants/stacks.yaml"].replace("    validate: {method: switchml, num_threads: 2}\n", "")
     root = write_tree(tmp_path, {"variants/stacks.yaml": stacks}).root
     settings = make_settings(root=root, output=None, environ={}, cwd=tmp_path)
-    request = ValidateRequest(install=InstallRequest(), ranks=2, prefix=None, keep=False, timeout_s=1.0, environ={})
+    request = ValidateRequest(install=InstallRequest(), ranks=2, timeout_s=1.0)
     with pytest.raises(UsageError, match="the stack udp has no validation"):
-        validate_installed(settings, request, progress=SilentProgress())
+        validate_installed(settings, request, progress=SilentProgress(), environ={})
     assert not settings.output.exists()
 
 
@@ -86,9 +86,9 @@ def test_a_report_that_could_not_be_kept_is_no_reason_to_begin(tmp_path: Path) -
     settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
     settings.reports.symlink_to("/proc")  # nobody may write there, root neither
     install = InstallRequest(stack="udp", channels=("file:///there/is/none",))
-    request = ValidateRequest(install=install, ranks=2, prefix=None, keep=False, timeout_s=1.0, environ={})
+    request = ValidateRequest(install=install, ranks=2, timeout_s=1.0)
     with pytest.raises(OSError, match=str(settings.reports)):
-        validate_installed(settings, request, progress=SilentProgress())
+        validate_installed(settings, request, progress=SilentProgress(), environ={})
     assert not settings.work.exists()
 
 
@@ -99,12 +99,12 @@ def test_a_validation_that_breaks_off_leaves_no_report_of_an_earlier_one(tmp_pat
     for path in reports:
         path.write_text("earlier")
     install = InstallRequest(stack="udp", channels=((tmp_path / "none").as_uri(),))
-    request = ValidateRequest(install=install, ranks=10_000, prefix=None, keep=False, timeout_s=1.0, environ={})
+    request = ValidateRequest(install=install, ranks=10_000, timeout_s=1.0)
     with pytest.raises(UsageError, match="rank"):  # refused: no run begins
-        validate_installed(settings, request, progress=SilentProgress())
+        validate_installed(settings, request, progress=SilentProgress(), environ={})
     assert all(path.is_file() for path in reports)
     with pytest.raises(ChannelError, match="none"):
-        validate_installed(settings, replace(request, ranks=2), progress=SilentProgress())
+        validate_installed(settings, replace(request, ranks=2), progress=SilentProgress(), environ={})
     assert not any(path.exists() for path in reports)
 
 
@@ -113,12 +113,10 @@ def test_the_channel_remembers_a_validation_that_broke_off(
 ) -> None:
     settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
     new_channel(tmp_path)
-    request = ValidateRequest(
-        install=InstallRequest(stack="udp"), ranks=2, prefix=None, keep=False, timeout_s=1.0, environ={}
-    )
+    request = ValidateRequest(install=InstallRequest(stack="udp"), ranks=2, timeout_s=1.0)
     monkeypatch.setattr(validation, "install_channels", lambda _settings, _install: ())
     monkeypatch.setattr(validation, "validate_stack", lambda _request, **_others: replace(report, stack="udp"))
-    validate_installed(settings, request, progress=SilentProgress())
+    validate_installed(settings, request, progress=SilentProgress(), environ={})
     assert [one.passed for one in read_validations(settings.channel)] == [True]
 
     def breaks_off(_request: object, *, on_broken: Callable[..., None], **_others: object) -> ValidationReport:
@@ -127,7 +125,7 @@ def test_the_channel_remembers_a_validation_that_broke_off(
 
     monkeypatch.setattr(validation, "validate_stack", breaks_off)
     with pytest.raises(ValidationError, match="rank 1: gone"):
-        validate_installed(settings, request, progress=SilentProgress())
+        validate_installed(settings, request, progress=SilentProgress(), environ={})
     (kept,) = read_validations(settings.channel)
     assert (kept.passed, kept.ranks, kept.started, kept.seconds) == (False, 2, "2026-01-02T03:04:05+00:00", 1.2)
 
@@ -138,9 +136,7 @@ def test_a_report_is_there_though_the_channel_cannot_note_it(
     settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
     monkeypatch.setattr(validation, "validate_stack", lambda _request, **_others: report)
     monkeypatch.setattr(validation, "install_channels", lambda _settings, _install: ())
-    request = ValidateRequest(
-        install=InstallRequest(stack="udp"), ranks=2, prefix=None, keep=False, timeout_s=1.0, environ={}
-    )
+    request = ValidateRequest(install=InstallRequest(stack="udp"), ranks=2, timeout_s=1.0)
     with pytest.raises(OSError, match=str(settings.channel)):  # there is none
-        validate_installed(settings, request, progress=SilentProgress())
+        validate_installed(settings, request, progress=SilentProgress(), environ={})
     assert json.loads((settings.reports / "udp.json").read_bytes())["stack"] == report.stack
