@@ -41,7 +41,7 @@ from channel_tools.system.errors import (
     nearest_names_hint,
     signals_raised_afterwards,
 )
-from channel_tools.system.files import located, write_bytes_atomically
+from channel_tools.system.files import located, replace_files
 from channel_tools.system.work_folder import temporary_folder
 from channel_tools.system.yamlfile import read_yaml_text
 from channel_tools.workflow.sources import fetch_missing, fetch_new, patched_sources
@@ -128,7 +128,7 @@ def bump(settings: Settings, request: BumpRequest, progress: Progress) -> Bumped
     """Write the new version of a recipe into the tree, the sha256 of its sources, and the paths of its patches.
 
     Raises UsageError and ConfigError for a recipe or version that is not there or cannot be changed, the errors of
-    fetching, and ConfigError if a patch does not apply; then nothing has been written.
+    fetching, ConfigError if a patch does not apply, and as replace_files does; then nothing has been written.
     """
     check_version(request.version)
     for option, digits, given in (("--sha256", 64, request.sha256), ("--commit", 40, request.commit)):
@@ -424,11 +424,12 @@ class _Bump:
 
 
 def _write(patches: Mapping[Path, Path], texts: Mapping[Path, str], removed: Sequence[Path]) -> None:
-    """Copy the patches to their new paths, write the texts, and remove what is not used any more, and empty folders."""
-    for old, new in patches.items():
-        write_bytes_atomically(new, old.read_bytes())
-    for path, text in texts.items():
-        write_bytes_atomically(path, text.encode())
+    """Copy the patches to their new paths, write the texts, and remove what is not used any more, and empty folders.
+
+    Raises as replace_files does, and then nothing has been written.
+    """
+    copies = ((new, old.read_bytes()) for old, new in patches.items())
+    replace_files([*copies, *((path, text.encode()) for path, text in texts.items())])
     for path in removed:
         path.unlink()
         with contextlib.suppress(OSError):

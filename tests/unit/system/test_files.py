@@ -26,6 +26,7 @@ from channel_tools.system.files import (
     read_tail,
     remove_leftovers,
     remove_tree,
+    replace_files,
     sha256_of_file,
     write_text_atomically,
 )
@@ -38,6 +39,18 @@ def test_failed_write_leaves_the_old_bytes_and_no_temporary(tmp_path: Path) -> N
         temporary.with_name(str(temporary.write_text("half"))).read_text()
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_several_files_are_replaced_or_none_and_no_temporary_stays(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "folder" / "second"
+    first.write_text("old")
+    replace_files([(first, b"new"), (second, b"new")])
+    assert (first.read_text(), second.read_text()) == ("new", "new")
+    unwritable = tmp_path / ("n" * 300)
+    with pytest.raises(FileAccessError, match="too long"):
+        replace_files([(first, b"newer"), (second, b"newer"), (unwritable, b"newer")])
+    assert (first.read_text(), second.read_text()) == ("new", "new")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["first", "folder", "second"]
 
 
 def test_folder_appears_whole(tmp_path: Path) -> None:

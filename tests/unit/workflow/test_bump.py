@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from channel_tools.matrix import load_tree
-from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
+from channel_tools.system.errors import ConfigError, FileAccessError, IntegrityError, UsageError
 from channel_tools.system.settings import Settings
 from channel_tools.workflow.bump import Bumped, BumpRequest, bump
 from channel_tools.workflow.upstream import update_upstreams
@@ -106,6 +107,17 @@ def test_check_writes_nothing(tmp_path: Path) -> None:
     before = content_of(tree)
     done = run(tree, "libtoy", "1.1", check=True)
     assert done.moved
+    assert content_of(tree) == before
+
+
+def test_a_file_that_cannot_be_written_leaves_every_other_as_it_was(tmp_path: Path) -> None:
+    tree = own_tree(tmp_path)
+    tarball(tmp_path / "releases", "1.1")
+    before = content_of(tree)
+    (tree.patches / "libtoy" / "1.1").mkdir(parents=True)
+    os.mkfifo(tree.patches / "libtoy" / "1.1" / "0002-other.patch")  # the second of three files
+    with pytest.raises(FileAccessError, match=r"0002-other\.patch: is a pipe"):
+        run(tree, "libtoy", "1.1")
     assert content_of(tree) == before
 
 
