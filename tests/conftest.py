@@ -44,6 +44,8 @@ _LONG_UNIT_TESTS = frozenset(
 """Files of unit tests that take three seconds or more: begun last, they would be waited for."""
 _HALF_OF_UNIT_TESTS = "test_i"
 """Files with names before this take about half of the time of all unit tests."""
+_BUILDING = ("build_into_output", "build_from_upstream")
+"""Functions that write to the clone's own channel."""
 _ALLOCATIONS_PER_COLLECTION = 20_000
 _EXAMPLES = 100 if os.environ.get(HEAVY_VARIABLE) else 25
 """Of every property, per run, and other ones in each; hypothesis' own 100 are most of the time of such tests."""
@@ -96,17 +98,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files in the order in which workers take them.
 
     First the integration tests that can run while the stack is built (tests/integration/conftest.py begins with that),
-    then those that need it, each with the files first that take long. Unit tests fill the gaps: half of them while the
-    stack is not ready yet, the others at the end.
+    then those that need it, each with the files first that take long; the longest of all begins before the unit tests
+    that fill the time until the stack is ready, half of them. The others are at the end.
     """
     first = {name: place for place, name in enumerate(_LONGEST_FIRST)}
     after_the_stack = {item.path for item in items if _waits_for_the_stack(item)}
 
     def place(item: pytest.Item) -> tuple[int, int]:
         if item.get_closest_marker("integration") is not None:
-            return 2 if item.path in after_the_stack else 0, first.get(_name(item), len(first))
+            length = first.get(_name(item), len(first))
+            return 0 if item.path not in after_the_stack else 1 if length == 0 else 3, length
         is_long = _name(item) in _LONG_UNIT_TESTS
-        return 1 if item.path.name < _HALF_OF_UNIT_TESTS else 3, 0 if is_long else 1
+        return 2 if item.path.name < _HALF_OF_UNIT_TESTS else 4, 0 if is_long else 1
 
     items.sort(key=place)
 
@@ -119,4 +122,5 @@ def _name(item: pytest.Item) -> str:
 def _waits_for_the_stack(item: pytest.Item) -> bool:
     """Or writes to the clone's own channel in turn with whoever builds it."""
     names = item.fixturenames if isinstance(item, pytest.Function) else ()
-    return "stack_channel" in names or hasattr(getattr(item, "module", None), "build_into_output")
+    module = getattr(item, "module", None)
+    return "stack_channel" in names or any(hasattr(module, name) for name in _BUILDING)

@@ -21,6 +21,7 @@ from filelock import FileLock
 
 from channel_tools.system.settings import Settings, make_settings
 from tests.support.folder_server import serve_folder
+from tests.support.kept_builds import compiler_cache, kept_foundation
 from tests.support.programs import in_namespaces, program
 
 if TYPE_CHECKING:
@@ -116,12 +117,14 @@ def build_into_output(
 ) -> subprocess.CompletedProcess[str]:
     """The command with ``words``, which writes to the clone's own output folder; ``before`` comes in front of it.
 
-    Workers take turns, since a channel has one writer at a time. The test skips where the machine cannot reach what
-    the foundation is made from.
+    Workers take turns, since a channel has one writer at a time. What was built in other clones is taken from a
+    cache (tests/support/kept_builds.py). The test skips where the machine cannot reach what the foundation is made
+    from.
     """
-    command = [*before, sys.executable, "-m", "channel_tools", *words, "--root", str(ROOT)]
-    with only_writer_of_output():
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
+    options, environ = compiler_cache(os.environ) if words[0] == "build" else ([], dict(os.environ))
+    command = [*before, sys.executable, "-m", "channel_tools", *words, *options, "--root", str(ROOT)]
+    with only_writer_of_output(), kept_foundation(ROOT / "output" / "foundation", os.environ):
+        result = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=limit_s)
     if result.returncode in OUT_OF_REACH:
         pytest.skip(f"{OUT_OF_REACH[result.returncode]}: {result.stderr.splitlines()[-2:]}")
     return result

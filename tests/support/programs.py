@@ -174,6 +174,16 @@ def has(name: str) -> bool:
     return shutil.which(name) is not None or bool(_find(name)[0])
 
 
+def path_without(name: str, folder: Path) -> str:
+    """The PATH of the tests without one program, for commands that would ask it; ``folder`` is made, of links."""
+    own, *others = os.environ["PATH"].split(os.pathsep)
+    folder.mkdir()
+    for link in (path for place in others for path in Path(place).iterdir() if path.name != name):
+        if not (folder / link.name).is_symlink():
+            (folder / link.name).symlink_to(link)
+    return os.pathsep.join([own, str(folder)])
+
+
 def in_namespaces(*kinds: str) -> tuple[str, ...]:
     """What to put before a command so that it runs as root in namespaces of its own: ``net``, ``mount``.
 

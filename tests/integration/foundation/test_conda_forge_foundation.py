@@ -15,6 +15,7 @@ import pytest
 from channel_tools.conda.archive import Component, stream_component
 from tests.integration.conftest import Served
 from tests.support.command_line import run_tool
+from tests.support.programs import path_without
 
 pytestmark = pytest.mark.integration
 
@@ -55,9 +56,9 @@ def make_tree(folder: Path, name: str, recipe: str) -> Path:
     return folder
 
 
-def tool(tree: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def tool(tree: Path, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     # a cache of its own: what one test put into the source store must not serve the next
-    environ = {"CHANNEL_TOOLS_CACHE": str(tree.parent / "cache")}
+    environ = {"CHANNEL_TOOLS_CACHE": str(tree.parent / "cache"), **variables}
     return run_tool(*arguments, "--root", tree, cwd=tree, environ=environ)
 
 
@@ -138,9 +139,11 @@ def test_a_source_is_what_the_recipe_names(
     sha256 = hashlib.sha256(b"the same\n").hexdigest()
     with served(sources) as address, served(stand_in) as foundation:
         tree = make_tree(tmp_path / "tree", "fetched", FETCHED.format(address=address, sha256=sha256))
-        result = tool(tree, "build", "--foundation", "conda-forge", "--foundation-channel", foundation)
+        path = path_without("apt-get", tmp_path / "bin")  # it would fetch the indexes of three of Debian's releases
+        result = tool(tree, "build", "--foundation", "conda-forge", "--foundation-channel", foundation, PATH=path)
     assert result.returncode == code, result.stderr
     assert message in result.stderr, result.stderr
+    assert ("apt-get is not installed" in result.stderr) is (code != 0)
     assert "Traceback" not in result.stderr
     assert len(list((tree / "output/channel/noarch").glob("*.conda"))) == (1 if code == 0 else 0)
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What builds into a clone's output folder take from earlier builds.
+
+Packages of the foundation from any clone: their names have a digest of all that they are made from, code included.
+Objects of a compiler cache from a clone at the same path. Both are kept below the user's cache folder. Where
+``CHANNEL_TOOLS_TEST_HEAVY`` is set, everything is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from channel_tools.foundation.record import RECORD_NAME
+from channel_tools.system.files import link_or_copy
+from channel_tools.system.settings import find_cache
+from tests.support.programs import HEAVY_VARIABLE, has, program
+
+_ROOM_BYTES = 2 << 30
+"""Several foundations; the default stack's has 280 MB."""
+
+
+def compiler_cache(environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Options and environment for a build that takes from ccache what was compiled before; none without ccache."""
+    if environ.get(HEAVY_VARIABLE) or not has("ccache"):
+        return [], dict(environ)
+    path = os.pathsep.join([environ["PATH"], str(Path(program("ccache")).parent)])
+    folder = find_cache(environ) / "tests" / "compiled"
+    return ["--compiler-cache", "ccache"], {**environ, "PATH": path, "CCACHE_DIR": str(folder)}
+
+
+@contextlib.contextmanager
+def kept_foundation(foundation: Path, environ: Mapping[str, str], *, room_bytes: int = _ROOM_BYTES) -> Iterator[None]:
+    """For the block, which builds: a foundation that has no record yet has the kept packages, and is kept after it.
+
+    The build finds those that it would make by their names, as after an interruption, and removes the others. Where
+    the kept ones take more than ``room_bytes``, they are exchanged for those of this foundation.
+    """
+    kept, record = find_cache(environ) / "tests" / "foundation", foundation / RECORD_NAME
+    if environ.get(HEAVY_VARIABLE):
+        yield
+        return
+    if kept.is_dir() and not record.exists():
+        from channel_tools.channel import Foundation, ensure_channel  # noqa: PLC0415 - rattler takes half a second
+        from channel_tools.plan.planner import current_platform  # noqa: PLC0415
+
+        ensure_channel(foundation, Foundation(kind="registry"), subdirs=(current_platform(),))
+        _link_packages(kept, foundation)
+    yield
+    if record.exists():
+        if sum(path.stat().st_size for path in kept.glob("*/*.conda")) > room_bytes:
+            shutil.rmtree(kept, ignore_errors=True)
+        _link_packages(foundation, kept)
+
+
+def _link_packages(source: Path, destination: Path) -> None:
+    for path in sorted(source.glob("*/*.conda")):
+        place = destination / path.parent.name / path.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(path, place)

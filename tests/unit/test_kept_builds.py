@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What builds for tests take from those in other clones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from channel_tools.channel import Foundation, open_channel
+from channel_tools.foundation.record import RECORD_NAME
+from tests.support.kept_builds import compiler_cache, kept_foundation
+from tests.support.programs import HEAVY_VARIABLE
+
+
+def made(foundation: Path, environ: dict[str, str], name: str, *, room_bytes: int = 1000) -> list[str]:
+    """Make a foundation of one package; returns the packages that were there before."""
+    with kept_foundation(foundation, environ, room_bytes=room_bytes):
+        found = sorted(path.name for path in foundation.glob("linux-64/*.conda"))
+        (foundation / "linux-64").mkdir(parents=True, exist_ok=True)
+        (foundation / "linux-64" / name).write_text(name)
+        (foundation / RECORD_NAME).write_text("{}")
+    return found
+
+
+def test_a_new_clone_has_the_packages_of_others_and_a_finished_foundation_gets_none(tmp_path: Path) -> None:
+    environ = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
+    assert made(tmp_path / "first", environ, "a-1-h1_0.conda") == []
+    assert made(tmp_path / "second", environ, "b-1-h1_0.conda") == ["a-1-h1_0.conda"]
+    assert (tmp_path / "second" / "linux-64" / "a-1-h1_0.conda").read_text() == "a-1-h1_0.conda"
+    assert open_channel(tmp_path / "second").foundation == Foundation(kind="registry")
+    assert made(tmp_path / "first", environ, "c-1-h1_0.conda") == ["a-1-h1_0.conda"]
+
+
+def test_packages_that_take_too_much_room_make_way_for_the_latest(tmp_path: Path) -> None:
+    environ = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
+    made(tmp_path / "first", environ, "a-1-h1_0.conda")
+    made(tmp_path / "second", environ, "b-1-h1_0.conda")
+    (tmp_path / "second" / "linux-64" / "a-1-h1_0.conda").unlink()
+    made(tmp_path / "second", environ, "b-1-h1_0.conda", room_bytes=1)
+    assert made(tmp_path / "third", environ, "c-1-h1_0.conda") == ["b-1-h1_0.conda"]
+
+
+def test_whoever_asks_for_everything_has_all_made_anew(tmp_path: Path) -> None:
+    environ = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
+    heavy = {**environ, HEAVY_VARIABLE: "1"}
+    made(tmp_path / "first", environ, "a-1-h1_0.conda")
+    assert made(tmp_path / "second", heavy, "b-1-h1_0.conda") == []
+    assert compiler_cache(heavy) == ([], heavy)
