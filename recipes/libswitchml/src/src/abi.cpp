@@ -122,7 +122,7 @@ const char *switchml_strerror(switchml_status status) {
         case SWITCHML_EINVAL: return "an argument is out of its range";
         case SWITCHML_ENOMEM: return "memory or another resource ran out";
         case SWITCHML_ECONFIG: return "the configuration is missing, malformed or contradictory";
-        case SWITCHML_EUNREACHABLE: return "the switch controller cannot be reached";
+        case SWITCHML_EUNREACHABLE: return "the switch or its controller cannot be reached";
         case SWITCHML_EREFUSED: return "the switch controller refused the session";
         case SWITCHML_ETIMEDOUT: return "another worker or the switch did not take part";
         case SWITCHML_EABORTED: return "the job was aborted";

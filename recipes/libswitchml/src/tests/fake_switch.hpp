@@ -46,6 +46,7 @@ class FakeController final : public switchml_proto::Session::Service,
     std::uint32_t data_address;   // of the switch that it names
     std::uint32_t data_port = 0;  // 0: as published controllers, which do not say
     std::uint32_t lease_ms = 0;   // likewise
+    bool answers_probes = false;  // likewise
     grpc::Status broadcasts_end = grpc::Status::OK;
     std::string calls;  // in order: B barrier, V value broadcast, S session, E its end
     switchml_proto::UdpSessionRequest seen;
@@ -78,6 +79,7 @@ class FakeController final : public switchml_proto::Session::Service,
         response->set_ipv4(data_address);
         response->set_data_port(data_port);
         response->set_lease_ms(lease_ms);
+        response->set_answers_probes(answers_probes);
         return grpc::Status::OK;
     }
 

@@ -4,6 +4,7 @@
 // Offsets are those of the switch program; see the table in README.md.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -72,6 +73,20 @@ inline std::optional<Header> decode(const std::uint8_t *data, std::size_t bytes)
     header.e0 = static_cast<std::int8_t>(data[8]);
     header.e1 = static_cast<std::int8_t>(data[9]);
     return header;
+}
+
+// Whether packets pass, which a worker asks before its first job: as large as those of its session, and of no type that
+// a switch sums. switchml-switch sends it back as it is.
+constexpr std::uint8_t kProbeType = 0x20;
+
+inline void encode_probe(std::uint32_t packet_numel, std::uint8_t *out) {
+    std::fill_n(out, packet_bytes(packet_numel), std::uint8_t{0});
+    out[0] = static_cast<std::uint8_t>(kProbeType | size_class_of(packet_numel));
+}
+
+inline bool is_probe(const std::uint8_t *data, std::size_t bytes) {
+    return bytes >= kHeaderBytes && (data[0] & 0xF0U) == kProbeType &&
+           bytes == packet_bytes(numel_of(data[0] & 0x07U)) && numel_of(data[0] & 0x07U) != 0;
 }
 
 }  // namespace switchml::wire

@@ -175,6 +175,7 @@ grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml
     }
     response->set_data_port(data.port);
     response->set_lease_ms(static_cast<std::uint32_t>(leases_.length().count()));
+    response->set_answers_probes(true);
     return grpc::Status::OK;
 }
 

@@ -207,6 +207,10 @@ void DataPlane::receive(const wire::Endpoint &source, const std::uint8_t *data, 
 }
 
 void DataPlane::handle(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
+    if (wire::is_probe(data, bytes)) {
+        if (sessions_.answers_probe(source, bytes)) send_back(source, data, bytes);
+        return;
+    }
     const auto taken = sessions_.take(source, data, bytes);
     if (!taken) return;
     const OpenSession &session = *taken->route.session;
@@ -248,6 +252,12 @@ void DataPlane::repeat(const SessionTable::Route &route, wire::Header header) {
     if (!result_is_sent(to, packet.data(), session.packet_bytes)) return;
     sender_.queue({packet.data(), session.packet_bytes, 1, to});
     ++counters_.results_sent;
+}
+
+void DataPlane::send_back(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
+    auto &packet = repeated_.emplace_back();
+    std::copy_n(data, bytes, packet.data());
+    if (result_is_sent(source, packet.data(), bytes)) sender_.queue({packet.data(), bytes, 1, source});
 }
 
 // Whether injected faults leave it alone; a result that they delay is sent by send_due_results.

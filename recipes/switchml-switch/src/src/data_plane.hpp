@@ -80,6 +80,7 @@ class DataPlane {
     void handle(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes);
     void announce(const SessionTable::Route &route, const wire::Header &header, Outbox &outbox);
     void repeat(const SessionTable::Route &route, wire::Header header);
+    void send_back(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes);
     void flush(const OpenSession &session, std::uint16_t lane, Batch &batch);
     void send_queued();
     void flush_all();
@@ -92,7 +93,8 @@ class DataPlane {
     wire::UdpSocket socket_;
     wire::Receiver receiver_;
     wire::Sender sender_;
-    std::deque<std::array<std::uint8_t, wire::kMaxPacketBytes>> repeated_;  // results that sender_ has queued
+    std::deque<std::array<std::uint8_t, wire::kMaxPacketBytes>>
+        repeated_;  // results and probes that sender_ has queued
     Counters counters_;
     SessionTable sessions_;
     std::map<std::uint64_t, Outbox> outboxes_;  // by id of the session

@@ -68,6 +68,19 @@ std::optional<SessionTable::Route> SessionTable::find_route(const wire::Endpoint
     return Route{found->second.session, found->second.rank, source.port};
 }
 
+bool SessionTable::answers_probe(const wire::Endpoint &source, std::size_t bytes) {
+    const auto &route = route_of(source);
+    if (!route) {
+        ++dropped_.unknown_worker;
+        ++dropped_sources_.of(source).unknown_worker;
+        return false;
+    }
+    if (bytes == route->session->packet_bytes) return true;
+    ++dropped_.malformed;
+    ++dropped_sources_.of(source).malformed;
+    return false;
+}
+
 std::optional<SessionTable::Taken> SessionTable::take(const wire::Endpoint &source, const std::uint8_t *data,
                                                       std::size_t bytes) {
     const auto header = wire::decode(data, bytes);

@@ -85,6 +85,10 @@ class SessionTable {
     // no session or one that is malformed.
     std::optional<Taken> take(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes);
 
+    // Whether a probe is one to be answered: of a worker of a session, and as large as its packets. The reason is
+    // counted where it is not.
+    bool answers_probe(const wire::Endpoint &source, std::size_t bytes);
+
     // Since the table was made.
     const DropCounters &dropped() const noexcept { return dropped_; }
     SourceReport dropped_sources() const { return dropped_sources_.report(); }

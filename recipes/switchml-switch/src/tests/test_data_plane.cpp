@@ -114,6 +114,33 @@ TEST(packets_of_256_values_are_summed_whole) {
     CHECK_EQ(plane.counters().elements_aggregated, 256U);
 }
 
+TEST(a_probe_comes_back_to_its_worker_alone) {
+    TwoWorkers test;
+    Bytes probe(wire::packet_bytes(64));
+    wire::encode_probe(64, probe.data());
+    test.first.send(probe);
+    CHECK(test.first.receive() == probe);
+    CHECK(!test.second.has_packet());
+    CHECK_EQ(test.plane.counters().workers.at(0).packets, 0U);
+    CHECK_EQ(test.plane.counters().results_sent, 0U);
+}
+
+TEST(a_probe_of_nobody_or_of_another_size_stays_unanswered) {
+    TwoWorkers test;
+    Bytes probe(wire::packet_bytes(256));
+    wire::encode_probe(256, probe.data());
+    test.first.send(probe);
+    probe.resize(wire::packet_bytes(64));
+    wire::encode_probe(64, probe.data());
+    Worker stranger(4, 4242, test.plane);
+    stranger.send(probe);
+    test.settle();
+    CHECK(!test.first.has_packet());
+    CHECK(!stranger.has_packet());
+    CHECK_EQ(test.plane.counters().packets_dropped.malformed, 1U);
+    CHECK_EQ(test.plane.counters().packets_dropped.unknown_worker, 1U);
+}
+
 TEST(a_lost_result_goes_again_to_its_worker_alone) {
     TwoWorkers test;
     const Bytes mine = packet({0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 1);

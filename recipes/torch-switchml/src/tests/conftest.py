@@ -104,6 +104,15 @@ def short_lease_launcher(request: pytest.FixtureRequest, tmp_path: Path, rank_se
         yield Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
 
 
+@pytest.fixture
+def deaf_switch_launcher(request: pytest.FixtureRequest, tmp_path: Path, rank_server: RankServer) -> Iterator[Launcher]:
+    """Starts ranks at a switch that no packet reaches, while its controller answers: as behind a firewall."""
+    if request.config.getoption("--switchml") == "fake":
+        pytest.skip("the stand-in sends no packets")
+    with running_switch("--drop-rate", "0.999999") as transport:
+        yield Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
+
+
 @pytest.fixture(scope="session")
 def rank_server() -> Iterator[RankServer]:
     """Has imported PyTorch, which takes more than most scenarios do."""

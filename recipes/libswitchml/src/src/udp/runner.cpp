@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "error.hpp"
+#include "udp/endpoint.hpp"
 #include "udp/monotonic.hpp"
 
 namespace switchml::udp {
@@ -20,8 +21,6 @@ namespace {
 
 // What a 1034-byte packet costs in a socket's buffer when it arrives alone: 2 KiB of data and the kernel's bookkeeping.
 constexpr std::size_t kBufferedPacketBytes = 2304;
-constexpr std::size_t kIpv4HeaderBytes = 28;  // with UDP's
-constexpr std::size_t kIpv6HeaderBytes = 48;
 constexpr std::size_t kLeastBufferBytes = 256 * 1024;
 constexpr std::int64_t kCheckPeriodNs = 10 * kNsPerMs;  // of a job's time limit and of who has gone
 
@@ -86,13 +85,7 @@ void Runner::flush() {
     sender_.queue({burst_.data(), packet_bytes_, burst_filled_, std::nullopt});
     burst_filled_ = 0;
     const int error = sender_.flush();
-    if (error == EMSGSIZE) {
-        const std::size_t headers = data_plane_.ip.is_ipv4() ? kIpv4HeaderBytes : kIpv6HeaderBytes;
-        throw Error(SWITCHML_EIO, "packets of " + std::to_string(packet_bytes_ + headers) + " bytes do not pass to " +
-                                      wire::to_text(data_plane_) +
-                                      ": the path's MTU is smaller; raise it, or set "
-                                      "SWITCHML_PACKET_NUMEL=64 on all workers");
-    }
+    if (error == EMSGSIZE) throw too_large(data_plane_, packet_bytes_);
     if (error != 0) {
         throw std::system_error(error, std::generic_category(), "cannot send packets to " + wire::to_text(data_plane_));
     }

@@ -50,6 +50,7 @@ void join(Session &session, const Settings &settings, const wire::Endpoint &firs
                                            " cannot send to; set SWITCHML_LOCAL_ADDRESS to an address of that kind");
     }
     session.lease = std::chrono::milliseconds(response.lease_ms());
+    session.answers_probes = response.answers_probes();
 }
 
 }  // namespace

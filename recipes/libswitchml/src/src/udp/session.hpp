@@ -22,6 +22,7 @@ struct Session {
     std::uint32_t first_number = 0;  // of the session's packets, per thread
     std::uint64_t id = 0;
     std::chrono::milliseconds lease{0};  // how long it stands without a sign of life; 0: for good
+    bool answers_probes = false;         // the switch does; see udp/probe.hpp
     std::shared_ptr<ControllerClient> controller;
 
     // Whether the switch tells packets of different rounds apart by their numbers, as every switch with leases does.

@@ -27,6 +27,7 @@
 #include "udp/endpoint.hpp"
 #include "udp/lease.hpp"
 #include "udp/liveness.hpp"
+#include "udp/probe.hpp"
 #include "udp/runner.hpp"
 #include "udp/session.hpp"
 
@@ -76,6 +77,7 @@ class UdpTransport final : public Transport {
         std::vector<wire::UdpSocket> sockets = udp::bind_sockets(settings_, local);
         const udp::Session session = udp::open_session(settings_, local);
         try {
+            udp::probe_path(settings_, session, sockets);
             for (std::uint32_t thread = 0; thread < settings_.num_threads; ++thread) {
                 lines_.push_back(std::make_unique<Line>(*this, thread, std::move(sockets[thread]), session));
             }
