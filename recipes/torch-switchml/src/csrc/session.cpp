@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -114,11 +115,18 @@ std::unique_ptr<Carrier> Session::open_wire(const std::function<void()> &check_s
     config.job_timeout_ms = options_.job_timeout_ms;
     config.worker_port = options_.worker_port;
     const auto opening = std::make_shared<Opening>();
-    // its own copy of the name: it may outlive this session
-    std::thread([opening, library = library_, config, job_name = options_.job_name]() mutable {
-        config.job_name = job_name.c_str();
-        opening->run(*library, config);
-    }).detach();
+    try {
+        // its own copy of the name: it may outlive this session
+        std::thread([opening, library = library_, config, job_name = options_.job_name]() mutable {
+            config.job_name = job_name.c_str();
+            opening->run(*library, config);
+        }).detach();
+    } catch (const std::system_error &) {
+        on_closed_ = nullptr;
+        throw std::runtime_error(
+            "cannot open the SwitchML session: the system gives no thread for it; see the limits of "
+            "processes and of memory (ulimit -u, ulimit -v)");
+    }
     try {
         opening->wait(check_signals);
     } catch (...) {

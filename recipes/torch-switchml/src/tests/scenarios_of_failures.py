@@ -23,6 +23,8 @@ from scenario import RANK, Value, error_of, init_over_file, ones, stats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch_switchml import _C
+
 
 def failing_job() -> Value:
     """One job after the first fails on one rank; what follows, and what still works."""
@@ -104,10 +106,24 @@ def prepare_failure(kind: str) -> None:
                 raise SystemExit(3)
             if kind == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if kind == "threads":
+                return open_without_room_for_a_stack(open_session, options)
             lose_network(kind)
             return open_session(**options)
 
         _C.Session.open = fail  # type: ignore[method-assign]
+
+
+def open_without_room_for_a_stack(
+    open_session: "Callable[..., _C.Session | None]", options: dict[str, Any]
+) -> "_C.Session | None":
+    """Open it while this process may not take the memory of another thread's stack."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**22, resource.RLIM_INFINITY))
+    try:
+        return open_session(**options)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 listeners: list[socket.socket] = []

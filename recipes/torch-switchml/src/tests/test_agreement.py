@@ -127,6 +127,20 @@ def test_a_rank_that_does_not_begin_is_named_before_one_that_is_slow() -> None:
         agreement.exchange(stage="host", value="mine", timeout=LATE)
 
 
+def test_nobody_waits_for_an_absent_rank_to_have_read_why() -> None:
+    store = MemoryStore()
+
+    def settle(rank: int) -> None:
+        agreement = Agreement.begin(store=store, rank=rank, size=3, beginning_timeout=SOON)
+        with pytest.raises(SwitchMLError, match=r"cannot be used: rank 2: no report within 200 ms$"):
+            agreement.settle(stage="load", report=Report(), timeout=LATE, compare=compare)
+
+    started = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(settle, range(2)))
+    assert time.monotonic() - started < FAREWELL_S
+
+
 def test_what_all_ranks_reported_is_told_from_what_one_may_miss() -> None:
     """All decide alike on the first; a rank that comes late would see other reports than the one that gave up."""
     store = MemoryStore()

@@ -223,6 +223,7 @@ def reasons_on_one_rank(tmp_path: Path) -> dict[str, tuple[dict[str, str | None]
         "version": ({"SCENARIO_FAILURE": "version"}, "the version of torch-switchml .* '0.0.1' on rank 1"),
         "compiled part": ({"SCENARIO_FAILURE": "compiled part"}, "rank 1: .*torch_switchml._C"),
         "memory": ({"SCENARIO_FAILURE": "memory"}, "rank 1: MemoryError: no more"),
+        "threads": ({"SCENARIO_FAILURE": "threads"}, "rank 1: .*the system gives no thread .*ulimit -u"),
         "exit": ({"SCENARIO_FAILURE": "exit"}, "rank 1: SystemExit: 3"),
         **{kind: ({"SCENARIO_FAILURE": kind}, f"rank 1: .*{said}") for kind, said in NETWORKS.items()},
     }
@@ -266,6 +267,15 @@ def test_switch_not_there_stops_all(launcher: Launcher, transport: Transport) ->
         assert "were refused for 1500 ms" in text
 
 
+def test_packets_that_do_not_pass_stop_all(deaf_switch_launcher: Launcher) -> None:
+    """The first allreduce would wait for the group's time limit: leases are renewed through the controller."""
+    for text in errors(deaf_switch_launcher.run("init_error"), within_s=8):
+        assert re.search(
+            r"cannot be used: rank \d: cannot open the SwitchML session: .*no packets \(UDP\) pass between", text
+        )
+        assert re.search(r"and the switch at \S+: none of \d+ was answered within 3000 ms", text)
+
+
 def test_settings_that_differ_stop_all(launcher: Launcher, transport: Transport) -> None:
     if transport.kind == "fake":
         pytest.skip("the stand-in compares no settings")
@@ -285,7 +295,7 @@ def test_unconfigured_rank_is_named(launcher: Launcher, transport: Transport) ->
     """Whatever the time limits: it does not even begin."""
     results = launcher.run("one_allreduce", rank_environment={1: {"SWITCHML_CONTROLLER": None}})
     assert results[0].code == 1
-    reason = "rank 1: did not report" if transport.kind == "fake" else "rank 1 did not report within 5 s: is SwitchML"
+    reason = "rank 1: did not report" if transport.kind == "fake" else "rank 1 did not report within 4 s: is SwitchML"
     assert reason in results[0].stderr
     assert results[1].code == 1, "gloo must not have gone on alone"
 

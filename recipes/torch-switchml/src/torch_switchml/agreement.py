@@ -27,8 +27,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 # How long the ranks wait, once something failed, for the slowest to have read why.
 _FAREWELL_TIMEOUT = timedelta(seconds=5)
 # Ranks come to the settling out of gloo's rendezvous, which ends on all of them together, and begin before they load
-# anything: one that has not begun by then has no plugin, or nothing that asks for it.
-_BEGINNING_TIMEOUT = timedelta(seconds=5)
+# anything: one that has not begun by then has no plugin, or nothing that asks for it. All are to know within 5 s.
+_BEGINNING_TIMEOUT = timedelta(seconds=4)
 
 
 # The same once one is found to have ended: those that settled before that do not read it.
@@ -168,16 +168,18 @@ class Agreement:
             if report.error:
                 self.store.set(f"{prefix}/failed", "1")
             self.store.set(keys[self.rank], report.text())
+            absent: list[int] = []
             if compare is None:
                 missing, complaint = [], f"{name_ranks([self.rank])}: {report.error}"
             else:
                 missing = self._missing(keys, timeout)
                 limit = self._limit_of(missing, timeout)
-                missing = self._absent() or missing if missing else []  # the others may only be slow
+                absent = self._absent() if missing else []
+                missing = absent or missing  # the others may only be slow
                 reports = [None if rank in missing else self._report_in(key) for rank, key in enumerate(keys)]
                 complaint = compare(reports, round(limit.total_seconds() * 1000))
         if complaint:
-            self._say_farewell(prefix)
+            self._say_farewell(prefix, num_absent=len(absent))
             raise SwitchMLError(f"SwitchML was asked for but cannot be used: {complaint}", unanimous=not missing)
 
     def has_failed(self, stage: str) -> bool:
@@ -260,11 +262,11 @@ class Agreement:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return True
 
-    def _say_farewell(self, prefix: str, *, timeout: timedelta = _FAREWELL_TIMEOUT) -> None:
-        """Keep the rank that serves the store until the others have read the reports."""
+    def _say_farewell(self, prefix: str, *, timeout: timedelta = _FAREWELL_TIMEOUT, num_absent: int = 0) -> None:
+        """Keep the rank that serves the store until the others have read the reports, but for the absent ones."""
         try:
             has_ended = self.store.check([f"{prefix}/of the ended"])
-            if self.store.add(f"{prefix}/read", 1) == self.size - has_ended:
+            if self.store.add(f"{prefix}/read", 1) >= self.size - max(has_ended, num_absent):
                 self.store.set(f"{prefix}/all_read", "1")
             self._wait([f"{prefix}/all_read"], min(timeout, _FAREWELL_OF_ENDED_TIMEOUT) if has_ended else timeout)
         except RuntimeError as err:  # it has gone: this rank knows what it needs to
