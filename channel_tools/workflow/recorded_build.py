@@ -149,8 +149,12 @@ class RecordedBuild:
         here = [known[identity] for identity in wanted.values() if identity in known]
         _write_index(own.folder, {file.path: file.row for file in here})
         addresses = channel.foundation.addresses
-        places = [(name, _address_among(addresses, name)) for name in names[1:]] if addresses else []
-        remote = {name: list(self._remote(address, set(missing.values()), name)) for name, address in places}
+        others = names[1:] or names  # a package that names no channel was built from the foundation's, too
+        places = [(name, _address_among(addresses, name)) for name in others] if addresses else []
+        remote = {
+            name: list(self._remote(address, set(missing.values()), name if len(places) > 1 else None))
+            for name, address in places
+        }
         if lost := set(missing.values()) - {file.sha256 for files in remote.values() for file in files}:
             lines = "\n".join(f"{name} {identity}" for name, identity in missing.items() if identity in lost)
             hint = "rebuild it with a copy or a mirror of the channel that still has these packages"
@@ -160,7 +164,7 @@ class RecordedBuild:
         for number, (name, address) in enumerate(places):
             if offline and local_path(address) is None:
                 shown = without_credentials(address)
-                raise NetworkError(f"{shown}: its packages need the network", hint="leave out --offline")
+                raise NetworkError(f"the channel {shown} needs the network", hint="leave out --offline")
             other = EnvironmentChannel(folder=holder / f"other-{number}" / _last_part(name), recorded=name)
             options = FetchOptions(client=make_http_client(environ), jobs=_DOWNLOADS_AT_ONCE)
             fetch_files(remote[name], other.folder, options=options, progress=progress)
@@ -190,11 +194,11 @@ class RecordedBuild:
         for part in ("build", "host"):
             yield from ((part, one) for one in (dependencies.get(part) or {}).get("resolved") or ())
 
-    def _remote(self, address: str, hashes: set[str], channel: str) -> Iterator[RemoteFile]:
-        """The addresses of a channel's packages with ``hashes``, as far as the package records them under its name."""
-        resolved = (
-            one for _part, one in self._resolved() if str(one.get("channel")).rstrip("/") == channel.rstrip("/")
-        )
+    def _remote(self, address: str, hashes: set[str], channel: str | None) -> Iterator[RemoteFile]:
+        """The addresses of packages with ``hashes``, as far as the package records them: of ``channel`` (None: any)."""
+        resolved = (one for _part, one in self._resolved())
+        if channel is not None:
+            resolved = (one for one in resolved if str(one.get("channel")).rstrip("/") == channel.rstrip("/"))
         for sha256, record in {one.get("sha256"): one for one in resolved}.items():
             subdir, name, size_bytes = record.get("subdir"), str(record.get("fn")), record.get("size")
             is_safe = subdir in {current_platform(), NOARCH} and name.endswith(PACKAGE_SUFFIX) and "/" not in name
