@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from channel_tools.channel import channel_writer, verify_channel
+from channel_tools.channel import Foundation, channel_writer, create_channel, verify_channel
 from channel_tools.channel.listing import with_foundation, with_yanked
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
@@ -426,3 +426,13 @@ def test_a_damaged_package_costs_its_files_only(channel: Channel, caplog: pytest
     write_page(channel)
     assert "is damaged" in pages(channel)["page/build/linux-64/libtoy-1.0-0.html"].words
     assert "libtoy-1.0-0.conda" in caplog.text
+
+
+def test_commands_name_the_channels_that_packages_were_built_with(tmp_path: Path) -> None:
+    foundation = Foundation(kind="registry", further=("https://lab.example/lab", "https://other.example/more"))
+    channel = create_channel(tmp_path / "channel", foundation)
+    publish(channel, *toys(tmp_path / "made"))
+    stack = ShownStack(name="toys", description="Toys for all", install=("toy * py11*", "libtoy"))
+    write_page(channel, address="https://channel.example/ours", stacks=(stack,))
+    words = pages(channel)["page/stack/toys.html"].words
+    assert "-c https://channel.example/ours -c https://lab.example/lab -c https://other.example/more" in words

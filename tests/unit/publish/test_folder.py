@@ -17,7 +17,7 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import PackageSet, PublishReport
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress
-from tests.support.packages import CONDA_FORGE, make_conda, own
+from tests.support.packages import CONDA_FORGE, REGISTRY, make_conda, own
 from tests.unit.publish.sets import make_set
 
 
@@ -201,3 +201,16 @@ def test_attestations_follow_a_package_that_was_published_before_them(target: Fo
         target.publish(target.plan(make_set([package]), label="main"), progress=SilentProgress())
         write_sidecar(package, b"[{}]")
     assert sidecar_of(target.root / "linux-64" / package.name).read_bytes() == b"[{}]"
+
+
+def test_further_channels_are_added_to_the_record_of_a_target(target: FolderTarget, made: Path) -> None:
+    publish(target, make_set([make_conda(made, "toy")]))
+    assert open_channel(target.root).foundation.further == ()
+    for name, addresses in (("more", ("file:///first/lab",)), ("most", ("file:///other", "file:///second/lab"))):
+        on = REGISTRY.with_further(addresses)
+        publish(target, make_set([make_conda(made, name)], on=on))
+        assert open_channel(target.root).foundation.further == addresses  # of two with one name the later one
+    publish(target, make_set([make_conda(made, "last")]))
+    assert open_channel(target.root).foundation.further == ("file:///other", "file:///second/lab")
+    with pytest.raises(FoundationError):
+        publish(target, make_set([make_conda(made, "else")], on=CONDA_FORGE.with_further(["file:///other"])))

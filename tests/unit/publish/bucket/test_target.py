@@ -44,7 +44,7 @@ from channel_tools.publish.target import MaintainedTarget, maintained
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress, Task
 from tests.support import conda_reader
-from tests.support.packages import CONDA_FORGE, make_conda, old_format, own
+from tests.support.packages import CONDA_FORGE, REGISTRY, make_conda, old_format, own
 from tests.unit.publish.sets import make_set
 
 ONE, TWO = "linux-64/one-1.0-0.conda", "linux-64/two-1.0-0.conda"
@@ -189,6 +189,21 @@ def test_a_package_that_is_deleted_while_it_is_promoted_is_an_error(
     with pytest.raises(ChannelError, match=f"{ONE}: was deleted while it was being promoted to main"):
         target.promote((ONE,), source="testing", label="main", progress=SilentProgress())
     assert listed(store) == []
+
+
+def test_further_channels_are_added_to_the_record_of_a_bucket(
+    target: BucketTarget, store: MemoryStore, tmp_path: Path
+) -> None:
+    def further() -> list[str]:
+        found: list[str] = json.loads(store.objects["chan/.channel_tools/channel.json"][0])["foundation"]["further"]
+        return found
+
+    publish(target, make_set([make_conda(tmp_path, "toy")]))
+    assert further() == []
+    publish(target, make_set([make_conda(tmp_path, "more")], on=REGISTRY.with_further(["file:///lab"])))
+    assert further() == ["file:///lab"]
+    publish(target, make_set([make_conda(tmp_path, "most")]))
+    assert further() == ["file:///lab"]
 
 
 def test_a_store_that_ignores_conditions_is_refused(
