@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, overload
 
 from channel_tools.ranks.hosts import check_reachable
 from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
@@ -71,7 +71,7 @@ def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
             more = {name: value for one in services for name, value in one.rank_variables.items()}
             with running_ranks(plan, more=more) as ranks:
                 code = ranks.wait(services)
-    return 0 if code is None else code
+    return code
 
 
 def check_plan_reachable(plan: RankPlan) -> None:
@@ -119,6 +119,12 @@ class RunningRanks:
 
     def __init__(self, commands: Sequence[_RunningCommand], log: Path | None) -> None:
         self._commands, self.log = commands, log
+
+    @overload
+    def wait(self, companions: Sequence[Companion] = ...) -> int: ...
+
+    @overload
+    def wait(self, companions: Sequence[Companion], deadline: Deadline) -> int | None: ...
 
     def wait(self, companions: Sequence[Companion] = (), deadline: Deadline | None = None) -> int | None:
         """Wait until all commands have ended or one has failed; returns the exit code, None if the time is over.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import sys
@@ -20,6 +21,7 @@ from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
 from channel_tools.foundation.model import table_summary
 from channel_tools.plan import current_platform, judge_again, render_folder
+from channel_tools.plan.further_channels import require_here, write_views
 from channel_tools.plan.inputs import variant_name
 from channel_tools.plan.lock import write_lock
 from channel_tools.requests.build import ClusterRequest
@@ -30,7 +32,6 @@ from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, FoundationError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import Attester
-from channel_tools.workflow.further_channels import require_here, write_views
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
     check_served,
@@ -77,7 +78,7 @@ def check_build(settings: Settings, request: BuildRequest) -> tuple[BuildTools, 
     tools = find_tools(wanted, settings.environ, cache=settings.cache)
     if request.cluster.is_here:
         return tools, ()
-    from channel_tools.workflow.cluster import command_for  # noqa: PLC0415 - only builds on a cluster need it
+    from channel_tools.build.cluster import command_for  # noqa: PLC0415 - only builds on a cluster need it
 
     return tools, command_for(settings, request.cluster, jobs=request.foundation.jobs)
 
@@ -120,7 +121,7 @@ def build_stacks(
         on_result(result)
 
     if not request.cluster.is_here:
-        from channel_tools.workflow.cluster import await_earlier_builds  # noqa: PLC0415 - as in check_build
+        from channel_tools.build.cluster import await_earlier_builds  # noqa: PLC0415 - as in check_build
 
         await_earlier_builds(settings, request.cluster, progress.note)
     with contextlib.ExitStack() as held:
@@ -148,13 +149,13 @@ def build_stacks(
                     on_result=told,
                 )
             else:
-                from channel_tools.workflow.cluster import write_cluster_workflow  # noqa: PLC0415 - as in check_build
+                from channel_tools.build.cluster import write_cluster_workflow  # noqa: PLC0415 - as in check_build
 
                 builds = _remote_builds(settings, channel, jobs, request, tools)
                 write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=progress.note)
                 results = []
         if request.cluster.on is not None and jobs:  # each admission takes the lock itself
-            from channel_tools.workflow.cluster import run_on_cluster  # noqa: PLC0415 - as in check_build
+            from channel_tools.build.cluster import run_on_cluster  # noqa: PLC0415 - as in check_build
 
             results = run_on_cluster(
                 command,
@@ -222,7 +223,8 @@ def _jobs(
     # solves must see the planned builds: an earlier build may be hidden by a newer one
     prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
     rendered = request.cluster.rendered(settings)
-    views = write_views(open_index(settings, expansion.foundation), expansion.foundation, plan, rendered)
+    index = open_index(settings, expansion.foundation)
+    views = asyncio.run(write_views(index, expansion.foundation, plan, rendered))
     jobs = [
         replace(_job(settings, package, sources, rendered), views=views.get(package.key, ()))
         for package in plan.to_build

@@ -13,13 +13,13 @@ from channel_tools.channel import Foundation, open_channel
 from channel_tools.conda.specs import specs_on
 from channel_tools.matrix.pinning_lock import PINNING_PACKAGE
 from channel_tools.plan import PublishedPackage, current_platform, judge_again
+from channel_tools.plan.further_channels import further_channels, further_names
 from channel_tools.plan.lock import FoundationLock, lock_path, read_lock, write_lock
 from channel_tools.plan.locking import LockedFoundation
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
-from channel_tools.workflow.further_channels import further_channels, further_names
 from channel_tools.workflow.plan import chosen_foundation, expand_request, plan_expansion
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from channel_tools.plan import (
     not_asked_for,
     open_foundation,
 )
+from channel_tools.plan.further_channels import further_channels, further_names
 from channel_tools.plan.lock import lock_path, read_lock
 from channel_tools.plan.locking import LockedFoundation
 from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.progress import ignore
-from channel_tools.workflow.further_channels import further_channels, further_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

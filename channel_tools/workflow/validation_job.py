@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.build.cluster import check_work_is_shared
 from channel_tools.ranks.jobs import (
     LONGEST_TIME,
     JobFolder,
@@ -28,7 +29,6 @@ from channel_tools.system.files import write_text_atomically
 from channel_tools.system.schedulers import scheduler_of
 from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
-from channel_tools.workflow.cluster import check_work_is_shared
 from channel_tools.workflow.environment import built_requests
 from channel_tools.workflow.launch import method_of, root_words
 from channel_tools.workflow.validation import stack_to_validate

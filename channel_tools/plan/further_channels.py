@@ -7,7 +7,6 @@ Locks know each by the last part of its address (channel_name), so a mirror of i
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -65,7 +64,7 @@ def further_names(foundation: Foundation) -> tuple[str, ...]:
     return tuple(map(channel_name, foundation.further))
 
 
-def write_views(
+async def write_views(
     index: FoundationIndex, foundation: Foundation, plan: Plan, rendered: Path
 ) -> dict[PackageKey, tuple[Path, ...]]:
     """The channels at ``foundation.addresses`` as each build sees them, in that order, beside the rendered recipes.
@@ -79,7 +78,7 @@ def write_views(
     keys = {key for package in plan.to_build for key in package.foundation if key in plan.lock.records}
     used = {split_key(key)[0] for key in keys}
     index = replace(index, further=tuple(one for one in index.further if one.name in used))
-    places = asyncio.run(find_locked(index, plan.lock, keys, platform)) if keys else {}
+    places = await find_locked(index, plan.lock, keys, platform) if keys else {}
     folder = rendered.with_name(f"{rendered.name}-foundation").absolute()
     return {
         package.key: tuple(
