@@ -39,7 +39,7 @@ _LONG_UNIT_TESTS = frozenset(
         *("publish/test_damaged.py", "foundation/test_build.py", "environments/test_hostile.py"),
         *("mirror/test_damaged.py", "cli/test_entry.py", "ranks/test_run.py", "channel/test_adopt.py"),
         *("data/test_bootstrap.py", "pins/test_pixi.py", "conda/test_one_reading.py", "server/test_target.py"),
-        *("plan/test_lock.py", "environments/test_interruption.py", "serve/test_swapped_links.py"),
+        *("plan/test_lock.py", "environments/test_transaction.py", "serve/test_swapped_links.py"),
         *("uploads/test_damaged.py", "unit/test_contributing.py", "unit/test_overrides.py"),
     }
 )

@@ -18,7 +18,7 @@ from channel_tools.audit.model import Instruction, Rule
 from tests.support.packages import new_channel
 from tests.support.programs import program
 from tests.unit.audit.packages import Toy
-from tests.unit.audit.test_rules import audited, enter, findings
+from tests.unit.audit.test_run import audited, enter, findings
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="gcc makes code of another processor here")
 

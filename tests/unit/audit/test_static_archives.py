@@ -20,7 +20,7 @@ from tests.support.programs import program
 from tests.unit.audit.packages import Toy, archive
 from tests.unit.audit.spoiled import library
 from tests.unit.audit.test_instructions import DISPATCHED, SUMS, assembled
-from tests.unit.audit.test_rules import audited, enter, findings
+from tests.unit.audit.test_run import audited, enter, findings
 
 LONG_NAME = "a_name_that_no_header_holds.o"
 needs_compiler = pytest.mark.skipif(platform.machine() != "x86_64", reason="gcc makes code of another processor here")

@@ -12,7 +12,7 @@ from channel_tools.build.settle import settle_built
 from channel_tools.conda.archive import read_info_files, stream_component
 from channel_tools.system.errors import IntegrityError
 from tests.unit.audit.packages import BUILD_FOLDER, Entry, Toy
-from tests.unit.audit.test_rules import findings
+from tests.unit.audit.test_run import findings
 
 HOST_PREFIX = f"{BUILD_FOLDER}/bld/rattler-build_toy/host_env{'_placehold' * 20}"
 CHANNEL = "file:///srv/builder/out/channel"

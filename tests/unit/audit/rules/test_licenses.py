@@ -19,7 +19,7 @@ from channel_tools.system.progress import SilentProgress
 from tests.support.packages import new_channel
 from tests.unit.audit.packages import BUILD, Toy
 from tests.unit.audit.spoiled import library
-from tests.unit.audit.test_rules import audited
+from tests.unit.audit.test_run import audited
 
 LIBRARY = {"lib/libtoy.so.1": library(rpath="$ORIGIN")}
 TEXTS = {"licenses/compiled-in/lower/LICENSE": b"text"}

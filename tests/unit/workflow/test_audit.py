@@ -14,8 +14,11 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings, Tree
 from channel_tools.workflow.audit import admit_foundation
 from tests.support.packages import new_channel
+from tests.unit.audit.conftest import in_this_process
 from tests.unit.audit.packages import Toy
 from tests.unit.audit.spoiled import library
+
+__all__ = ["in_this_process"]
 
 LOWER = Toy(name="lower", files={"lib/liblower.so.1": library(rpath="$ORIGIN")})
 UPPER = Toy(

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from channel_tools.matrix import find_stack, load_tree
+from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import Tree
+from channel_tools.workflow.launch import (
+    ScriptRequest,
+    check_script,
+    chosen_prefix,
+    installed_stack,
+    is_installed,
+    method_options,
+)
+
+ROOT = Path(__file__).parents[3]
+CRAY = {"pytorch-cray-mpich": "2.4.0 plugin_py311_h1234567_0", "mpich": "4.0.2 h1234567_0"}
+
+
+def script_in(folder: Path, *words: str, hosts_file: Path | None = None) -> ScriptRequest:
+    return ScriptRequest(
+        stack=None, ranks=2, words=words, hosts_file=hosts_file, prefix=None, launcher=None, folder=folder
+    )
+
+
+def test_a_script_exists_unless_it_is_on_other_hosts(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    check_script(script_in(tmp_path, "train.py", "--epochs", "3"))
+    check_script(script_in(tmp_path, "-m", "package"))
+    check_script(script_in(tmp_path, "elsewhere.py", hosts_file=tmp_path / "hosts"))
+    with pytest.raises(UsageError, match=r"absent\.py: no such file in"):
+        check_script(script_in(tmp_path, "absent.py"))
+
+
+def test_the_environment_is_the_given_one_else_the_active_one(tmp_path: Path) -> None:
+    assert chosen_prefix(tmp_path, {"CONDA_PREFIX": "/active"}) == tmp_path
+    assert chosen_prefix(None, {"CONDA_PREFIX": "/active"}) == Path("/active")
+    with pytest.raises(UsageError, match="no environment is active"):
+        chosen_prefix(None, {})
+
+
+def test_a_stack_is_installed_if_all_of_its_packages_are() -> None:
+    loaded = load_tree(Tree(root=ROOT), {})
+    stack = find_stack(loaded, "cray-mpich")
+    assert is_installed(stack, CRAY)
+    assert not is_installed(stack, {name: build for name, build in CRAY.items() if name == "mpich"})
+    found = installed_stack(loaded, CRAY, Path("env"))
+    assert found is not None
+    assert found.name == "cray-mpich"
+    assert installed_stack(loaded, {}, Path("env")) is None
+    assert "method" not in method_options(stack)
