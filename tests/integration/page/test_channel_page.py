@@ -159,12 +159,17 @@ async function searched() {
   const tabs = [shown()];
   here.getElementById("install-mamba").click();
   tabs.push(shown());
+  const [box, main] = [here.getElementById("search"), here.getElementById("content")];
+  const tops = [true, false].map((hidden) => {
+    box.hidden = hidden;
+    return main.getBoundingClientRect().top;
+  });
   const ran = [frame.contentWindow.ran === true];
   for (const path of ["page/name/hostile.html", "page/log/linux-64/libtoy-1.0-0.html"]) {
     const other = await opened(`site/${path}`);
     ran.push(other.contentWindow.ran === true);
   }
-  return {found, ran, keys, tabs, command: code.textContent, lines};
+  return {found, ran, keys, tabs, tops, command: code.textContent, lines};
 }
 (async () => {
   const forced = matchMedia("(forced-colors: active)").matches;
@@ -335,6 +340,7 @@ def test_the_search_finds_packages_and_nothing_of_them_runs(seen: dict[str, Any]
     assert seen["search"]["ran"] == [False, False, False]
     assert re.search(r"-c (file|http)://.*/site toy$", seen["search"]["command"])
     assert seen["search"]["lines"] == 1  # of --override-channels
+    assert seen["search"]["tops"][0] == seen["search"]["tops"][1]  # nothing moves when the search is shown
 
 
 def test_the_search_and_the_tabs_are_used_by_keys_and_tabs_need_no_script(seen: dict[str, Any]) -> None:
