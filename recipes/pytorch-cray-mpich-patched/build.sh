@@ -41,11 +41,14 @@ for argument in "$@"; do
         ;;
     esac
     export CCACHE_BASEDIR="${src%/*}"
-    break
+    # shellcheck disable=SC2086 # several words
+    exec "${real}" ${maps} "$@"
   fi
 done
-# shellcheck disable=SC2086 # several words
-exec "${real}" ${maps} "$@"
+# a link: CMake gives those libraries alone an rpath to the environment that name a library of it by its path, and the
+# C++ runtime is there for all; the engine makes of it what holds in every environment
+# shellcheck disable=SC2086
+exec "${real}" ${maps} "-Wl,-rpath,${prefix}/lib" "$@"
 END
 }
 for name in CC CXX; do
@@ -133,3 +136,35 @@ else
 fi
 
 "${PYTHON}" -m pip install . --no-deps --no-build-isolation --no-index --no-compile -v
+
+# Of what is installed, one file looks for ROCm in the host's folders, and is included with USE_ROCM=1 alone, and one
+# names the folder of the sources. RECORD lists what is there.
+"${PYTHON}" - "${SP_DIR}" <<'END'
+import base64, hashlib, re, sys
+from pathlib import Path
+
+site_packages = Path(sys.argv[1])
+(record,) = site_packages.glob("torch-*.dist-info/RECORD")
+rows = record.read_text()
+
+
+def row_of(name):
+    (row,) = re.findall(rf"^{re.escape(name)},.*\n", rows, re.MULTILINE)
+    return row
+
+
+hip = "torch/share/cmake/Caffe2/public/LoadHIP.cmake"
+(site_packages / hip).unlink()
+rows = rows.replace(row_of(hip), "")
+
+aten = "torch/share/cmake/ATen/ATenConfig.cmake"
+text, count = re.subn(
+    r'(?<=set\(ATEN_INCLUDE_DIR ").*(?="\))', "${CMAKE_CURRENT_LIST_DIR}/../../../include", (site_packages / aten).read_text()
+)
+if count != 1:
+    raise SystemExit(f"{aten}: sets ATEN_INCLUDE_DIR {count} times, expected once")
+(site_packages / aten).write_text(text)
+digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+rows = rows.replace(row_of(aten), f"{aten},sha256={digest},{len(text.encode())}\n")
+record.write_text(rows)
+END
