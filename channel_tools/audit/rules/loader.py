@@ -14,10 +14,11 @@ from channel_tools.audit.instructions import level_name, required_level
 from channel_tools.audit.model import SYSROOT, Requirement, Rule
 from channel_tools.conda.closure import join_path, resolve
 from channel_tools.conda.specs import least_version, specs_on
+from channel_tools.system.counting import counted
 from channel_tools.system.elf import GLIBC_LIBRARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from channel_tools.audit.model import (
         ArchiveFacts,
@@ -121,8 +122,15 @@ def _why_not(library: str, elf: ElfFacts, dependencies: Dependencies) -> str:
     )
     if somewhere:
         return f"is at {somewhere[0]}, but the rpath names {', '.join(elf.folders) or 'no folder'}"
-    unknown = f" (not known: {', '.join(dependencies.unresolved)})" if dependencies.unresolved else ""
-    return f"neither the package nor its dependencies have{unknown}"
+    return f"neither the package nor its dependencies have{_unresolved(dependencies.unresolved)}"
+
+
+def _unresolved(problems: Sequence[str]) -> str:
+    """The first of ``problems``, and how many there are beside it: each library that is missing repeats it."""
+    if not problems:
+        return ""
+    more = f", and {counted(len(problems) - 1, 'more dependency', 'more dependencies')}" if len(problems) > 1 else ""
+    return f" (not known: {problems[0]}{more}; -c names further channels)"
 
 
 def glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:

@@ -50,6 +50,19 @@ def test_only_what_a_closure_holds_is_around_a_package(tmp_path: Path) -> None:
     assert around.unresolved == ("nothing in the channel satisfies 'gone'; it has no package of that name",)
 
 
+def test_a_missing_library_names_one_of_the_dependencies_that_are_not_known(tmp_path: Path) -> None:
+    package = Toy(
+        name="needy", depends=("gone", "lost", "away"), files={"lib/libneedy.so": library(needed=("libgone.so",))}
+    ).write(tmp_path / "made")
+    channel = tmp_path / "channel"
+    channel.mkdir()
+    with pytest.raises(VerificationError) as caught:
+        Gate(channel=channel, build_paths=()).admit(package)
+    said = str(caught.value)
+    assert said.count("nothing in the channel satisfies") == 1
+    assert "and 2 more dependencies; -c names further channels)" in said
+
+
 def test_the_gate_sees_what_entered_since_it_was_made(tmp_path: Path) -> None:
     channel = tmp_path / "channel"
     gate = Gate(channel=channel, build_paths=())
