@@ -109,6 +109,8 @@ export MPI_HOME="${PREFIX}"
 # What setup.py would not hand on. PyTorch calls MPI in C: without MPI's C++ library it loads on an MPI that has none.
 options="${SRC_DIR}/.options.cmake"
 printf 'set(MPI_CXX_COMPILER "%s" CACHE FILEPATH "" FORCE)\n' "${PREFIX}/bin/mpicc" > "${options}"
+# torch.__config__ names the compiler: by its name alone, which PATH finds
+printf 'get_filename_component(CMAKE_CXX_COMPILER "${CMAKE_CXX_COMPILER}" NAME)\n' >> "${options}"
 export CMAKE_PROJECT_INCLUDE="${options}"
 if [[ "${CHANNEL_PROFILE}" == lean ]]; then
   export BLAS=OpenBLAS OpenBLAS_HOME="${PREFIX}" BUILD_CUSTOM_PROTOBUF=OFF
