@@ -109,8 +109,6 @@ export MPI_HOME="${PREFIX}"
 # What setup.py would not hand on. PyTorch calls MPI in C: without MPI's C++ library it loads on an MPI that has none.
 options="${SRC_DIR}/.options.cmake"
 printf 'set(MPI_CXX_COMPILER "%s" CACHE FILEPATH "" FORCE)\n' "${PREFIX}/bin/mpicc" > "${options}"
-# torch.__config__ names the compiler: by its name alone, which PATH finds
-printf 'get_filename_component(CMAKE_CXX_COMPILER "${CMAKE_CXX_COMPILER}" NAME)\n' >> "${options}"
 export CMAKE_PROJECT_INCLUDE="${options}"
 if [[ "${CHANNEL_PROFILE}" == lean ]]; then
   export BLAS=OpenBLAS OpenBLAS_HOME="${PREFIX}" BUILD_CUSTOM_PROTOBUF=OFF
@@ -137,6 +135,11 @@ else
   export CUDAFLAGS="${CUDAFLAGS:-} -Xcudafe --diag_suppress=20012"
 fi
 
+"${PYTHON}" setup.py --cmake-only build
+# torch.__config__ names the compiler: without its folder
+if grep -q '"CXX_COMPILER", "/' build/caffe2/core/macros.h; then
+  sed -i -E 's#("CXX_COMPILER", ")[^"]*/#\1#' build/caffe2/core/macros.h
+fi
 "${PYTHON}" -m pip install . --no-deps --no-build-isolation --no-index --no-compile -v
 
 # Of what is installed, one file looks for ROCm in the host's folders, and is included with USE_ROCM=1 alone, and one
