@@ -238,7 +238,21 @@ class StackVariants:
 
     def specs(self, request: InstallRequest) -> tuple[str, ...]:
         """The MatchSpecs that an environment of the request is solved for. Raises as choose."""
-        return self.stack.install + specs_of(self.choose(request))
+        return self.specs_for(self.choose(request))
+
+    def specs_for(self, choice: Choice) -> tuple[str, ...]:
+        """As specs, for a pair that was chosen."""
+        return self.stack.install + _pins(choice, pytorch=self._pytorch_package(choice))
+
+    def _pytorch_package(self, choice: Choice) -> str:
+        """The package that has PyTorch's files: ``pytorch``, or one of the stack's own that cannot be beside it."""
+        version = dict(choice).get("pytorch")
+        for package in self.packages:
+            requirements = package.recipe.get("requirements")
+            constraints = requirements.get("run_constraints") if isinstance(requirements, dict) else None
+            if package.version == version and isinstance(constraints, list) and _EXCLUDES_PYTORCH in constraints:
+                return package.name
+        return "pytorch"
 
     def report_name(self, choice: Choice) -> str:
         """The name of the report of a validation."""
@@ -275,9 +289,13 @@ def _asked_choice(asked: Mapping[str, str]) -> Choice:
     return tuple(found)
 
 
-def specs_of(choice: Choice) -> tuple[str, ...]:
-    """The MatchSpecs that pin an environment to a Python and a PyTorch."""
-    return tuple(f"{key} {value}" if key == "python" else f"{key} {value}.*" for key, value in choice)
+_EXCLUDES_PYTORCH = "pytorch <0.0a0"
+"""The run constraint of a package that has PyTorch's files itself."""
+
+
+def _pins(choice: Choice, *, pytorch: str) -> tuple[str, ...]:
+    """The MatchSpecs that pin an environment to a Python and a PyTorch, which is in the package ``pytorch``."""
+    return tuple(f"{key} {value}" if key == "python" else f"{pytorch} {value}.*" for key, value in choice)
 
 
 def built_requests(settings: Settings, stack_name: str | None) -> list[InstallRequest]:

@@ -30,7 +30,7 @@ from channel_tools.validate import (
 )
 from channel_tools.validate.local_scratch import local_scratch_of
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
-from channel_tools.workflow.environment import built_requests, install_channels, specs_of, variants_of
+from channel_tools.workflow.environment import built_requests, install_channels, variants_of
 from channel_tools.workflow.launch import installed_stack, method_options
 from channel_tools.workflow.plan import asked_versions
 
@@ -116,7 +116,7 @@ def validate_installed(
         stack=stack.name,
         method=str(stack.validation["method"]),
         options=method_options(stack),
-        specs=stack.install + specs_of(choice),
+        specs=variants.specs_for(choice),
         channels=install_channels(settings, request.install),
         ranks=request.rank_count,
         subdir=current_platform(),

@@ -10,6 +10,12 @@ if [[ "${CHANNEL_SOURCES}" == debian ]]; then
   mkdir -p third_party/{fbgemm/third_party/asmjit,cutlass,opentelemetry-cpp/api/include}
   touch third_party/{fbgemm,fbgemm/third_party/asmjit,cutlass}/CMakeLists.txt
   export USE_SYSTEM_PYBIND11=1
+  # upstream has it among its headers, with which extensions are compiled
+  pybind11="$("${PYTHON}" -c 'import pybind11; print(pybind11.get_include())')/pybind11"
+  mkdir -p torch/include
+  cp -rT "${pybind11}" torch/include/pybind11
+  find "${SP_DIR}"/pybind11-*.dist-info -iname 'LICENSE*' -exec install -D -m 644 {} third-party-licenses/pybind11/LICENSE ';'
+  [[ -f third-party-licenses/pybind11/LICENSE ]] || { echo "pybind11 has no licence text" >&2; exit 1; }
 fi
 
 # The libraries in third_party are compiled in.

@@ -69,28 +69,40 @@ def _folder(variable: str, version: str, *within: str) -> Path:
     return path
 
 
+_PYTORCH = rf"/pytorch_{re.escape(IN_PARTS)}[^/]*\.orig\."
+
+
 @functools.cache
-def _stored_sources() -> Path:
-    """PyTorch's own files of 2.6.0 that patches change, from the source store; skips where it has none."""
+def _stored(source_file: str, *, wanted: frozenset[str] = frozenset()) -> Path:
+    """The top folder of a source of 2.6.0's recipe, whose address matches, unpacked from the source store.
+
+    Of all its files the ``wanted`` ones, if there are any. Skips where the store does not have it.
+    """
     found = [
         source["path"]
         for source in sources_of("cray-mpich-patched", "pytorch-cray-mpich-patched")
-        if source["present"] and re.search(rf"/pytorch_{re.escape(IN_PARTS)}[^/]*\.orig\.", source["urls"][0])
+        if source["present"] and re.search(source_file, source["urls"][0])
     ]
     if not found:
-        pytest.skip(f"{SOURCES} names no folder, and the source store does not have PyTorch {IN_PARTS}")
+        pytest.skip(f"{SOURCES} names no folder, and the source store has no {source_file}")
     target = Path(tempfile.mkdtemp(prefix="pytorch-sources-"))
     atexit.register(shutil.rmtree, target)
-    wanted = {name for patch in _patches(IN_PARTS) for name in names_in(patch)}
+    missing = set(wanted)
     with tarfile.open(found[0]) as archive:
         for member in archive:
-            top, _, name = member.name.partition("/")
-            if name in wanted:
+            name = member.name.partition("/")[2]
+            if not wanted or name in missing:
                 archive.extract(member, target, filter="data")
-                wanted.remove(name)
-            if not wanted:
+                missing.discard(name)
+            if wanted and not missing:
                 break
-    return target / top
+    (top,) = target.iterdir()
+    return top
+
+
+def _stored_sources() -> Path:
+    """PyTorch's own files of 2.6.0 that patches change."""
+    return _stored(_PYTORCH, wanted=frozenset(name for patch in _patches(IN_PARTS) for name in names_in(patch)))
 
 
 def _patches(version: str) -> list[Path]:
@@ -177,8 +189,9 @@ def whole(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_what_includes_the_check_compiles_with_the_packages_headers(name: str, whole: Path, tmp_path: Path) -> None:
     (header,) = whole.glob("lib/python3.*/site-packages/torch/include")
     (python,) = whole.glob("include/python3.*")
-    patched, sources = _patched(IN_PARTS, tmp_path / "patched"), _folder(SOURCES, IN_PARTS)
-    places = (patched, sources, header, header / "torch/csrc/api/include", python, whole / "include")
+    patched = _patched(IN_PARTS, tmp_path / "patched")
+    sources, httplib = _stored(_PYTORCH), _stored(r"/cpp-httplib_[^/]*\.orig\.")
+    places = (patched, sources, httplib, header, header / "torch/csrc/api/include", python, whole / "include")
     options = ["-std=c++17", "-DUSE_C10D_MPI", "-DUSE_C10D_GLOO", "-DUSE_RPC", *(f"-I{place}" for place in places)]
     folder = "torch/csrc/distributed/c10d"
     source = next(place / folder / name for place in (patched, sources) if (place / folder / name).is_file())

@@ -63,10 +63,16 @@ def prefix(own_settings: Settings, channel: Path, tmp_path_factory: pytest.TempP
 
 
 def ranks(
-    prefix: Path, count: int, *words: str | Path, environ: dict[str, str] | None = None, launcher: Path | None = None
+    prefix: Path,
+    count: int,
+    *words: str | Path,
+    environ: dict[str, str] | None = None,
+    launcher: Path | None = None,
+    settings: dict[str, str] | None = None,
 ) -> CommandResult:
     """So many processes of Python in the activated environment, by its own launcher of MPI or another's."""
-    variables = activated_environment(prefix, environ=environ or os.environ) | {"OMP_NUM_THREADS": "1"}
+    activated = activated_environment(prefix, environ=environ or os.environ)
+    variables = {**activated, "OMP_NUM_THREADS": "1", **(settings or {})}
     command = [launcher or prefix / "bin" / "mpiexec", "-n", str(count), prefix / "bin" / "python", *words]
     return run_command(command, env=variables, timeout_s=LIMIT_S)
 
@@ -131,10 +137,17 @@ def test_sharded_models_want_what_pytorchs_mpi_backend_does_not_have(prefix: Pat
         assert "does not support" in one["error"] or "no support for" in one["error"]
 
 
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+def test_fsdp2_of_this_pytorch_wants_a_gpu(prefix: Path, tmp_path: Path, backend: str) -> None:
+    """2.6.0's fully_shard records an event on the device's stream; torch.cpu.Stream has none (later versions do)."""
+    for one in trained(prefix, tmp_path, backend, "fsdp2", 2):
+        assert one["error"] == "'Stream' object has no attribute 'record_event'" or "no support for" in one["error"]
+
+
 def test_pytorchs_own_tests_of_groups_pass(prefix: Path, tmp_path: Path) -> None:
     install_pytest(prefix)
     words = ("all_reduce", "broadcast", "gather", "scatter", "test_reduce_", "all_to_all", "barrier", "send", "recv")
-    ranks(prefix, 3, PYTORCH_TESTS, *words, environ={**os.environ, "TEMP_DIR": str(tmp_path)})
+    ranks(prefix, 3, PYTORCH_TESTS, *words, settings={"TEMP_DIR": str(tmp_path)})
     for rank in range(3):
         outcomes = json.loads((tmp_path / f"rank-{rank}.json").read_text())
         assert {name: said for name, said in outcomes.items() if said.startswith("failed")} == {}

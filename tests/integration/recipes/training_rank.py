@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank that trains: `mpiexec -n N python training_rank.py BACKEND ddp|fsdp FOLDER`, in an environment with PyTorch.
+"""One rank that trains: `mpiexec -n N python training_rank.py BACKEND ddp|fsdp|fsdp2 FOLDER`, where PyTorch is.
 
 A hundred steps of a small model on values that only rank and step decide. Writes FOLDER/BACKEND-rank-N.json: the
 parameters after the last step, or the first line of the error that ended the training. FOLDER is also where gloo's
@@ -9,12 +9,13 @@ ranks meet; who they are they know from MPICH's launcher, as MPI's ranks do.
 import json
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 100
@@ -34,6 +35,8 @@ def train(wrapper: str) -> list[float]:
     model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 4))
     if wrapper == "ddp":
         trained: torch.nn.Module = DistributedDataParallel(model)
+    elif wrapper == "fsdp":
+        trained = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
     else:
         trained = fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
@@ -42,8 +45,14 @@ def train(wrapper: str) -> list[float]:
         optimizer.zero_grad()
         trained(torch.randn(8, 16, generator=values)).square().mean().backward()
         optimizer.step()
-    whole = [getattr(parameter, "full_tensor", lambda own=parameter: own)() for parameter in model.parameters()]
-    return [float(value) for parameter in whole for value in parameter.detach().flatten()]
+    if wrapper == "fsdp":
+        with FullyShardedDataParallel.summon_full_params(trained):
+            return numbers_of(trained.parameters())
+    return numbers_of(getattr(own, "full_tensor", lambda own=own: own)() for own in model.parameters())
+
+
+def numbers_of(parameters: Iterable[torch.Tensor]) -> list[float]:
+    return [float(value) for parameter in parameters for value in parameter.detach().flatten()]
 
 
 def main() -> None:
@@ -52,7 +61,7 @@ def main() -> None:
     outcome: dict[str, object] = {"rank": dist.get_rank(), "size": dist.get_world_size()}
     try:
         outcome["parameters"] = train(wrapper)
-    except RuntimeError as err:
+    except (RuntimeError, AttributeError) as err:
         outcome["error"] = str(err).splitlines()[0]
     (folder / f"{backend}-rank-{dist.get_rank()}.json").write_text(json.dumps(outcome))
     dist.destroy_process_group()

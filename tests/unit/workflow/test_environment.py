@@ -34,3 +34,11 @@ def test_an_installation_is_of_one_python_and_pytorch(
     specs = install_specs(settings, InstallRequest(stack="cray-mpich", **given))  # type: ignore[arg-type]
     chosen = {key: version_of(value) for key, _, value in (spec.partition(" ") for spec in specs)}
     assert {key: value for key, value in chosen.items() if key in {"python", "pytorch"}} == expected
+
+
+def test_a_pytorch_that_is_the_stacks_own_package_is_pinned_by_its_name(tmp_path: Path) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
+    request = InstallRequest(stack="cray-mpich-patched", python="3.11", pytorch="2.6.0")
+    specs = install_specs(settings, request)
+    assert "pytorch-cray-mpich 2.6.0.*" in specs
+    assert not [spec for spec in specs if spec.startswith("pytorch ")]
