@@ -234,15 +234,21 @@ def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: Maintaine
         target.yank(yanked, label=MAIN_LABEL, reason=GONE)
 
 
-def import_foundation(channel: IncomingChannel, third_party: Sequence[str], existing: Foundation | None) -> Foundation:
+def import_foundation(
+    channel: IncomingChannel,
+    third_party: Sequence[str],
+    existing: Foundation | None,
+    there: Mapping[PackageKey, LabelPackage],
+) -> Foundation:
     """The foundation of the packages of ``channel``, ours, at the importing site, where it was ``existing`` before.
 
-    It is the registry's if the channel has packages that this program did not build, or if the others were further
-    channels before, else the last of the addresses ``third_party``. The other addresses are further channels.
+    ``there`` are the packages that the site has of it. The foundation is the registry's if the channel has packages
+    that this program did not build, or if the others were further channels before, else the last of the addresses
+    ``third_party``. The other addresses are further channels.
     """
     if existing is not None and existing.kind == "registry" and set(third_party) <= set(existing.further):
         return existing
-    if third_party and _is_all_ours(channel):
+    if third_party and _is_all_ours(channel, there):
         found = Foundation(kind="conda-forge", address=third_party[-1], further=tuple(third_party[:-1]))
     else:
         found = Foundation(kind="registry", further=tuple(third_party))
@@ -251,6 +257,11 @@ def import_foundation(channel: IncomingChannel, third_party: Sequence[str], exis
     return found
 
 
-def _is_all_ours(channel: IncomingChannel) -> bool:
-    """Whether this program built all packages that arrive."""
-    return all(_is_ours(channel.incoming.path / str(key), channel.incoming.at(key.subdir)) for key in channel.packages)
+def _is_all_ours(channel: IncomingChannel, there: Mapping[PackageKey, LabelPackage]) -> bool:
+    """Whether this program built all packages: those that arrive, and those that are ``there`` by what is known."""
+    return all(
+        not there[key].foundation
+        if key in there
+        else _is_ours(channel.incoming.path / str(key), channel.incoming.at(key.subdir))
+        for key in channel.packages
+    )

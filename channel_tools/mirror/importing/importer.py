@@ -297,10 +297,11 @@ def _place_channels(target: ImportTarget, compared: _Comparison, options: Import
             update_third_party(incoming, folder)
         elif incoming.packages:
             existing = None if folder is None or not folder.exists() else open_channel(folder).foundation
+            place = open_target(target.address(channel), environ=options.environ)
             publishing = Publishing(
-                target=open_target(target.address(channel), environ=options.environ),
+                target=place,
                 address=channel_address(target.address(channel)),
-                foundation=import_foundation(incoming, addresses, existing)
+                foundation=import_foundation(incoming, addresses, existing, packages_of(place))
                 if channel.own
                 else Foundation(kind="registry"),
                 name=f"stack {', '.join(compared.manifest.stacks)}" if channel.own else channel.name,
