@@ -15,21 +15,25 @@ PATCHES = sorted((ROOT / "patches").rglob("*.patch"))
 LONGEST_CONTEXT = 3
 
 C10D = "torch/csrc/distributed/c10d"
-RPC = {"torch/distributed/rpc/__init__.py", "torch/distributed/optim/__init__.py"}
+PYTHON = {
+    "torch/distributed/distributed_c10d.py",
+    "torch/distributed/optim/__init__.py",
+    "torch/distributed/rpc/__init__.py",
+}
 CHANGED = {
     "pytorch-cray-mpich/2.2.2": {
         f"{C10D}/ProcessGroupMPI.cpp",
         "caffe2/mpi/mpi_ops_gpu.cc",
         "aten/src/ATen/native/sparse/cuda/cuSPARSELtOps.cpp",
-        *RPC,
+        *PYTHON,
     },
-    "pytorch-cray-mpich/2.3.1": {f"{C10D}/ProcessGroupMPI.cpp", "caffe2/mpi/mpi_ops_gpu.cc", *RPC},
-    "pytorch-cray-mpich/2.4.0": {f"{C10D}/ProcessGroupMPI.cpp", *RPC},
-    "pytorch-cray-mpich/2.4.1": {f"{C10D}/ProcessGroupMPI.cpp", *RPC},
+    "pytorch-cray-mpich/2.3.1": {f"{C10D}/ProcessGroupMPI.cpp", "caffe2/mpi/mpi_ops_gpu.cc", *PYTHON},
+    "pytorch-cray-mpich/2.4.0": {f"{C10D}/ProcessGroupMPI.cpp", *PYTHON},
+    "pytorch-cray-mpich/2.4.1": {f"{C10D}/ProcessGroupMPI.cpp", *PYTHON},
     "pytorch-cray-mpich/2.6.0": {
         f"{C10D}/ProcessGroupMPI.cpp",
         "torch/csrc/jit/serialization/mobile_bytecode_generated.h",
-        *RPC,
+        *PYTHON,
     },
     "pytorch-switchml/1.7.1": {
         f"{C10D}/init.cpp",
