@@ -191,8 +191,9 @@ def test_what_includes_the_check_compiles_with_the_packages_headers(name: str, w
     (python,) = whole.glob("include/python3.*")
     patched = _patched(IN_PARTS, tmp_path / "patched")
     sources, httplib = _stored(_PYTORCH), _stored(r"/cpp-httplib_[^/]*\.orig\.")
-    places = (patched, sources, httplib, header, header / "torch/csrc/api/include", python, whole / "include")
-    options = ["-std=c++17", "-DUSE_C10D_MPI", "-DUSE_C10D_GLOO", "-DUSE_RPC", *(f"-I{place}" for place in places)]
+    fmt = _stored(r"/fmtlib_[^/]*\.orig\.") / "include"
+    places = (patched, sources, httplib, fmt, header, header / "torch/csrc/api/include", python, whole / "include")
+    options = ["-std=c++17", "-DUSE_DISTRIBUTED", "-DUSE_C10D_MPI", "-DUSE_RPC", *(f"-I{place}" for place in places)]
     folder = "torch/csrc/distributed/c10d"
     source = next(place / folder / name for place in (patched, sources) if (place / folder / name).is_file())
     _compile(whole, options, source, tmp_path / "object.o")
