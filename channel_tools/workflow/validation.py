@@ -48,24 +48,21 @@ if TYPE_CHECKING:
     from channel_tools.validate import ValidationReport
 
 
-def stack_to_validate(settings: Settings, name: str | None) -> Stack:
-    """The stack of that name, or the default one for None. Raises UsageError for one without a ``validate`` block."""
-    stack = find_stack(load_tree(settings.tree, settings.environ), name)
+def stack_to_validate(settings: Settings, request: ValidateRequest) -> Stack:
+    """The request's stack: that given, else that of the environment at its prefix, else the default one.
+
+    So the default stack is not installed over another one. Raises UsageError for a stack without a ``validate`` block,
+    and for an environment of several stacks.
+    """
+    loaded, name, prefix = load_tree(settings.tree, settings.environ), request.install.stack, request.prefix
+    stack = None
+    if name is None and prefix is not None and (prefix / "conda-meta").is_dir():
+        stack = installed_stack(loaded, installed_builds(prefix), prefix)
+    stack = stack or find_stack(loaded, name)
     if not stack.validation:
         message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
         raise UsageError(message, hint="its packages are tested by their recipes while they are built")
     return stack
-
-
-def stack_of(settings: Settings, name: str | None, prefix: Path | None) -> str | None:
-    """The name of the stack to validate: that given, else that of an environment at ``prefix``, else None, the default.
-
-    So the default stack is not installed over another one. Raises UsageError for an environment of several stacks.
-    """
-    if name is not None or prefix is None or not (prefix / "conda-meta").is_dir():
-        return name
-    own = installed_stack(load_tree(settings.tree, settings.environ), installed_builds(prefix), prefix)
-    return None if own is None else own.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +101,8 @@ def validate_installed(
     With ``history``, the report is compared with those in ``output/report/history/<stack>`` and kept there. It
     may have failed checks and drops. Raises as validate_stack and read_history do.
     """
-    stack = stack_to_validate(settings, request.install.stack)
-    variants = variants_of(settings, request.install.stack)
+    stack = stack_to_validate(settings, request)
+    variants = variants_of(settings, stack.name)
     choice = variants.choose(request.install)
     name = variants.report_name(choice)
     folder = settings.reports / "history" / name
@@ -238,13 +235,12 @@ def validate_variants(
 
     Raises UsageError for a stack without validation and a job that is not as requested, and as built_requests.
     """
-    stack_to_validate(settings, request.install.stack)
+    stack = stack_to_validate(settings, request)
     place = place_of(request, environ)
     if request.all_variants:
-        installs = built_requests(settings, request.install.stack)
+        installs = built_requests(settings, stack.name)
     else:
-        stack = stack_of(settings, request.install.stack, request.prefix)
-        installs = [replace(request.install, stack=stack)]
+        installs = [replace(request.install, stack=stack.name)]
     results = []
     for install in installs:
         report = path = error = None

@@ -81,7 +81,7 @@ def run_validation_job(
 def _options_and_command(
     settings: Settings, request: ValidateRequest, folder: Path
 ) -> tuple[JobOptions, Sequence[str]]:
-    stack, job = stack_to_validate(settings, request.install.stack), request.job
+    stack, job = stack_to_validate(settings, request), request.job
     if job.scheduler is None:
         raise ValueError("the request has no scheduler")
     method = method_of(stack)

@@ -10,7 +10,7 @@ import pytest
 
 from channel_tools.channel.results import read_validations
 from channel_tools.requests.environment import InstallRequest
-from channel_tools.requests.validate import ValidateRequest
+from channel_tools.requests.validate import JobRequest, ValidateRequest
 from channel_tools.system.errors import ChannelError, SolveError, UsageError, ValidationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import make_settings
@@ -20,9 +20,11 @@ from channel_tools.workflow.validation import (
     VariantOutcome,
     VariantResult,
     raise_worst,
-    stack_of,
+    stack_to_validate,
     validate_installed,
+    validate_variants,
 )
+from channel_tools.workflow.validation_job import write_validation_job
 from tests.support.packages import new_channel
 from tests.unit.matrix.toytree import FILES, write_tree
 from tests.unit.validate.conftest import report
@@ -30,6 +32,12 @@ from tests.unit.validate.conftest import report
 __all__ = ["report"]
 
 ROOT = Path(__file__).parents[3]
+OTHER_STACK = """\
+  other:
+    description: Carries no data
+    packages: [libtoy]
+    install: [libtoy]
+"""
 
 
 def test_the_worst_variant_gives_the_error_and_every_other_is_named(report: ValidationReport) -> None:
@@ -61,15 +69,39 @@ def test_the_worst_variant_gives_the_error_and_every_other_is_named(report: Vali
 def test_an_environment_is_validated_as_the_stack_that_it_is_of_not_as_the_default_one(tmp_path: Path) -> None:
     settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=tmp_path)
     prefix = tmp_path / "env"
-    assert stack_of(settings, None, prefix) is None  # it is made
+
+    def validated(name: str | None, prefix: Path | None) -> str:
+        request = ValidateRequest(install=InstallRequest(stack=name), prefix=prefix)
+        return stack_to_validate(settings, request).name
+
+    assert validated(None, prefix) == "udp"  # the environment is made
     (prefix / "conda-meta").mkdir(parents=True)
-    assert stack_of(settings, None, prefix) is None
+    assert validated(None, prefix) == "udp"
     for name, build in (("pytorch-cray-mpich", "plugin_py311_h1234567_0"), ("mpich", "h1234567_0")):
         record = {"name": name, "version": "4.0.2", "build": build}
         (prefix / "conda-meta" / f"{name}-4.0.2-{build}.json").write_text(json.dumps(record))
-    assert stack_of(settings, None, prefix) == "cray-mpich"
-    assert stack_of(settings, "udp", prefix) == "udp"
-    assert stack_of(settings, None, None) is None
+    assert validated(None, prefix) == "cray-mpich"
+    assert validated("rdma", prefix) == "rdma"
+    assert validated(None, None) == "udp"
+    request = ValidateRequest(prefix=prefix, job=JobRequest(emit="slurm"))
+    script = write_validation_job(settings, request, folder=tmp_path)
+    assert " --variant cray-mpich " in script
+    assert f" --prefix {prefix}" in script
+
+
+def test_an_environment_is_validated_though_the_default_stack_has_no_validation(tmp_path: Path) -> None:
+    stacks = FILES["variants/stacks.yaml"].replace("default_stack: udp", "default_stack: other") + OTHER_STACK
+    root = write_tree(tmp_path, {"variants/stacks.yaml": stacks}).root
+    settings = make_settings(root=root, output=None, environ={}, cwd=tmp_path)
+    prefix = tmp_path / "env"
+    (prefix / "conda-meta").mkdir(parents=True)
+    for name, build in (("toy-meta", "h1234567_0"), ("libtoy", "udp_h1234567_0")):
+        record = {"name": name, "version": "1.0", "build": build}
+        (prefix / "conda-meta" / f"{name}-1.0-{build}.json").write_text(json.dumps(record))
+    request = ValidateRequest(prefix=prefix)
+    (result,) = validate_variants(settings, request, environ={}, progress=SilentProgress())
+    assert result.install.stack == "udp"
+    assert isinstance(result.error, ChannelError)  # there is no local channel to validate it from
 
 
 def test_a_stack_without_validation_is_not_validated(tmp_path: Path) -> None:
