@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from channel_tools.environments import create_environment, create_locked_environment
-from channel_tools.pins import solve_lock
 from channel_tools.pins.files import FORMATS, pin_files, read_lock
 from channel_tools.pins.virtual import to_generic
 from channel_tools.system.progress import SilentProgress
@@ -85,16 +84,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     made = Site(root=tmp_path_factory.mktemp("cache"))
     channel = make_channel(made.root / "channel")
-    lock = asyncio.run(
-        solve_lock(
-            "toy",
-            ["tool"],
-            [channel.address],
-            [SUBDIR],
-            virtual_packages={SUBDIR: VIRTUAL},
-            package_cache=made.root / "solving",
-        )
-    )
+    lock = channel.lock("tool", cache=made.root / "solving", virtual=VIRTUAL)
     (made.root / "explicit.txt").write_text(pin_files(lock, FORMATS)["explicit.txt"])
     made.solved()
     return made

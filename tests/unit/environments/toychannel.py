@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import http.server
@@ -18,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import zstandard
 
+from channel_tools.pins import solve_lock
 from tests.support.packages import write_conda
 from tests.support.server_thread import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from channel_tools.pins import Lock
 
 PREFIX_PLACEHOLDER = "/placeholder" + "_hold" * 16
 SUBDIR = "linux-64"
@@ -74,6 +78,12 @@ class ToyChannel:
         if index:
             self.index()
         return archive
+
+    def lock(self, *specs: str, cache: Path, virtual: Sequence[str] = ()) -> Lock:
+        """What the specs are solved to."""
+        return asyncio.run(
+            solve_lock("toy", specs, [self.address], [SUBDIR], virtual_packages={SUBDIR: virtual}, package_cache=cache)
+        )
 
     def index(self) -> None:
         present = {folder.name for folder in self.root.iterdir() if folder.is_dir()}

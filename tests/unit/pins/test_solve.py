@@ -203,12 +203,7 @@ ADDRESS = "https://channel.example/ours"
 
 @pytest.fixture
 def lock(tmp_path: Path, channel: ToyChannel) -> Lock:
-    virtual = {SUBDIR: ("__glibc=2.28=0",)}
-    return asyncio.run(
-        solve_lock(
-            "toy", ["app"], [channel.address], [SUBDIR], virtual_packages=virtual, package_cache=tmp_path / "pkgs"
-        )
-    )
+    return channel.lock("app", cache=tmp_path / "pkgs", virtual=("__glibc=2.28=0",))
 
 
 def test_only_local_channels_are_replaced_in_their_order() -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.pins import solve_lock
 from channel_tools.pins.choice import LockChoice
 from channel_tools.pins.files import FORMATS, pin_files
 from channel_tools.pins.names import read_locked_names
@@ -77,16 +75,7 @@ OURS = ["conda-lock.yml", "environment.yml", "explicit.txt", "pixi.lock"]
 
 
 def _ours(channel: ToyChannel, name: str) -> Path:
-    lock = asyncio.run(
-        solve_lock(
-            "toy",
-            ["tool"],
-            [channel.address],
-            [SUBDIR],
-            virtual_packages={SUBDIR: ()},
-            package_cache=channel.root.parent / "solving",
-        )
-    )
+    lock = channel.lock("tool", cache=channel.root.parent / "solving")
     path = channel.root.parent / name
     path.write_text(pin_files(lock, FORMATS)[name])
     return path
