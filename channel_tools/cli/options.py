@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
 import typer
 
@@ -296,21 +296,14 @@ def package_cache() -> Path:
     return package_cache_in(find_cache(os.environ))
 
 
-def grouped(
-    kind: type[T], declared: Declared | None = None
-) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
-    """A decorator for commands whose first parameter is a ``kind``: its fields become options, each of its own.
+def grouped(kind: type[T], declared: Declared) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
+    """A decorator for commands whose first parameter is a request: a ``kind``, a dataclass that knows nothing of typer.
 
-    ``kind`` is a dataclass. Its fields are annotated as parameters of a typer command are; or ``declared`` has such an
-    annotation for each of them that is an option, and the class knows nothing of typer: that of a command's request. A
-    field that is a tuple or a set takes what a list option was given; one that is a request itself is made of the
-    options that are declared for it. What the command requires comes first, then the fields, then the command's own
-    options.
+    ``declared`` says which of its fields are options. A field that is a tuple or a set takes what a list option was
+    given; one that is a request itself is made of the options that are declared for it. What the command requires comes
+    first, then the fields, then the command's own options. Raises KeyError for a name that is no field.
     """
-    hints = get_type_hints(kind, include_extras=True) if declared is None else declared
-    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
-    chosen = {name: hint for name, hint in hints.items() if name in names}
-    grouped_parameters = list(_parameters(kind, chosen))
+    grouped_parameters = list(_parameters(kind, declared))
 
     def decorate(command: Callable[Concatenate[T, P], None]) -> Callable[..., None]:
         _group, *own = inspect.signature(command, eval_str=True).parameters.values()
@@ -318,7 +311,7 @@ def grouped(
         @functools.wraps(command)
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
             values: dict[str, Any] = {one.name: kwargs.pop(one.name) for one in grouped_parameters}
-            command(_requested(kind, chosen, values), *args, **kwargs)
+            command(_requested(kind, declared, values), *args, **kwargs)
 
         every = [*grouped_parameters, *own]
         required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
@@ -355,8 +348,8 @@ def _requested(kind: type[T], declared: Declared, values: Mapping[str, Any]) -> 
 
 def _default(kind: type, name: str) -> object:
     """The default of a request's field; MISSING if it has none."""
-    declared = next(one for one in fields(kind) if one.name == name)
-    return declared.default if declared.default_factory is MISSING else declared.default_factory()
+    field = {one.name: one for one in fields(kind)}[name]
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def with_parameters(command: Callable[P, R], parameters: Sequence[inspect.Parameter]) -> Callable[P, R]:

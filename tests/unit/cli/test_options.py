@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -74,6 +75,11 @@ def test_a_request_that_is_part_of_another_is_made_of_its_own_options() -> None:
     assert requested(declared, "--to", "x") == Wanted(target=Path("x"))
     given = requested(declared, "--to", "x", "--name", "a", "--name", "b", "--name", "a", "--host", "h")
     assert given == Wanted(target=Path("x"), place=Place(names=frozenset({"a", "b"}), host="h"))
+
+
+def test_what_is_declared_is_a_field() -> None:
+    with pytest.raises(KeyError, match="sinse"):
+        grouped(Wanted, {**DECLARED, "sinse": SINCE["since"]})
 
 
 def test_a_field_that_is_not_declared_is_no_option() -> None:
