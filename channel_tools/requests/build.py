@@ -64,9 +64,7 @@ class ClusterRequest:
 
     def rendered(self, settings: Settings) -> Path:
         """The folder with the recipe folders that are built from."""
-        if self.is_here or self.destination is None:
-            return settings.rendered
-        return self.workflow_folder(settings) / "recipes"
+        return settings.rendered if self.destination is None else self.workflow_folder(settings) / "recipes"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +92,8 @@ class BuildRequest:
 
     @property
     def signing(self) -> AttestRequest | None:
-        """How packages are signed, None for not at all."""
+        """How packages are signed, None for not at all; the path of a ``recipe`` is this machine's and not signed."""
         if self.unattested:
             return None
-        return replace(self.attest, command=("channel_tools", "build", *self.plan.options))
+        command = () if self.recipe is not None else ("channel_tools", "build", *self.plan.options)
+        return replace(self.attest, command=command)

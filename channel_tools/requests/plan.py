@@ -33,9 +33,13 @@ class PlanRequest:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of ``build`` that request the same packages."""
+        """The options of ``build`` that request the same packages, on the local channel's foundation."""
         stacks = ("--all",) if self.every_stack else ("--variant", self.stack) if self.stack else ()
-        return (*stacks, *(word for name in self.packages for word in ("--package", name)))
+        packages = (word for name in self.packages for word in ("--package", name))
+        every_variant = ("--all-variants",) if self.all_variants else ()
+        python = () if self.python is None else ("--python", self.python)
+        pytorch = () if self.pytorch is None else ("--pytorch", self.pytorch)
+        return (*stacks, *packages, *every_variant, *python, *pytorch)
 
     @property
     def in_words(self) -> str:

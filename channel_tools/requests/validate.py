@@ -124,7 +124,7 @@ class ValidateRequest:
         return self.ranks or _DEFAULT_RANKS
 
     def words(self) -> Iterator[str]:
-        """The options that the command of a job has as well: all but those for the stack, folders and the job."""
+        """The options that the command within the job has as well; not the stack, the ranks, and what is submitted."""
         install = self.install
         for channel in install.channels:
             yield from ("--channel", channel)

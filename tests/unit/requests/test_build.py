@@ -43,3 +43,4 @@ def test_packages_are_signed_with_the_command_that_built_them_unless_they_are_no
     expected = AttestRequest(signing_key=Path("keys"), command=("channel_tools", "build", "--variant", "udp"))
     assert request.signing == expected
     assert BuildRequest(unattested=True).signing is None
+    assert BuildRequest(recipe=Path("toy")).signing == AttestRequest()  # "channel_tools build" would be another build
