@@ -135,7 +135,7 @@ def declared_by(about: Mapping[str, Any], rendered: RenderedRecipe, *, name: str
     exceptions: list[DeclaredException] = []
     extra = about.get("extra")
     audit = extra.get("audit", {}) if isinstance(extra, dict) else {}
-    if name is not None and _is_of_foundation(extra):
+    if name is not None and is_of_foundation(extra):
         audit = foundation_table().get(name, {})
     if not isinstance(audit, dict) or not audit.keys() <= _KEYS:
         faults.append(f"extra.audit is {audit!r}; expected a mapping with {' or '.join(sorted(_KEYS))}")
@@ -160,8 +160,8 @@ def foundation_table() -> Mapping[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _is_of_foundation(extra: object) -> bool:
-    """Whether ``extra`` names wheels or Debian packages as sources, as packages of the foundation do."""
+def is_of_foundation(extra: object) -> bool:
+    """Whether about.json's ``extra`` names wheels or Debian packages as sources, as the registry foundation's does."""
     ours = extra.get("channel_tools") if isinstance(extra, dict) else None
     return isinstance(ours, dict) and "taken" in ours
 

@@ -209,3 +209,8 @@ def old_format(package: Path, *, without: Collection[str] = (), index: Mapping[s
 def own(digest: str, **inputs: str) -> dict[str, object]:
     """about.json of a package that the plan made."""
     return {"extra": {"channel_tools": {"schema": 1, "digest": digest, "inputs": inputs}}}
+
+
+def taken(digest: str) -> dict[str, object]:
+    """about.json of a package of the registry foundation, which names the files that it was made from."""
+    return {"extra": {"channel_tools": {"schema": 1, "digest": digest, "taken": []}}}

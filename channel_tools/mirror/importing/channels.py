@@ -9,13 +9,16 @@ differs from the signed ones becomes a hotfix, and what the bundle no longer lis
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.audit.policy import is_of_foundation
 from channel_tools.channel import Foundation
 from channel_tools.channel.listing import Patch, changes_between
 from channel_tools.channel.state import STATE_BYTES
-from channel_tools.conda.archive import stream_component
+from channel_tools.conda.addresses import channel_name
+from channel_tools.conda.archive import read_info_files
+from channel_tools.conda.contents import parsed_json
 from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, SUFFIX
 from channel_tools.conda.repodata import CHANNELDATA, REPODATA
 from channel_tools.mirror.format import channel_path, package_at
@@ -44,8 +47,7 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
 
 GONE = "no longer listed by the channel that the bundle was made from"
-_ABOUT = "info/about.json"
-_OWN_MARK = b'"channel_tools"'
+_ABOUT = "about.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,10 +201,11 @@ def _package_file(
 
 
 def _is_ours(package: Path, folder: Beneath) -> bool:
-    """Whether this program built it: then the plan's mark is in its about.json."""
-    for member, stream in stream_component(package, "info", folder=folder):
-        if member.name == _ABOUT and stream is not None:
-            return _OWN_MARK in stream.read()
+    """Whether this program built it from a recipe: then its about.json has a plan's mark, not the foundation's."""
+    found = read_info_files(package, frozenset({_ABOUT}), folder=folder)
+    match parsed_json(found, _ABOUT, package) if found else None:
+        case {"extra": {"channel_tools": dict()} as extra}:
+            return not is_of_foundation(extra)
     return False
 
 
@@ -242,19 +245,29 @@ def import_foundation(
 ) -> Foundation:
     """The foundation of the packages of ``channel``, ours, at the importing site, where it was ``existing`` before.
 
-    ``there`` are the packages that the site has of it. The foundation is the registry's if the channel has packages
-    that this program did not build, or if the others were further channels before, else the last of the addresses
-    ``third_party``. The other addresses are further channels.
+    ``there`` are the packages that the site has of it. The kind of an existing one stays if its channels have the names
+    of those at the addresses ``third_party``. Else it is the registry's if the channel has packages that this program
+    did not build, or if there are no others, and otherwise the last of the others. All the rest are further channels.
     """
-    if existing is not None and existing.kind == "registry" and set(third_party) <= set(existing.further):
-        return existing
-    if third_party and _is_all_ours(channel, there):
-        found = Foundation(kind="conda-forge", address=third_party[-1], further=tuple(third_party[:-1]))
+    if existing is not None and _has_channels(existing, third_party):
+        is_registry = existing.kind == "registry"
     else:
+        is_registry = not third_party or not _is_all_ours(channel, there)
+    if is_registry:
         found = Foundation(kind="registry", further=tuple(third_party))
-    if existing is not None and existing == replace(found, address=existing.address):
+    else:
+        found = Foundation(kind="conda-forge", address=third_party[-1], further=tuple(third_party[:-1]))
+    if existing is not None and existing.kind == found.kind:
         return existing.with_further(found.further)  # its address may have been moved since
     return found
+
+
+def _has_channels(foundation: Foundation, third_party: Sequence[str]) -> bool:
+    """Whether channels of these names, the last in place of a foundation at an address, are known to belong to it."""
+    names = list(map(channel_name, third_party))
+    if foundation.address is not None:
+        return names[-1:] == [channel_name(foundation.address)]
+    return set(names) <= set(map(channel_name, foundation.further))
 
 
 def _is_all_ours(channel: IncomingChannel, there: Mapping[PackageKey, LabelPackage]) -> bool:

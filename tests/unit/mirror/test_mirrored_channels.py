@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from channel_tools.channel import open_channel, verify_channel
+from channel_tools.channel import Foundation, add_set, channel_writer, create_channel, open_channel, verify_channel
 from channel_tools.channel.listing import Patch
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.mirror.exporting.plan import read_since
@@ -18,7 +18,7 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import sha256_of_file
 from tests.support import conda_reader
-from tests.support.packages import make_conda
+from tests.support.packages import make_conda, taken
 from tests.support.readers import unpack
 from tests.unit.mirror.bundles import (
     ExportingSite,
@@ -195,6 +195,36 @@ def test_a_mirror_may_be_moved(tmp_path: Path, site: ExportingSite) -> None:
     site.bundle(tmp_path / "second")
     import_to(tmp_path / "second", tmp_path / "moved")
     assert "more-1.0-0.conda" in listed(tmp_path / "moved" / "channels" / "channel")
+
+
+def foundation_packages(far: Path) -> list[str]:
+    packages = FolderTarget(root=far / "channel").packages("main")
+    return [package.file_name for package in packages if package.foundation]
+
+
+def test_packages_of_the_registry_foundation_are_known_as_such_where_they_arrive(tmp_path: Path) -> None:
+    channel = toy_channel(tmp_path, foundation=[])
+    with channel_writer(channel) as writer:
+        add_set(writer, (), [make_conda(tmp_path / "made", "zlib", about=taken("digest of zlib"))])
+    site = exporting_site(tmp_path, channel, foreign_channel(tmp_path / "lab", ["probe"]))
+    far = carry(site, tmp_path, "first")
+    assert foundation_packages(far) == ["zlib-1.0-0.conda"]
+    foundation = open_channel(far / "channel").foundation
+    assert (foundation.kind, foundation.further) == ("registry", ((far / "lab").as_uri(),))
+
+
+def test_further_channels_are_at_the_new_place_after_a_move(tmp_path: Path) -> None:
+    channel = toy_channel(tmp_path, foundation=[])
+    site = exporting_site(tmp_path, channel, foreign_channel(tmp_path / "lab", ["probe"]))
+    far, lab = tmp_path / "far" / "channels", (tmp_path / "far" / "channels" / "lab").as_uri()
+    create_channel(far / "channel", Foundation(kind="registry", further=(lab,)))
+    carry(site, tmp_path, "first")
+    (tmp_path / "far").rename(tmp_path / "moved")
+    add_toys(channel, ["more"])
+    site.bundle(tmp_path / "second")
+    import_to(tmp_path / "second", tmp_path / "moved")
+    foundation = open_channel(tmp_path / "moved" / "channels" / "channel").foundation
+    assert (foundation.kind, foundation.further) == ("registry", (lab.replace("/far/", "/moved/"),))
 
 
 def test_locks_from_elsewhere_are_refused(tmp_path: Path, site: ExportingSite) -> None:
