@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from channel_tools.channel import indexed_files, open_channel
@@ -99,11 +100,12 @@ def files_to_publish(settings: Settings | None, request: PublishRequest, target:
     asked = chosen_foundation(request.foundation, request.address)
     if asked is not None:
         return file_set(request.files, asked)
-    channels = {path.absolute().parent.parent for path in request.files}
+    channels = dict.fromkeys(path.absolute().parent.parent for path in request.files)
     if all((channel / RECORD_FOLDER).is_dir() for channel in channels):
-        recorded = {open_channel(channel).foundation for channel in channels}
-        if len(recorded) == 1:
-            return file_set(request.files, *recorded)
+        recorded = [open_channel(channel).foundation for channel in channels]
+        if len(set(recorded)) == 1:
+            further = chain.from_iterable(one.further for one in recorded)
+            return file_set(request.files, recorded[0].with_further(further))
     if settings is not None and settings.channel.exists():
         return file_set(request.files, open_channel(settings.channel).foundation)
     foundation = target.foundation()

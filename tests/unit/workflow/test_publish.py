@@ -7,11 +7,13 @@ import pytest
 
 from channel_tools.channel import add_set, channel_writer, create_channel, open_channel
 from channel_tools.plan import Plan
+from channel_tools.publish.target import open_target
 from channel_tools.requests.plan import PlanRequest
+from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.plan import plan_request
-from channel_tools.workflow.publish import package_set
+from channel_tools.workflow.publish import files_to_publish, package_set
 from tests.support.packages import REGISTRY, make_conda, own
 from tests.unit.matrix.toytree import write_foundation, write_tree
 
@@ -73,3 +75,16 @@ def test_packages_of_a_stack_come_with_what_the_plan_says_they_need(settings: Se
     found = package_set(settings, PlanRequest(stack="udp", packages=("libtoy",)))
     assert {file.file_name.partition("-")[0] for file in found.files} == {"libtoy"}
     assert found.name == "libtoy of stack udp"
+
+
+def test_files_of_several_channels_come_with_the_further_channels_of_all(tmp_path: Path) -> None:
+    files: list[Path] = []
+    for name in ("lab", "site"):
+        on = REGISTRY.with_further([f"file:///{name}"])
+        with channel_writer(create_channel(tmp_path / name, on)) as writer:
+            add_set(writer, [make_conda(tmp_path / "made", f"of-{name}")])
+        files.extend((tmp_path / name / "linux-64").glob("*.conda"))
+    target = str(tmp_path / "target")
+    found = files_to_publish(None, PublishRequest(target=target, files=tuple(files)), open_target(target, environ={}))
+    assert found.foundation == REGISTRY
+    assert found.foundation.further == ("file:///lab", "file:///site")
