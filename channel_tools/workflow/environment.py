@@ -118,16 +118,14 @@ def _specs_and_channels(
 
 
 def _stacks_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
-    """The package that says what the stacks are, where the channel of a request is known to have it.
+    """The package that says what the stacks are, where a channel of the request (install_channels) is known to have it.
 
-    That is where the stacks themselves are read from it, and for the local channel of a tree that builds it.
+    That is the local channel if it lists it, and channels from which the stacks themselves were read.
     """
-    if settings.tree.has_recipes:
-        if request.channels:
-            return ()
+    if not request.channels and settings.channel.exists():
         listed = (file for file in published_packages(open_channel(settings.channel)) if file.hidden is None)
         return (STACKS_PACKAGE,) if any(file.row.name == STACKS_PACKAGE for file in listed) else ()
-    return (STACKS_PACKAGE,)
+    return () if settings.tree.has_recipes else (STACKS_PACKAGE,)
 
 
 class _Installation:

@@ -5,17 +5,26 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.channel import add_set, channel_writer
 from channel_tools.matrix.choice import version_of
-from channel_tools.requests.environment import InstallRequest
-from channel_tools.system.settings import make_settings
-from channel_tools.workflow.environment import (
-    install_specs,
-)
+from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.settings import CACHE_VARIABLE, STACKS_PACKAGE, make_settings, make_stacks_settings
+from channel_tools.workflow.environment import install, install_specs
+from tests.support.packages import make_conda, new_channel
 from tests.unit.validate.conftest import report
 
 __all__ = ["report"]
 
 ROOT = Path(__file__).parents[3]
+STACKS = """\
+default_stack: toy
+stacks:
+  toy:
+    description: sums over gloo
+    packages: [toy]
+    install: [toy]
+"""
 
 
 @pytest.mark.parametrize(
@@ -42,3 +51,24 @@ def test_a_pytorch_that_is_the_stacks_own_package_is_pinned_by_its_name(tmp_path
     specs = install_specs(settings, request)
     assert "pytorch-cray-mpich 2.6.0.*" in specs
     assert not [spec for spec in specs if spec.startswith("pytorch ")]
+
+
+def test_a_local_channel_that_has_not_the_package_of_the_stacks_gives_the_stack_alone(tmp_path: Path) -> None:
+    (tmp_path / "stacks" / "variants").mkdir(parents=True)
+    (tmp_path / "stacks" / "variants" / "stacks.yaml").write_text(STACKS)
+    channel = new_channel(tmp_path / "output")
+    environ = {CACHE_VARIABLE: str(tmp_path / "cache")}
+    settings = make_stacks_settings(tmp_path / "stacks", output=tmp_path / "output", environ=environ, cwd=tmp_path)
+
+    def installed() -> set[str]:
+        result = install(
+            settings, EnvironmentRequest(prefix=tmp_path / "env"), environ=environ, progress=SilentProgress()
+        )
+        return {record.name for record in result.records}
+
+    with channel_writer(channel) as writer:
+        add_set(writer, [make_conda(tmp_path, "toy")])
+    assert installed() == {"toy"}
+    with channel_writer(channel) as writer:
+        add_set(writer, [make_conda(tmp_path, STACKS_PACKAGE)])
+    assert installed() == {"toy", STACKS_PACKAGE}
