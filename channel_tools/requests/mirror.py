@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``mirror create`` and ``mirror update`` are asked for: their options, one value from the command to the stage.
-
-It imports nothing that is slow: ``--help`` is made from it.
-"""
+"""What ``mirror create`` and ``mirror update`` are asked for."""
 
 from __future__ import annotations
 
