@@ -38,6 +38,7 @@ DEFAULT_LEASE_S = 60.0
 DEFAULT_WAIT_S = 90.0
 _RENEWALS_PER_LEASE = 4
 _FIRST_POLL_S, _LAST_POLL_S = 0.05, 1.0
+_ATTEMPTS = 10
 _CLOCK_STEP_S = 1.0
 """HTTP dates are in whole seconds."""
 _SERVED = Served(content_type="application/json")
@@ -171,7 +172,8 @@ def hold_lease(
 ) -> Iterator[Lease]:
     """Hold the lease ``key`` while the block runs, after waiting at most ``wait_s`` for another writer to finish.
 
-    Raises ChannelError if another writer holds it for longer, and if the store has no conditional writes.
+    Raises ChannelError if another writer holds it for longer, and if the store ignores the conditions of writes or
+    rejects every write.
     """
     lease = _acquire(store, key, progress=progress, lease_s=lease_s, wait_s=wait_s)
     renewing = threading.Thread(target=lease.keep, name="lease", daemon=True)
@@ -186,6 +188,7 @@ def hold_lease(
 def _acquire(store: Store, key: str, *, progress: Progress, lease_s: float, wait_s: float) -> Lease:
     give_up_s = _now_s() + wait_s
     poll_s = 0.0
+    rejected = 0
     while True:
         found = read_lease(store, key)
         holder = None if found is None else found[0].owner
@@ -195,6 +198,10 @@ def _acquire(store: Store, key: str, *, progress: Progress, lease_s: float, wait
             etag = _put(store, key, record, None if found is None else found[1])
             if etag is not None:
                 return Lease(store, key, record, etag)
+            rejected += 1
+            if rejected == _ATTEMPTS:
+                message = f"{store.url(key)}: {rejected} writes in a row were rejected, though nobody else is writing"
+                raise ChannelError(message, hint=NO_CONDITIONS_HINT)
         elif _now_s() >= give_up_s:
             message = f"{store.url(key)}: {holder} is writing to this channel; only one writer at a time is allowed"
             raise ChannelError(message, hint="wait until it has finished, then run the same command again")
@@ -203,6 +210,7 @@ def _acquire(store: Store, key: str, *, progress: Progress, lease_s: float, wait
                 progress.note(f"waiting for {holder}, which is writing to this channel")
             poll_s = min(max(2 * poll_s, _FIRST_POLL_S), _LAST_POLL_S)
             time.sleep(poll_s)
+            rejected = 0
 
 
 def read_lease(store: Store, key: str) -> tuple[LeaseRecord, str, float] | None:

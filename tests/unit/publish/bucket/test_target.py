@@ -219,6 +219,14 @@ def test_a_store_that_ignores_conditions_is_refused(
     assert list(store.objects) == ["chan/.channel_tools/writer.json"]
 
 
+def test_a_store_that_rejects_every_write_is_given_up(
+    target: BucketTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryStore, "put", lambda *_arguments, **_options: None)
+    with pytest.raises(ChannelError, match=r"chan/.channel_tools/writer\.json: 10 writes in a row were rejected"):
+        publish(target, make_set([make_conda(tmp_path, "one")]))
+
+
 def test_a_label_that_does_not_exist_is_named_with_those_that_do(target: BucketTarget, tmp_path: Path) -> None:
     publish(target, make_set([make_conda(tmp_path, "one")]), "testing")
     with pytest.raises(UsageError, match=r"memory://toys/chan: has no label 'prod'") as caught:
