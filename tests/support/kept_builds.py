@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from filelock import FileLock
+
 from channel_tools.foundation.record import RECORD_NAME
 from channel_tools.system.files import link_or_copy
 from channel_tools.system.settings import find_cache
@@ -37,23 +39,27 @@ def kept_foundation(foundation: Path, environ: Mapping[str, str], *, room_bytes:
     """For the block, which builds: a foundation that has no record yet has the kept packages, and is kept after it.
 
     The build finds those that it would make by their names, as after an interruption, and removes the others. Where
-    the kept ones take more than ``room_bytes``, they are exchanged for those of this foundation.
+    the kept ones take more than ``room_bytes``, they are exchanged for those of this foundation. Clones take turns.
     """
     kept, record = find_cache(environ) / "tests" / "foundation", foundation / RECORD_NAME
     if environ.get(HEAVY_VARIABLE):
         yield
         return
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(kept.with_name("foundation.lock"))
     if kept.is_dir() and not record.exists():
         from channel_tools.channel import Foundation, ensure_channel  # noqa: PLC0415 - rattler takes half a second
         from channel_tools.plan.planner import current_platform  # noqa: PLC0415
 
         ensure_channel(foundation, Foundation(kind="registry"), subdirs=(current_platform(),))
-        _link_packages(kept, foundation)
+        with lock:
+            _link_packages(kept, foundation)
     yield
     if record.exists():
-        if sum(path.stat().st_size for path in kept.glob("*/*.conda")) > room_bytes:
-            shutil.rmtree(kept, ignore_errors=True)
-        _link_packages(foundation, kept)
+        with lock:
+            if sum(path.stat().st_size for path in kept.glob("*/*.conda")) > room_bytes:
+                shutil.rmtree(kept, ignore_errors=True)
+            _link_packages(foundation, kept)
 
 
 def _link_packages(source: Path, destination: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from channel_tools.channel import Foundation, open_channel
@@ -45,3 +46,19 @@ def test_whoever_asks_for_everything_has_all_made_anew(tmp_path: Path) -> None:
     made(tmp_path / "first", environ, "a-1-h1_0.conda")
     assert made(tmp_path / "second", heavy, "b-1-h1_0.conda") == []
     assert compiler_cache(heavy) == ([], heavy)
+
+
+def test_clones_that_exchange_the_kept_packages_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    environ = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
+    names = [f"a{number}-1-h1_0.conda" for number in range(20)]
+
+    def exchange(clone: str) -> None:
+        for _round in range(8):
+            made(tmp_path / clone, environ, names[0], room_bytes=0)
+
+    for clone in ("first", "second"):
+        for name in names:
+            made(tmp_path / clone, environ, name)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(exchange, ("first", "second")))
+    assert made(tmp_path / "third", environ, names[0]) == sorted(names)
