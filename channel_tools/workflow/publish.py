@@ -93,27 +93,26 @@ def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
 
 
 def files_to_publish(settings: Settings | None, request: PublishRequest, target: Target) -> PackageSet:
-    """The set of the request's package files, which may be anywhere; works without a tree.
+    """The set of the request's package files, which may be anywhere, with the further channels that theirs record.
 
-    Raises as file_set does, and UsageError if nothing says what their foundation is (PublishRequest).
+    Works without a tree. Raises as file_set does, and UsageError if nothing says what their foundation is: as
+    PublishRequest has it.
     """
-    asked = chosen_foundation(request.foundation, request.address)
-    if asked is not None:
-        return file_set(request.files, asked)
     channels = dict.fromkeys(path.absolute().parent.parent for path in request.files)
-    if all((channel / RECORD_FOLDER).is_dir() for channel in channels):
-        recorded = [open_channel(channel).foundation for channel in channels]
-        if len(set(recorded)) == 1:
-            further = chain.from_iterable(one.further for one in recorded)
-            return file_set(request.files, recorded[0].with_further(further))
-    if settings is not None and settings.channel.exists():
-        return file_set(request.files, open_channel(settings.channel).foundation)
-    foundation = target.foundation()
+    recorded = [open_channel(channel).foundation for channel in channels if (channel / RECORD_FOLDER).is_dir()]
+    foundation = chosen_foundation(request.foundation, request.address)
+    if foundation is None and len(recorded) == len(channels) and len(set(recorded)) == 1:
+        foundation = recorded[0]
+    if foundation is None and settings is not None and settings.channel.exists():
+        foundation = open_channel(settings.channel).foundation
+    if foundation is None:
+        foundation = target.foundation()
     if foundation is None:
         message = f"{target.address}: does not say on which foundation its packages are built, and neither do the files"
         hint = "give --foundation conda-forge, or registry; a channel has packages for one foundation only"
         raise UsageError(message, hint=hint)
-    return file_set(request.files, foundation)
+    further = chain.from_iterable(one.further for one in recorded)
+    return file_set(request.files, foundation.with_further(further))
 
 
 def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> ChannelError:

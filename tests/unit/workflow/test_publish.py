@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,8 @@ def test_files_of_several_channels_come_with_the_further_channels_of_all(tmp_pat
         with channel_writer(create_channel(tmp_path / name, on)) as writer:
             add_set(writer, [make_conda(tmp_path / "made", f"of-{name}")])
         files.extend((tmp_path / name / "linux-64").glob("*.conda"))
-    target = str(tmp_path / "target")
-    found = files_to_publish(None, PublishRequest(target=target, files=tuple(files)), open_target(target, environ={}))
-    assert found.foundation == REGISTRY
-    assert found.foundation.further == ("file:///lab", "file:///site")
+    request = PublishRequest(target=str(tmp_path / "target"), files=tuple(files))
+    for wanted in (request, replace(request, foundation="registry")):
+        found = files_to_publish(None, wanted, open_target(wanted.target, environ={}))
+        assert found.foundation == REGISTRY
+        assert found.foundation.further == ("file:///lab", "file:///site")
