@@ -27,11 +27,17 @@ class TrustRequest:
 
     def __post_init__(self) -> None:
         whole = self.certificate_identity and self.certificate_oidc_issuer and not self.trusted_keys
-        if not whole and (self.certificate_identity or self.certificate_oidc_issuer or self.sigstore_config):
+        if not whole and self._names_sigstore:
             message = "--certificate-identity and --certificate-oidc-issuer go together, without --trusted-key"
             raise UsageError(message, hint="give both, and no --trusted-key")
 
     @property
     def names_someone(self) -> bool:
         """Whether any of the options is given."""
-        return any((self.trusted_keys, self.certificate_identity, self.certificate_oidc_issuer, self.sigstore_config))
+        return bool(self.trusted_keys) or self._names_sigstore
+
+    @property
+    def _names_sigstore(self) -> bool:
+        """Whether an option for Sigstore is given; an empty one is, too: a variable of a script that is not set."""
+        given = (self.certificate_identity, self.certificate_oidc_issuer, self.sigstore_config)
+        return any(one is not None for one in given)

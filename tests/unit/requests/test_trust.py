@@ -19,8 +19,10 @@ IDENTITY = {"certificate_identity": "me@example.org", "certificate_oidc_issuer":
         {"certificate_oidc_issuer": "https://issuer.example"},
         {"sigstore_config": Path("trust.json")},
         {**IDENTITY, "trusted_keys": (Path("keys"),)},
+        {"certificate_identity": "", "certificate_oidc_issuer": ""},
+        {"certificate_identity": "", "certificate_oidc_issuer": "", "trusted_keys": (Path("keys"),)},
     ],
-    ids=["no issuer", "no identity", "only a Sigstore", "both kinds"],
+    ids=["no issuer", "no identity", "only a Sigstore", "both kinds", "empty", "empty, and a key"],
 )
 def test_an_identity_has_an_issuer_and_no_key(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="go together, without --trusted-key"):
