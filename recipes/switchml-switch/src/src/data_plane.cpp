@@ -246,7 +246,7 @@ void DataPlane::announce(const SessionTable::Route &route, const wire::Header &h
 void DataPlane::repeat(const SessionTable::Route &route, wire::Header header) {
     const OpenSession &session = *route.session;
     const wire::Endpoint to = reply_to(session.workers[route.rank].member, route.lane);
-    auto &packet = repeated_.emplace_back();
+    auto &packet = single_packets_.emplace_back();
     session.slots.read(header.slot, header.set, header, packet.data() + wire::kHeaderBytes);
     wire::encode(header, packet.data());
     if (!result_is_sent(to, packet.data(), session.packet_bytes)) return;
@@ -255,7 +255,7 @@ void DataPlane::repeat(const SessionTable::Route &route, wire::Header header) {
 }
 
 void DataPlane::send_back(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
-    auto &packet = repeated_.emplace_back();
+    auto &packet = single_packets_.emplace_back();
     std::copy_n(data, bytes, packet.data());
     if (result_is_sent(source, packet.data(), bytes)) sender_.queue({packet.data(), bytes, 1, source});
 }
@@ -276,8 +276,10 @@ void DataPlane::handle_due_packets() {
 void DataPlane::send_due_results() {
     if (!result_link_.next_due()) return;
     const auto results = result_link_.due(Clock::now());
-    for (const auto &result : results) sender_.queue({result.bytes.data(), result.bytes.size(), 1, result.endpoint});
-    counters_.results_sent += results.size();
+    for (const auto &result : results) {
+        sender_.queue({result.bytes.data(), result.bytes.size(), 1, result.endpoint});
+        if (!wire::is_probe(result.bytes.data(), result.bytes.size())) ++counters_.results_sent;
+    }
     if (!results.empty()) send_queued();
 }
 
@@ -294,7 +296,7 @@ int DataPlane::wait_limit_ms() const {
 // A worker that cannot be reached (a wrong address, an MTU too small) must not stop the others' switch.
 void DataPlane::send_queued() {
     const int error = sender_.flush();
-    repeated_.clear();
+    single_packets_.clear();
     if (error == 0) return;
     if (counters_.results_undeliverable++ == 0) {
         std::fprintf(stderr, "switchml-switch: results cannot be delivered: %s\n", std::strerror(error));
@@ -334,7 +336,7 @@ void DataPlane::flush_all() {
         }
         if (outbox.batches.size() > kMaxPorts) outbox.batches.clear();
     }
-    if (!repeated_.empty()) send_queued();
+    if (!single_packets_.empty()) send_queued();
 }
 
 }  // namespace switchml::softswitch

@@ -93,8 +93,8 @@ class DataPlane {
     wire::UdpSocket socket_;
     wire::Receiver receiver_;
     wire::Sender sender_;
-    std::deque<std::array<std::uint8_t, wire::kMaxPacketBytes>>
-        repeated_;  // results and probes that sender_ has queued
+    // Results that go again and probes that go back, while sender_ has them queued.
+    std::deque<std::array<std::uint8_t, wire::kMaxPacketBytes>> single_packets_;
     Counters counters_;
     SessionTable sessions_;
     std::map<std::uint64_t, Outbox> outboxes_;  // by id of the session

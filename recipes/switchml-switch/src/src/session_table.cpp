@@ -68,33 +68,30 @@ std::optional<SessionTable::Route> SessionTable::find_route(const wire::Endpoint
     return Route{found->second.session, found->second.rank, source.port};
 }
 
-bool SessionTable::answers_probe(const wire::Endpoint &source, std::size_t bytes) {
+const SessionTable::Route *SessionTable::find_sender(const wire::Endpoint &source, std::size_t bytes, bool has_header) {
     const auto &route = route_of(source);
-    if (!route) {
+    if (has_header && !route) {
         ++dropped_.unknown_worker;
         ++dropped_sources_.of(source).unknown_worker;
-        return false;
+        return nullptr;
     }
-    if (bytes == route->session->packet_bytes) return true;
-    ++dropped_.malformed;
-    ++dropped_sources_.of(source).malformed;
-    return false;
+    if (!has_header || bytes != route->session->packet_bytes) {
+        ++dropped_.malformed;
+        ++dropped_sources_.of(source).malformed;
+        return nullptr;
+    }
+    return &*route;
+}
+
+bool SessionTable::answers_probe(const wire::Endpoint &source, std::size_t bytes) {
+    return find_sender(source, bytes, true) != nullptr;
 }
 
 std::optional<SessionTable::Taken> SessionTable::take(const wire::Endpoint &source, const std::uint8_t *data,
                                                       std::size_t bytes) {
     const auto header = wire::decode(data, bytes);
-    const auto &route = route_of(source);
-    if (header && !route) {
-        ++dropped_.unknown_worker;
-        ++dropped_sources_.of(source).unknown_worker;
-        return std::nullopt;
-    }
-    if (!header || bytes != route->session->packet_bytes) {
-        ++dropped_.malformed;
-        ++dropped_sources_.of(source).malformed;
-        return std::nullopt;
-    }
+    const Route *route = find_sender(source, bytes, header.has_value());
+    if (route == nullptr) return std::nullopt;
     if (header->slot >= wire::kNumSlots) {
         ++dropped_.bad_slot;
         return std::nullopt;

@@ -100,6 +100,9 @@ class SessionTable {
         std::optional<Route> route;
     };
 
+    // The route of a packet of this size. Null, and the reason counted, where its source is no worker of a session,
+    // where it has no valid header, and where the session's packets have another size. Valid until the next call.
+    const Route *find_sender(const wire::Endpoint &source, std::size_t bytes, bool has_header);
     const std::optional<Route> &route_of(const wire::Endpoint &source);
     std::optional<Route> find_route(const wire::Endpoint &source) const;
     void forget_routes(const std::function<bool(const Route &)> &concerned);

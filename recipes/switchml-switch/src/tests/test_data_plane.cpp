@@ -70,6 +70,23 @@ Bytes packet(Bytes header, std::uint32_t first_value, std::size_t numel = 64) {
     return header;
 }
 
+Bytes probe_of(std::uint32_t numel) {
+    Bytes probe(wire::packet_bytes(numel));
+    wire::encode_probe(numel, probe.data());
+    return probe;
+}
+
+// Of a switch with faults.
+struct OneWorker {
+    explicit OneWorker(const DataPlaneOptions &options) : plane(options) {
+        plane.open_session({kSession, 1, 64, std::nullopt});
+        plane.set_worker(kSession, 0, {address(2), 0, 0, false});
+    }
+
+    DataPlane plane;
+    Worker worker{2, 4242, plane};
+};
+
 struct TwoWorkers {
     TwoWorkers() {
         plane.open_session({kSession, 2, 64, std::nullopt});
@@ -116,8 +133,7 @@ TEST(packets_of_256_values_are_summed_whole) {
 
 TEST(a_probe_comes_back_to_its_worker_alone) {
     TwoWorkers test;
-    Bytes probe(wire::packet_bytes(64));
-    wire::encode_probe(64, probe.data());
+    const Bytes probe = probe_of(64);
     test.first.send(probe);
     CHECK(test.first.receive() == probe);
     CHECK(!test.second.has_packet());
@@ -127,13 +143,9 @@ TEST(a_probe_comes_back_to_its_worker_alone) {
 
 TEST(a_probe_of_nobody_or_of_another_size_stays_unanswered) {
     TwoWorkers test;
-    Bytes probe(wire::packet_bytes(256));
-    wire::encode_probe(256, probe.data());
-    test.first.send(probe);
-    probe.resize(wire::packet_bytes(64));
-    wire::encode_probe(64, probe.data());
+    test.first.send(probe_of(256));
     Worker stranger(4, 4242, test.plane);
-    stranger.send(probe);
+    stranger.send(probe_of(64));
     test.settle();
     CHECK(!test.first.has_packet());
     CHECK(!stranger.has_packet());
@@ -197,15 +209,12 @@ TEST(what_is_not_part_of_the_session_is_dropped_and_counted) {
 TEST(a_duplicated_packet_is_answered_twice_and_summed_once) {
     DataPlaneOptions options = local();
     options.packet_faults.duplicate = 0.999999;
-    DataPlane plane(options);
-    plane.open_session({kSession, 1, 64, std::nullopt});
-    plane.set_worker(kSession, 0, {address(2), 0, 0, false});
-    Worker worker(2, 4242, plane);
+    OneWorker test(options);
     const Bytes sent = packet({0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 5);
-    worker.send(sent);
-    CHECK(worker.receive() == sent);
-    CHECK(worker.receive() == sent);
-    const Counters counters = plane.counters();
+    test.worker.send(sent);
+    CHECK(test.worker.receive() == sent);
+    CHECK(test.worker.receive() == sent);
+    const Counters counters = test.plane.counters();
     CHECK_EQ(counters.packets_received, 1U);
     CHECK_EQ(counters.packet_faults.duplicated, 1U);
     CHECK_EQ(counters.workers.at(0).retransmitted_results, 1U);
@@ -216,17 +225,25 @@ TEST(a_delayed_packet_and_a_delayed_result_come_by_themselves) {
     DataPlaneOptions options = local();
     options.packet_faults.delay = 0.999999;
     options.result_faults.reorder = 0.999999;
-    DataPlane plane(options);
-    plane.open_session({kSession, 1, 64, std::nullopt});
-    plane.set_worker(kSession, 0, {address(2), 0, 0, false});
-    Worker worker(2, 4242, plane);
+    OneWorker test(options);
     const Bytes sent = packet({0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 5);
-    worker.send(sent);
-    CHECK(worker.receive() == sent);
-    const Counters counters = plane.counters();
+    test.worker.send(sent);
+    CHECK(test.worker.receive() == sent);
+    const Counters counters = test.plane.counters();
     CHECK_EQ(counters.packet_faults.delayed, 1U);
     CHECK_EQ(counters.result_faults.reordered, 1U);
     CHECK_EQ(counters.results_sent, 1U);
+}
+
+TEST(a_delayed_probe_comes_back_and_is_no_result) {
+    DataPlaneOptions options = local();
+    options.result_faults.delay = 0.999999;
+    OneWorker test(options);
+    test.worker.send(probe_of(64));
+    CHECK(test.worker.receive() == probe_of(64));
+    const Counters counters = test.plane.counters();
+    CHECK_EQ(counters.result_faults.delayed, 1U);
+    CHECK_EQ(counters.results_sent, 0U);
 }
 
 TEST(a_new_session_forgets_the_old_one) {
