@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <stdexcept>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -23,135 +21,54 @@ namespace torch_switchml {
 
 namespace {
 
-// Python's signals are looked for this often while the library opens.
-constexpr std::chrono::milliseconds kSignalPeriod(50);
-
-// How long a cancelled opening is waited for, so that what it holds (a port) is free again: long enough for transports
-// that look while they wait for other workers, and no nuisance with those that do not.
-constexpr std::chrono::milliseconds kCancelPeriod(1000);
-
 // How long the last results of a rank that has ended may take, which has done its part in them perhaps.
 constexpr std::chrono::milliseconds kLastResultsPeriod(1000);
 
 }  // namespace
 
-// A call of switchml_open on a thread of its own, which its caller may abandon.
-struct Session::Opening {
-    std::mutex mutex;
-    std::condition_variable ended;
-    bool done = false;
-    std::atomic<bool> abandoned{false};  // is written with the mutex held
-    switchml_status status = SWITCHML_OK;
-    std::string reason;
-    switchml_context *context = nullptr;
-
-    static int is_abandoned(void *user) { return static_cast<Opening *>(user)->abandoned.load() ? 1 : 0; }
-
-    void run(const Library &library, switchml_config config) {
-        config.is_cancelled = &Opening::is_abandoned;
-        config.is_cancelled_user = this;
-        switchml_context *opened = nullptr;
-        const switchml_status result = library.open(&config, &opened);
-        std::unique_lock<std::mutex> lock(mutex);
-        status = result;
-        if (result != SWITCHML_OK) {
-            reason = library.explain(result, library.last_error());
-        } else if (!abandoned) {
-            context = opened;
-        } else {
-            lock.unlock();
-            library.close(opened);
-            lock.lock();
-        }
-        done = true;
-        ended.notify_all();
-    }
-
-    void wait(const std::function<void()> &check_signals) {
-        std::unique_lock<std::mutex> lock(mutex);
-        while (!ended.wait_for(lock, kSignalPeriod, [this] { return done; })) {
-            lock.unlock();
-            check_signals();
-            lock.lock();
-        }
-    }
-
-    // Cancels it. The context if it is open already; else the library's thread closes what it still opens.
-    switchml_context *abandon() {
-        std::unique_lock<std::mutex> lock(mutex);
-        abandoned = true;
-        ended.wait_for(lock, kCancelPeriod, [this] { return done; });
-        return std::exchange(context, nullptr);
-    }
-};
-
 std::shared_ptr<Session> Session::open(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters,
                                        const SessionOptions &options, const std::function<void()> &check_signals,
                                        std::function<void()> on_closed) {
-    std::shared_ptr<Session> session(
-        new Session(std::move(library), std::move(counters), options, std::move(on_closed)));
-    session->open_carrier(check_signals);
+    std::shared_ptr<Session> session(new Session(std::move(library), std::move(counters), options));
+    try {
+        session->carrier_ = session->make_carrier(check_signals);
+    } catch (const std::system_error &) {
+        throw std::runtime_error(
+            "cannot open the SwitchML session: the system gives no thread for it; see the limits of "
+            "processes and of memory (ulimit -u, ulimit -v)");
+    }
+    session->on_closed_ = std::move(on_closed);
     return session;
 }
 
-Session::Session(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters, const SessionOptions &options,
-                 std::function<void()> on_closed)
+Session::Session(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters, const SessionOptions &options)
     : library_(std::move(library)),
       counters_(std::move(counters)),
       options_(options),
       owner_(getpid()),
-      on_closed_(std::move(on_closed)),
       pool_(std::make_unique<CompletionPool>()),
       feeder_(std::make_unique<CompletionPool>(1)),
       limits_(std::make_unique<CallLimits>([this](auto limit) { end_for_limit(limit); })) {}
 
 Session::~Session() { close(); }
 
-std::unique_ptr<Carrier> Session::open_wire(const std::function<void()> &check_signals) {
-    switchml_config config{};
-    config.struct_size = sizeof(config);
-    config.rank = static_cast<uint32_t>(*options_.worker);
-    config.num_workers = static_cast<uint32_t>(options_.num_workers);
-    config.job_timeout_ms = options_.job_timeout_ms;
-    config.worker_port = options_.worker_port;
-    const auto opening = std::make_shared<Opening>();
-    try {
-        // its own copy of the name: it may outlive this session
-        std::thread([opening, library = library_, config, job_name = options_.job_name]() mutable {
-            config.job_name = job_name.c_str();
-            opening->run(*library, config);
-        }).detach();
-    } catch (const std::system_error &) {
-        on_closed_ = nullptr;
-        throw std::runtime_error(
-            "cannot open the SwitchML session: the system gives no thread for it; see the limits of "
-            "processes and of memory (ulimit -u, ulimit -v)");
-    }
-    try {
-        opening->wait(check_signals);
-    } catch (...) {
-        on_closed_ = nullptr;
-        library_->close(opening->abandon());
-        throw;
-    }
-    if (opening->status != SWITCHML_OK) {
-        on_closed_ = nullptr;
-        throw std::runtime_error("cannot open the SwitchML session: " + opening->reason);
-    }
-    return std::make_unique<Wire>(library_, opening->context);
-}
-
-void Session::open_carrier(const std::function<void()> &check_signals) {
+std::unique_ptr<Carrier> Session::make_carrier(const std::function<void()> &check_signals) const {
     std::unique_ptr<Carrier> wire;
     if (options_.worker) {
-        wire = open_wire(check_signals);
+        switchml_config config{};
+        config.struct_size = sizeof(config);
+        config.rank = static_cast<uint32_t>(*options_.worker);
+        config.num_workers = static_cast<uint32_t>(options_.num_workers);
+        config.job_timeout_ms = options_.job_timeout_ms;
+        config.worker_port = options_.worker_port;
+        config.job_name = options_.job_name.c_str();
+        wire = Wire::open(library_, config, check_signals);
     }
-    if (options_.board) {
-        const HostReductionOptions options{options_.job_timeout_ms, options_.wire_ranks};
-        carrier_ = std::make_unique<HostReduction>(options_.board, std::move(wire), options);
-    } else {
-        carrier_ = std::move(wire);
+    if (!options_.board) {
+        return wire;
     }
+    const HostReductionOptions options{options_.job_timeout_ms, options_.wire_ranks};
+    return std::make_unique<HostReduction>(options_.board, std::move(wire), options);
 }
 
 c10::intrusive_ptr<c10d::Work> Session::submit(const std::vector<at::Tensor> &tensors, Dtype wire,

@@ -132,7 +132,6 @@ class Session : public std::enable_shared_from_this<Session> {
     struct Job;
     struct Part;
     struct Feeding;
-    struct Opening;
     using Lanes = std::unordered_map<c10::Device, std::shared_ptr<DeviceLane>>;
 
     // A call whose tensors are not final yet.
@@ -145,11 +144,9 @@ class Session : public std::enable_shared_from_this<Session> {
         bool comes_before(const Access &later) const;
     };
 
-    Session(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters, const SessionOptions &options,
-            std::function<void()> on_closed);
+    Session(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters, const SessionOptions &options);
 
-    std::unique_ptr<Carrier> open_wire(const std::function<void()> &check_signals);
-    void open_carrier(const std::function<void()> &check_signals);
+    std::unique_ptr<Carrier> make_carrier(const std::function<void()> &check_signals) const;
     void check_usable() const;
     uint64_t enter(Access access);
     void enter(Job &job);
@@ -188,7 +185,7 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::shared_ptr<Counters> counters_;
     const SessionOptions options_;
     const pid_t owner_;
-    std::function<void()> on_closed_;
+    std::function<void()> on_closed_;  // none until it is open
     std::unique_ptr<CompletionPool> pool_;
     // Waits for devices' copies, and for calls over the same memory, and hands the
     // jobs on in the callers' order; idle where there are neither.

@@ -3,6 +3,7 @@
 // An open session of libswitchml as a carrier.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +15,11 @@ namespace torch_switchml {
 
 class Wire final : public Carrier {
   public:
+    // Calls switchml_open on a thread of its own; Session::open says what is thrown, and when `check_signals` is
+    // called. std::system_error where the system gives no thread.
+    static std::unique_ptr<Wire> open(const std::shared_ptr<Library> &library, switchml_config config,
+                                      const std::function<void()> &check_signals);
+
     // Takes over the context.
     Wire(std::shared_ptr<Library> library, switchml_context *context);
     ~Wire() override;

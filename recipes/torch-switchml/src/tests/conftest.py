@@ -95,22 +95,33 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
         yield transport
 
 
+@contextmanager
+def launcher_at_switch(request: pytest.FixtureRequest, *options: str, skip: str | None = None) -> Iterator[Launcher]:
+    """Starts ranks at a software switch with these options.
+
+    `skip`: why the tests are skipped where the stand-in is asked for.
+    """
+    if skip is not None and request.config.getoption("--switchml") == "fake":
+        pytest.skip(skip)
+    folder, server = request.getfixturevalue("tmp_path"), request.getfixturevalue("rank_server")
+    with running_switch(*options) as transport:
+        yield Launcher(folder=folder, environment=transport.environment, server=server)
+
+
 @pytest.fixture
-def short_lease_launcher(request: pytest.FixtureRequest, tmp_path: Path, rank_server: RankServer) -> Iterator[Launcher]:
+def short_lease_launcher(request: pytest.FixtureRequest) -> Iterator[Launcher]:
     """Starts ranks at a switch that soon sees one die; with the default lease a loaded machine may stall for long."""
-    if request.config.getoption("--switchml") == "fake":
-        pytest.skip("the stand-in has no switch that knows which ranks live")
-    with running_switch("--lease-ms", "3000") as transport:
-        yield Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
+    with launcher_at_switch(
+        request, "--lease-ms", "3000", skip="the stand-in has no switch that knows which ranks live"
+    ) as launcher:
+        yield launcher
 
 
 @pytest.fixture
-def deaf_switch_launcher(request: pytest.FixtureRequest, tmp_path: Path, rank_server: RankServer) -> Iterator[Launcher]:
+def deaf_switch_launcher(request: pytest.FixtureRequest) -> Iterator[Launcher]:
     """Starts ranks at a switch that no packet reaches, while its controller answers: as behind a firewall."""
-    if request.config.getoption("--switchml") == "fake":
-        pytest.skip("the stand-in sends no packets")
-    with running_switch("--drop-rate", "0.999999") as transport:
-        yield Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
+    with launcher_at_switch(request, "--drop-rate", "0.999999", skip="the stand-in sends no packets") as launcher:
+        yield launcher
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,10 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import running_switch
-from rank_server import RankServer
+from conftest import launcher_at_switch
 from ranks import Launcher, RankResult, on_hosts
 
 NEW_GROUPS = {"SWITCHML_NEW_GROUPS": "1"}
@@ -20,12 +18,12 @@ def values(results: list[RankResult]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def small_switch(request: pytest.FixtureRequest, tmp_path: Path, rank_server: RankServer) -> Iterator[Launcher]:
+def small_switch(request: pytest.FixtureRequest) -> Iterator[Launcher]:
     """Starts ranks at a switch that serves two sessions at a time."""
-    if request.config.getoption("--switchml") == "fake":
-        pytest.skip("the stand-in serves one session at a time")
-    with running_switch("--max-sessions", "2") as transport:
-        yield Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
+    with launcher_at_switch(
+        request, "--max-sessions", "2", skip="the stand-in serves one session at a time"
+    ) as launcher:
+        yield launcher
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aab"], ids=["a rank a host", "two hosts"])
@@ -61,14 +59,13 @@ def test_a_group_that_is_destroyed_gives_its_place_back(small_switch: Launcher) 
 
 
 @pytest.fixture
-def full_switch(request: pytest.FixtureRequest, tmp_path: Path, rank_server: RankServer) -> Iterator[Launcher]:
+def full_switch(request: pytest.FixtureRequest) -> Iterator[Launcher]:
     """Starts ranks where one session can be had."""
     if request.config.getoption("--switchml") == "fake":
-        fake = request.getfixturevalue("fake_transport")
-        yield Launcher(folder=tmp_path, environment=fake.environment, server=rank_server)
+        yield request.getfixturevalue("fake_launcher")
         return
-    with running_switch("--max-sessions", "1") as transport:
-        yield Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
+    with launcher_at_switch(request, "--max-sessions", "1") as launcher:
+        yield launcher
 
 
 def assert_left_to_gloo(results: list[RankResult], ranks: str) -> None:

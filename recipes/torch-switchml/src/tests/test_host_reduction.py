@@ -77,6 +77,13 @@ def test_ranks_that_cannot_share_memory_are_workers_of_their_own(launcher: Launc
         assert "each of ranks 0, 1 is a worker of its own: rank 0: cannot reserve" in result.stderr
 
 
+def test_a_rank_without_a_thread_to_reduce_stops_all(launcher: Launcher) -> None:
+    rank_environment = {1: {"SCENARIO_FAILURE": "threads"}}
+    results = launcher.run("failure_of_one_rank", environment=SHARED, rank_environment=rank_environment)
+    assert re.search(r"rank 1: .*the system gives no thread .*ulimit -u", results[0].value["text"])
+    assert results[0].value["seconds"] < 5
+
+
 def test_shared_memory_has_no_name_that_could_remain(launcher: Launcher) -> None:
     for result in launcher.run("memory_in_use", environment=SHARED):
         assert result.code == 0, result.stderr
