@@ -76,7 +76,7 @@ _PYTORCH = rf"/pytorch_{re.escape(IN_PARTS)}[^/]*\.orig\."
 def _stored(source_file: str, *, wanted: frozenset[str] = frozenset()) -> Path:
     """The top folder of a source of 2.6.0's recipe, whose address matches, unpacked from the source store.
 
-    Of all its files the ``wanted`` ones, if there are any. Skips where the store does not have it.
+    Only the ``wanted`` files are unpacked, or all where none are named. Skips where the store does not have it.
     """
     found = [
         source["path"]
