@@ -6,13 +6,13 @@ Clients read such channels themselves; this is for what they cannot do: to publi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from channel_tools.conda.package import RECORD_FIELD
-from channel_tools.conda.repodata import REPODATA, unpack_index
+from channel_tools.conda.repodata import REPODATA, decode_repodata, unpack_index
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.oci.layout import (
     LATEST,
@@ -36,18 +36,16 @@ if TYPE_CHECKING:
     from channel_tools.publish.oci.registry import Repository
 
 
-class _Repodata(msgspec.Struct, rename={"conda": "packages.conda"}):
-    packages: dict[str, dict[str, object]] = {}
-    conda: dict[str, dict[str, object]] = {}
-    removed: list[str] = []
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegistryIndex:
-    """A subdir's index: its records by file name, and the digest of the manifest that names it (None: no index)."""
+    """A subdir's index: its records by file name, and the digest of the manifest that names it (None: no index).
+
+    ``unread`` are the numbers of entries under keys that this program does not read (unread_entries).
+    """
 
     records: dict[str, JsonObject]
     removed: tuple[str, ...] = ()
+    unread: Mapping[str, int] = field(default_factory=dict)
     digest: str | None = None
 
     def sha256_of(self, file_name: str) -> str | None:
@@ -67,11 +65,12 @@ def read_index(repository: Repository) -> RegistryIndex:
     if layer.media_type == REPODATA_ZST_TYPE:
         content = unpack_index(content, where)
     try:
-        index = decode_json(content, _Repodata)
-    except msgspec.DecodeError as err:
+        index = decode_repodata(content)
+        records = {name: decode_json(row, dict[str, object]) for name, row in index.records.items()}
+    except msgspec.MsgspecError as err:
         message = f"{where}: the index cannot be read: {err}"
         raise ChannelError(message, hint="restore the tag's former manifest, or publish to another path") from None
-    return RegistryIndex(records=index.packages | index.conda, removed=tuple(index.removed), digest=found.digest)
+    return RegistryIndex(records=records, removed=index.removed, unread=index.unread, digest=found.digest)
 
 
 def index_name(address: RegistryAddress, subdir: str, *, label: str = MAIN_LABEL) -> str:

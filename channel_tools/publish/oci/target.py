@@ -42,6 +42,7 @@ from channel_tools.publish.oci.layout import (
 )
 from channel_tools.publish.oci.reading import RegistryIndex, index_name, read_index
 from channel_tools.publish.oci.registry import Registry
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelError, UsageError
 
 if TYPE_CHECKING:
@@ -156,9 +157,9 @@ class RegistryTarget:
             _put(repository, tag, manifest_of([package, described, listed], annotations))
 
     def _read_index(self, label: str, subdir: str) -> RegistryIndex:
-        """The subdir's index; an empty one if there is none. Raises ChannelError for one that cannot be read."""
+        """As _index_to_extend."""
         with self.registry.repository(self._index_name(label, subdir)) as repository:
-            return read_index(repository)
+            return _index_to_extend(repository)
 
     def _write_index(self, label: str, subdir: str, rows: Mapping[str, CachedPackage]) -> None:
         """List the packages, beside all that are listed by then.
@@ -167,7 +168,7 @@ class RegistryTarget:
         """
         with self.registry.repository(self._index_name(label, subdir)) as repository:
             for _attempt in range(_ATTEMPTS):
-                index = read_index(repository)
+                index = _index_to_extend(repository)
                 if index.digest is not None and self._lists_all(index, label, subdir, rows):
                     return
                 records = index.records | {name: _record_of(row) for name, row in rows.items()}
@@ -194,6 +195,19 @@ class RegistryTarget:
 def _record_of(row: CachedPackage) -> JsonObject:
     """The record of a package, without its attestations, which the layout has no place for."""
     return {name: value for name, value in row.record.items() if name != RECORD_FIELD}
+
+
+def _index_to_extend(repository: Repository) -> RegistryIndex:
+    """The index that a repository has; an empty one if it has none.
+
+    Raises ChannelError for one that cannot be read, or has entries that would be missing when it is written again.
+    """
+    index = read_index(repository)
+    for key, count in index.unread.items():
+        entries = counted(count, "entry", "entries")
+        message = f"{repository.where}:{LATEST}: lists {entries} under {key!r}, which this program would leave out"
+        raise ChannelError(message, hint="publish to another path, or with the program that made this index")
+    return index
 
 
 def _digest_of(repository: Repository) -> str | None:

@@ -20,6 +20,7 @@ import pytest
 
 from channel_tools.conda.package import PackageKey
 from channel_tools.publish.model import PublishReport
+from channel_tools.publish.oci.layout import CONFIG, CONFIG_TYPE, REPODATA_TYPE, Descriptor, manifest_of
 from channel_tools.publish.oci.reading import RegistryChannel, open_registry_channel
 from channel_tools.publish.oci.target import RegistryTarget, open_registry
 from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, NetworkError, UsageError
@@ -135,6 +136,22 @@ def test_names_are_added_once_and_keep_their_bytes(
     publish(target, make_conda(tmp_path / "testing", "toy", files={"a": b"other"}), label="testing")
     assert listed(registry, "linux-64") == before
     assert listed(registry, "linux-64", "ours/label/testing").keys() == {"toy-1.0-0.conda"}
+
+
+def test_an_index_with_entries_that_would_be_lost_is_not_written_again(
+    registry: RunningRegistry, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    target = target_at(registry.address, environ)
+    index = json.dumps({"packages": {}, "packages.conda": {}, "v3": {"conda": {"new-1.0-0": {"name": "new"}}}}).encode()
+    blob = Descriptor.of(index, REPODATA_TYPE, title="repodata.json")
+    manifest = manifest_of([blob], {})
+    with target.registry.repository("ours/linux-64/repodata.json") as repository:
+        repository.send(blob, index)
+        repository.send(Descriptor.of(CONFIG, CONFIG_TYPE), CONFIG)
+        repository.put_manifest("latest", manifest)
+    with pytest.raises(ChannelError, match="latest: lists 1 entry under 'v3', which this program would leave out"):
+        publish(target, make_conda(tmp_path, "toy"))
+    assert registry.manifest("ours/linux-64/repodata.json", "latest") == json.loads(manifest)
 
 
 def test_what_was_cut_off_is_completed_without_sending_packages_again(
