@@ -132,10 +132,11 @@ def _write_if_changed(files: Beneath, name: str, content: bytes) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publishing:
-    """What publishing a bundle's channel needs: the target with its address, and the packages' foundation."""
+    """What publishing a bundle's channel needs: the target with its address and packages, and their foundation."""
 
     target: Target
     address: str
+    there: Mapping[PackageKey, LabelPackage]
     foundation: Foundation
     name: str
     client: HttpClient
@@ -157,8 +158,7 @@ def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Prog
         channel.incoming.remove(sidecar)
         with channel.incoming.opened(path) as stream:
             channel.incoming.link(stream, sidecar)
-    target = maintained(how.target)
-    there = packages_of(target)
+    target, there = maintained(how.target), how.there
     removed = channel.removed
     back = [key for key, package in there.items() if package.yanked == GONE and key not in removed]
     if back:

@@ -298,10 +298,12 @@ def _place_channels(target: ImportTarget, compared: _Comparison, options: Import
         elif incoming.packages:
             existing = None if folder is None or not folder.exists() else open_channel(folder).foundation
             place = open_target(target.address(channel), environ=options.environ)
+            there = packages_of(place)
             publishing = Publishing(
                 target=place,
                 address=channel_address(target.address(channel)),
-                foundation=import_foundation(incoming, addresses, existing, packages_of(place))
+                there=there,
+                foundation=import_foundation(incoming, addresses, existing, there)
                 if channel.own
                 else Foundation(kind="registry"),
                 name=f"stack {', '.join(compared.manifest.stacks)}" if channel.own else channel.name,
