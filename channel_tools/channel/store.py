@@ -126,11 +126,12 @@ def ensure_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str]
 
 
 def record_further(channel: Channel) -> Channel:
-    """Write the channel's further channels into its record if that has others; returns the channel."""
+    """Add the channel's further channels to its record, which others may have changed; returns the channel."""
     record = read_channel_record(channel.files)
-    if record.foundation.further != channel.foundation.further:
-        write_channel_record(channel, dataclasses.replace(record, foundation=channel.foundation))
-    return channel
+    foundation = record.foundation.with_further(channel.foundation.further)
+    if record.foundation.further != foundation.further:
+        write_channel_record(channel, dataclasses.replace(record, foundation=foundation))
+    return dataclasses.replace(channel, foundation=foundation)
 
 
 @contextlib.contextmanager

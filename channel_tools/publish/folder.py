@@ -225,6 +225,7 @@ class FolderTarget(ChannelTarget):
             for path in dict.fromkeys((self.root, place)):
                 channel = _opened(path, foundation, within=self.root)
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
+                record_further(channel)
             yield writer
             follow_change(paged_folder(writer))
 
@@ -236,4 +237,4 @@ def _opened(path: Path, foundation: Foundation, *, within: Path) -> Channel:
         except ChannelError:
             if not (path / RECORD_FOLDER).exists():  # else another publisher has just made it
                 raise
-    return record_further(open_channel(path, foundation=foundation, within=within))
+    return open_channel(path, foundation=foundation, within=within)

@@ -13,6 +13,7 @@ from channel_tools.channel import (
     open_channel,
     published_packages,
 )
+from channel_tools.channel.store import record_further
 from channel_tools.system.errors import ChannelError, FoundationError
 from channel_tools.system.files import TEMPORARY_PREFIX
 from tests.support.packages import CONDA_FORGE, REGISTRY, make_conda, new_channel
@@ -90,3 +91,11 @@ def test_published_packages_leaves_out_files_deleted_since(tmp_path: Path) -> No
         add_set(writer, [make_conda(tmp_path, "toy"), make_conda(tmp_path, "other")])
     (channel.path / "linux-64" / "toy-1.0-0.conda").unlink()
     assert [package.row.name for package in published_packages(channel)] == ["other"]
+
+
+def test_further_channels_that_two_writers_record_at_once_are_all_recorded(tmp_path: Path) -> None:
+    path = new_channel(tmp_path).path
+    first, second = (open_channel(path, foundation=REGISTRY.with_further([f"file:///{name}"])) for name in "ab")
+    record_further(second)
+    assert record_further(first).foundation.further == ("file:///a", "file:///b")
+    assert open_channel(path).foundation.further == ("file:///a", "file:///b")
