@@ -16,6 +16,7 @@ def main() -> None:
     assert dist.is_gloo_available()
     assert dist.is_nccl_available() is (CUDA != "None")
     assert torch.version.cuda == (None if CUDA == "None" else CUDA), torch.version.cuda
+    dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False).set("torchrun", "has one")
     described = torch.__config__.show()
     for place in ("prefix-map", "_build_env", "host_env_placehold"):
         assert place not in described, described

@@ -96,6 +96,14 @@ def test_the_package_says_what_was_asked_of_its_build(prefix: Path) -> None:
     run_command([prefix / "bin" / "python", RECIPE_TESTS / "built.py"], env=variables, timeout_s=LIMIT_S)
 
 
+def test_torchruns_ranks_sum_over_gloo(prefix: Path, tmp_path: Path) -> None:
+    script = tmp_path / "sum.py"
+    script.write_text(_SUM.replace('"mpi"', '"gloo"').replace("ProcessGroupMPI", "ProcessGroupGloo"))
+    variables = {**activated_environment(prefix, environ=os.environ), "OMP_NUM_THREADS": "1"}
+    command = [prefix / "bin" / "torchrun", "--standalone", "--nproc-per-node", "2", script]
+    assert run_command(command, env=variables, timeout_s=LIMIT_S).stdout.split()[0] == "2"
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_ranks_sum_over_the_channels_mpich(prefix: Path, summing: Path, count: int) -> None:
     library = (prefix / "lib" / "libmpi.so.12").resolve()

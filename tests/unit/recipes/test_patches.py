@@ -32,6 +32,7 @@ CHANGED = {
     "pytorch-cray-mpich/2.4.1": {f"{C10D}/ProcessGroupMPI.cpp", *PYTHON},
     "pytorch-cray-mpich/2.6.0": {
         f"{C10D}/ProcessGroupMPI.cpp",
+        f"{C10D}/TCPStore.cpp",
         "torch/csrc/jit/serialization/mobile_bytecode_generated.h",
         *PYTHON,
     },

@@ -115,7 +115,7 @@ def test_a_foundation_chooses_where_the_sources_come_from_and_what_pytorch_is_bu
         fetched = [source for source in package.sources if source.kind == "url"]
         assert len({source.sha256 for source in fetched}) == len(fetched) == archives
         assert dependency in package.host
-        assert len(fetched[0].patches) == (4 if kind == "registry" else 3)
+        assert len(fetched[0].patches) == (5 if kind == "registry" else 4)
         assert "debian_mirror" not in package.variant
 
 
