@@ -59,7 +59,8 @@ def paths_of(port: int) -> dict[str, Callable[[torch.Tensor], object]]:
 def group_that_does_nothing(rank: int, size: int) -> dist.ProcessGroup:
     """Of PyTorch's own backend for tests, which carries nothing."""
     group = dist.ProcessGroup(rank, size)
-    backend = torch._C._distributed_c10d.FakeProcessGroup._create_internal(rank, size)
+    made = torch._C._distributed_c10d.FakeProcessGroup
+    backend = getattr(made, "_create_internal", made)(rank, size)  # 2.6's has its constructor instead
     group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
     group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
     return group

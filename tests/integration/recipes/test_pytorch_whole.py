@@ -35,7 +35,7 @@ _SUM = """
 import torch, torch.distributed as dist
 dist.init_process_group("mpi")
 backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-assert type(backend) is dist.ProcessGroupMPI, type(backend)
+assert type(backend).__name__ == "ProcessGroupMPI", type(backend)
 for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64):
     tensor = torch.arange(1000).remainder(7).to(dtype) + dist.get_rank()
     dist.all_reduce(tensor)
@@ -98,7 +98,8 @@ def test_the_package_says_what_was_asked_of_its_build(prefix: Path) -> None:
 
 def test_torchruns_ranks_sum_over_gloo(prefix: Path, tmp_path: Path) -> None:
     script = tmp_path / "sum.py"
-    script.write_text(_SUM.replace('"mpi"', '"gloo"').replace("ProcessGroupMPI", "ProcessGroupGloo"))
+    over_gloo = _SUM.replace('"mpi"', '"gloo"').replace("ProcessGroupMPI", "ProcessGroupGloo")
+    script.write_text(over_gloo.replace("torch.int16, ", ""))  # gloo has no sums of it
     variables = {**activated_environment(prefix, environ=os.environ), "OMP_NUM_THREADS": "1"}
     command = [prefix / "bin" / "torchrun", "--standalone", "--nproc-per-node", "2", script]
     assert run_command(command, env=variables, timeout_s=LIMIT_S).stdout.split()[0] == "2"
