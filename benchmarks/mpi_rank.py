@@ -60,7 +60,8 @@ def group_that_does_nothing(rank: int, size: int) -> dist.ProcessGroup:
     """Of PyTorch's own backend for tests, which carries nothing."""
     group = dist.ProcessGroup(rank, size)
     made = torch._C._distributed_c10d.FakeProcessGroup
-    backend = getattr(made, "_create_internal", made)(rank, size)  # 2.6's has its constructor instead
+    # 2.6 has a constructor instead
+    backend = made._create_internal(rank, size) if hasattr(made, "_create_internal") else made(rank, size)
     group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
     group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
     return group

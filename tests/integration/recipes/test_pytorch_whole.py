@@ -101,7 +101,7 @@ def test_torchruns_ranks_sum_over_gloo(prefix: Path, tmp_path: Path) -> None:
     over_gloo = _SUM.replace('"mpi"', '"gloo"').replace("ProcessGroupMPI", "ProcessGroupGloo")
     script.write_text(over_gloo.replace("torch.int16, ", ""))  # gloo has no sums of it
     variables = {**activated_environment(prefix, environ=os.environ), "OMP_NUM_THREADS": "1"}
-    command = [prefix / "bin" / "torchrun", "--standalone", "--nproc-per-node", "2", script]
+    command: list[str | Path] = [prefix / "bin" / "torchrun", "--standalone", "--nproc-per-node", "2", script]
     assert run_command(command, env=variables, timeout_s=LIMIT_S).stdout.split()[0] == "2"
 
 
