@@ -132,6 +132,7 @@ def _list_files(site: Site) -> Iterator[PageFile]:
                 render_page,
                 "list.html.jinja",
                 f"Packages of {site.settings.title}",
+                f"All {len(names)} packages of the conda channel {site.settings.title}",
                 site,
                 path,
                 rows=rows,
@@ -188,6 +189,7 @@ def _stack_file(site: Site, stack: ShownStack) -> PageFile:
         lambda: render_page(
             "stack.html.jinja",
             f"Stack {stack.name}: {site.settings.title}",
+            stack.description,
             site,
             path,
             charts=list(stack_charts(stack)),
@@ -231,10 +233,11 @@ def _index_file(site: Site, stacks: list[ShownStack], newest: list[Build]) -> Pa
         else install_commands(site, main.name, main.install),
     }
     settings = site.settings
+    title, described = f"{settings.title}: a conda channel", settings.sentence or "Packages for conda, mamba and pixi"
     return page_file(
         INDEX_PAGE,
         [values, shared_parts(settings), settings.sentence, settings.address, site.foundation],
-        lambda: render_page("index.html.jinja", f"{settings.title}: a conda channel", site, INDEX_PAGE, **values),
+        lambda: render_page("index.html.jinja", title, described, site, INDEX_PAGE, **values),
     )
 
 

@@ -125,18 +125,19 @@ def _code_digest() -> bytes:
     return digest.digest()
 
 
-def render_page(template: str, title: str, site: Site, path: str, **values: object) -> str:
+def render_page(template: str, title: str, described: str, site: Site, path: str, **values: object) -> str:
     """The page of ``site`` at ``path`` with the content that a template makes.
 
-    It stands between parts that are the same for all pages of its folder; a template that extends another one takes
-    longer.
+    ``title`` and ``described`` are what search engines show of it. It stands between parts that are the same for all
+    pages of its folder; a template that extends another one takes longer.
     """
     settings = site.settings
     root = "../" * path.count("/")
     around = partial(_around, root, settings.title, settings.contact, logo_page(settings))
     content = render(template, site=site, settings=settings, root=root, **values)
     top, bottom = around("top.html.jinja"), around("bottom.html.jinja")
-    return f"{_START}<title>{escaped(title)}</title>\n{top}\n{content}\n{bottom}"
+    head = f'<title>{escaped(title)}</title>\n<meta name="description" content="{escaped(described)}">'
+    return f"{_START}{head}\n{top}\n{content}\n{bottom}"
 
 
 def render(template: str, **values: object) -> str:
@@ -212,7 +213,8 @@ def _render_log(site: Site, build: Build, place: PagePlace) -> str:
     content = place.read(log_file(build.file_name))
     shown = None if content is None else readable_log(content)
     title = f"Log of {build.file_name}: {site.settings.title}"
-    return render_page("log.html.jinja", title, site, build.log_page, build=build, log=shown)
+    described = f"What the build of {build.file_name} printed, in phases"
+    return render_page("log.html.jinja", title, described, site, build.log_page, build=build, log=shown)
 
 
 def _build_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
@@ -242,6 +244,7 @@ def _render_build(site: Site, package: Package, build: Build, place: PagePlace) 
     return render_page(
         "build.html.jinja",
         f"{build.file_name}: {site.settings.title}",
+        f"Requirements, files, sources, patches and sha256 of {build.file_name}",
         site,
         build.page,
         package=package,
@@ -301,6 +304,7 @@ def _render_name(site: Site, package: Package) -> str:
     return render_page(
         "name.html.jinja",
         f"{package.name}: {site.settings.title}",
+        site.summaries[package.name] or f"Versions, builds and dependencies of the conda package {package.name}",
         site,
         package.page,
         package=package,
