@@ -99,20 +99,23 @@ function startSearch() {
   const [box, input, panel, count, list] = ["search", "search-words", "search-panel", "search-count", "search-found"]
     .map((id) => document.getElementById(id));
   box.hidden = false;
-  let names = null; // the script with all names, loaded when the user starts to search
+  let names = null; // the script with all names, loaded when the user goes to the search
+  const load = () => {
+    if (names !== null) return;
+    names = document.createElement("script");
+    names.src = `${root}page/names.js`;
+    names.addEventListener("load", () => show(input, panel, count, list)); // of what was typed meanwhile
+    names.addEventListener("error", () => {
+      names = null; // the next key tries again
+      count.textContent = "The list of packages could not be loaded.";
+      panel.hidden = false;
+    });
+    document.head.append(names);
+  };
+  input.addEventListener("focus", load);
   input.addEventListener("input", () => {
-    if (names === null) {
-      names = document.createElement("script");
-      names.src = `${root}page/names.js`;
-      names.addEventListener("load", () => show(input, panel, count, list));
-      names.addEventListener("error", () => {
-        count.textContent = "The list of packages could not be loaded.";
-        panel.hidden = false;
-      });
-      document.head.append(names);
-    } else if (typeof packageNames !== "undefined") {
-      show(input, panel, count, list);
-    }
+    load();
+    if (typeof packageNames !== "undefined") show(input, panel, count, list);
   });
   box.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {

@@ -3,43 +3,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import importlib.resources
 import json
-import mimetypes
 import os
-import queue
 import re
 import shutil
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 
-from channel_tools.channel import channel_writer
-from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
-from channel_tools.channel.results import BuildRecord
-from channel_tools.page.model import ShownBandwidth, ShownStack
-from channel_tools.system.processes import running_program
 from channel_tools.validate import write_page as write_report_page
-from tests.support.packages import make_conda, new_channel, own
-from tests.support.processes import TEST_TIMEOUT_S, wait_for
-from tests.support.programs import program
-from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
-from tests.unit.page.sites import publish, run_of, toys, write_page
+from tests.support.browsers import Looks, browse, told_by
+from tests.unit.page.sites import HOSTILE, OTHERS, STACK, whole_channel, write_page
 from tests.unit.validate.reports import whole_report
 
 pytestmark = pytest.mark.integration
 
 SCREENSHOTS = "CHANNEL_TOOLS_TEST_SCREENSHOTS"
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-HOSTILE = "toys <img src=x onerror='ran = true'><script>ran = true</script>"
-YANKED = {"linux-64/toy-1.0-py12_pt6.conda": "wrong sums"}
 REPORT = "report.html"
 """A validation's report, which is no part of a channel's page, but is looked at alike."""
 PAGES = (
@@ -53,37 +37,6 @@ PAGES = (
 )
 
 
-def rows_of(mb_s: float) -> tuple[ShownBandwidth, ...]:
-    """Figures by size for two types: faster than the baseline for small tensors, slower for one of the large ones."""
-    figures = {1 << 16: (0.05, 0.012), 1 << 20: (0.4, 0.2), 1 << 22: (0.8, 0.75), 1 << 26: (1.0, 1.1)}
-    return tuple(
-        ShownBandwidth(
-            dtype=dtype,
-            size_bytes=size,
-            transport_mb_s=mb_s * own * share,
-            baseline_mb_s=900 * other,
-            transport_quartiles_mb_s=(mb_s * own * share * 0.93, mb_s * own * share * 1.06),
-        )
-        for dtype, share in (("float32", 0.9), ("int32", 1.15))
-        for size, (own, other) in figures.items()
-    )
-
-
-STACK = ShownStack(
-    name="toys",
-    description="Toys for a stock PyTorch",
-    install=("toy",),
-    validated=True,
-    runs=tuple(
-        run_of(day, "toy-1.0-py11_pt5", "libtoy-1.0-0", bandwidth=rows_of(900 + 37 * (day % 5))) for day in range(1, 20)
-    ),
-)
-OTHERS = (
-    ShownStack(
-        name="toys-fast", description="Toys over another fabric; needs its cards", install=("toy",), validated=True
-    ),
-    ShownStack(name="tools", description="What the toys are made with", install=("libtoy",)),
-)
 # runs in a page of its own beside two copies of the site, of which axe-core sees the one without the policy
 RUNNER = """<body><script>
 const wait = (frame) => new Promise((done) => frame.addEventListener("load", done));
@@ -104,6 +57,8 @@ async function judged(path) {
   const found = await frame.contentWindow.axe.run(frame.contentDocument, {runOnly: only});
   const root = frame.contentDocument.documentElement;
   const faults = found.violations.map((one) => [one.id, one.nodes[0].html]);
+  const described = frame.contentDocument.querySelector("meta[name=description]");
+  if (!described?.content.trim()) faults.push(["no description", path]);
   const reached = focused(frame, "a[href], button, input, summary, [tabindex='0']");
   faults.push(...reached.filter((one) => !one.marked).map((one) => ["no outline", one.html]));
   if (matchMedia("(forced-colors: active)").matches) faults.push(...borderless(frame));
@@ -183,116 +138,9 @@ async function searched() {
 </script></body>"""
 
 
-PREFERENCES = """\
-user_pref("layout.css.prefers-color-scheme.content-override", SCHEME);
-user_pref("browser.display.document_color_use", 2);
-user_pref("browser.shell.checkDefaultBrowser", false);
-user_pref("datareporting.policy.dataSubmissionEnabled", false);
-user_pref("network.captive-portal-service.enabled", false);
-user_pref("network.connectivity-service.enabled", false);
-"""
-"""Firefox's: it replaces the colours of pages by the reader's, opens no page of its own and connects to nothing.
-
-SCHEME is 0 for dark, 1 for light.
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Looks:
-    """A window's width, the colours that the reader prefers, and the browser."""
-
-    width: int
-    dark: bool
-    browser: str = "chromium"
-
-
 @pytest.fixture(scope="module")
 def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
-    work = tmp_path_factory.mktemp("page")
-    channel = new_channel(work)
-    hostile = make_conda(work / "made", "hostile", about=own("d7") | {"summary": HOSTILE})
-    publish(channel, *toys(work / "made"), hostile)
-    with channel_writer(channel) as writer:
-        hidden = {"linux-64/toy-1.0-py11_pt6.conda": "superseded by another"}
-        relist(writer, lambda loaded: dataclasses.replace(loaded.listing, hidden=hidden, yanked=YANKED))
-    log = work / "log"
-    log.write_text(f"\x1b[31mbuilding\x1b[0m {HOSTILE}\n" * 50)
-    names = ("libtoy-1.0-0.conda", "toy-1.0-py11_pt5.conda")
-    write_page(
-        channel,
-        title="Our channel",
-        stacks=(STACK, *OTHERS),
-        builds={
-            name: BuildRecord(file_name=name, finished="2026-11-20T09:30:00+00:00", seconds=34.0) for name in names
-        },
-        logs={names[0]: log},
-        with_logs=True,
-    )
-    return channel
-
-
-# without rules of its own, fontconfig takes a serif font for all that is not named
-FONTS = """<fontconfig><dir>{fonts}</dir><cachedir>{cache}</cachedir>
-<match><test name="family"><string>ui-monospace</string></test>
-<edit name="family" mode="assign" binding="same"><string>DejaVu Sans Mono</string></edit></match>
-<match><test name="family" compare="not_contains"><string>Mono</string></test>
-<edit name="family" mode="assign" binding="same"><string>DejaVu Sans</string></edit></match>
-</fontconfig>"""
-
-
-def font_settings(browser: Path, work: Path) -> Path:
-    """Fontconfig's file with the fonts beside a browser, which ends where it finds no font at all."""
-    fonts = work / "fonts.conf"
-    fonts.write_text(FONTS.format(fonts=browser.parents[2] / "share" / "fonts", cache=work / "fonts"))
-    return fonts
-
-
-def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
-    """What Chromium prints with ``options`` beside those of all."""
-    browser = Path(program("chromium"))
-    sound = ":".join(str(folder) for folder in browser.parents[1].glob("*/pulseaudio"))
-    done = subprocess.run(
-        [
-            *(browser, "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=60000"),
-            *("--allow-file-access-from-files", f"--user-data-dir={work / 'profile'}"),
-            *(f"--window-size={looks.width},900", f"--blink-settings=preferredColorScheme={0 if looks.dark else 1}"),
-            *(*options, address),
-        ],
-        env={**os.environ, "LD_LIBRARY_PATH": sound, "FONTCONFIG_FILE": str(font_settings(browser, work))},
-        capture_output=True,
-        text=True,
-        timeout=TEST_TIMEOUT_S,
-        check=True,
-    )
-    return f"{done.stdout}\n{done.stderr}"
-
-
-def told_by_firefox(work: Path, looks: Looks) -> str:
-    """What the runner tells a server, since Firefox prints nothing; over HTTP, as a channel is served."""
-    browser = Path(program("firefox"))
-    profile = work / "profile"
-    profile.mkdir()
-    (profile / "user.js").write_text(PREFERENCES.replace("SCHEME", "0" if looks.dark else "1"))
-    told: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def answer(asked: Asked) -> Reply:
-        if asked.method == "POST":
-            told.put(asked.body)
-            return 204, {}, b""
-        file = work / unquote(asked.path.lstrip("/"))
-        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-        return (200, {"Content-Type": kind}, file.read_bytes()) if file.is_file() else (404, {}, b"")
-
-    env = {**os.environ, "HOME": str(work), "FONTCONFIG_FILE": str(font_settings(browser, work))}
-    command = [str(browser), "--headless", "--no-remote", "--profile", str(profile)]
-    log = work / "firefox.log"
-    with (
-        scripted(ScriptedServer(answer)) as server,
-        running_program("firefox", [*command, f"{server.origin}/runner.html"], env=env, cwd=work, log=log) as firefox,
-    ):
-        wait_for(lambda: not told.empty() or firefox.has_ended())
-        assert not told.empty(), log.read_text()
-        return told.get().decode()
+    return whole_channel(tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(
@@ -317,7 +165,7 @@ def seen(request: pytest.FixtureRequest, channel: Channel, tmp_path_factory: pyt
     runner = RUNNER.replace("WIDTH", str(looks.width)).replace("of PAGES", f"of {json.dumps(PAGES)}")
     (work / "runner.html").write_text(runner)
     if looks.browser == "firefox":
-        said = told_by_firefox(work, looks)
+        said = told_by(looks, work, "runner.html")
     else:
         printed = browse((work / "runner.html").as_uri(), looks, work, "--dump-dom")
         found = re.search("RESULT(.*)END", printed)

@@ -10,11 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from channel_tools.channel import add_set, channel_writer
+from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import PageChoices, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
 from channel_tools.page.write import PageReport, add_page, follow_change, paged_folder
-from tests.support.packages import make_conda, own
+from tests.support.packages import make_conda, new_channel, own
 
 RECIPE = {
     "finalized_sources": [
@@ -28,6 +29,8 @@ RECIPE = {
     ]
 }
 PATCH = b"From 0123 Mon\nSubject: Mend the build\n\nUpstream looks in /usr.\n---\n a.c | 2 +-\ndiff --git a/a.c b/a.c\n"
+HOSTILE = "toys <img src=x onerror='ran = true'><script>ran = true</script>"
+YANKED = {"linux-64/toy-1.0-py12_pt6.conda": "wrong sums"}
 
 
 def write_page(
@@ -104,3 +107,60 @@ def toys(folder: Path) -> list[Path]:
             for python, pytorch in ((11, 5), (11, 6), (12, 6))
         ),
     ]
+
+
+def rows_of(mb_s: float) -> tuple[ShownBandwidth, ...]:
+    """Figures by size for two types: faster than the baseline for small tensors, slower for one of the large ones."""
+    figures = {1 << 16: (0.05, 0.012), 1 << 20: (0.4, 0.2), 1 << 22: (0.8, 0.75), 1 << 26: (1.0, 1.1)}
+    return tuple(
+        ShownBandwidth(
+            dtype=dtype,
+            size_bytes=size,
+            transport_mb_s=mb_s * own * share,
+            baseline_mb_s=900 * other,
+            transport_quartiles_mb_s=(mb_s * own * share * 0.93, mb_s * own * share * 1.06),
+        )
+        for dtype, share in (("float32", 0.9), ("int32", 1.15))
+        for size, (own, other) in figures.items()
+    )
+
+
+STACK = ShownStack(
+    name="toys",
+    description="Toys for a stock PyTorch",
+    install=("toy",),
+    validated=True,
+    runs=tuple(
+        run_of(day, "toy-1.0-py11_pt5", "libtoy-1.0-0", bandwidth=rows_of(900 + 37 * (day % 5))) for day in range(1, 20)
+    ),
+)
+OTHERS = (
+    ShownStack(
+        name="toys-fast", description="Toys over another fabric; needs its cards", install=("toy",), validated=True
+    ),
+    ShownStack(name="tools", description="What the toys are made with", install=("libtoy",)),
+)
+
+
+def whole_channel(work: Path) -> Channel:
+    """A channel in the new folder ``work`` whose page has all that one can have: stacks, validations, logs, yanked."""
+    channel = new_channel(work)
+    hostile = make_conda(work / "made", "hostile", about=own("d7") | {"summary": HOSTILE})
+    publish(channel, *toys(work / "made"), hostile)
+    with channel_writer(channel) as writer:
+        hidden = {"linux-64/toy-1.0-py11_pt6.conda": "superseded by another"}
+        relist(writer, lambda loaded: dataclasses.replace(loaded.listing, hidden=hidden, yanked=YANKED))
+    log = work / "log"
+    log.write_text(f"\x1b[31mbuilding\x1b[0m {HOSTILE}\n" * 50)
+    names = ("libtoy-1.0-0.conda", "toy-1.0-py11_pt5.conda")
+    write_page(
+        channel,
+        title="Our channel",
+        stacks=(STACK, *OTHERS),
+        builds={
+            name: BuildRecord(file_name=name, finished="2026-11-20T09:30:00+00:00", seconds=34.0) for name in names
+        },
+        logs={names[0]: log},
+        with_logs=True,
+    )
+    return channel
