@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _KEPT = 4096
 _HYPHENED = re.compile(r"(?<!\S)(?=--|[\w.]+-)[\w.,:-]{1,28}(?!\S)")
 """An option or a name of at most 28 characters, as many as a phone shows in a line."""
-_COMMENT = re.compile(r"(?:(?<=\s)|^)# .*", re.MULTILINE)
+_COMMENT_AFTER = re.compile(r"(?<=\S)[ \t]+(# .*)")
+_COMMENT = re.compile(r"^# .*", re.MULTILINE)
 
 
 def link(words: str, root: str, path: str) -> Markup:
@@ -42,9 +43,13 @@ def chips(found: Iterable[tuple[str, str]]) -> Markup:
 
 
 def command(text: str) -> Markup:
-    """A shell's command, of which a browser breaks no word in two at its hyphens; comments stand back."""
+    """A shell's command, of which a browser breaks no word in two at its hyphens; comments stand back.
+
+    A comment after a command goes to a line of its own, further in, where the line is too short for it.
+    """
     shown = _HYPHENED.sub(r"<span>\g<0></span>", str(escaped(text)))
-    return Markup(_COMMENT.sub(r"<i>\g<0></i>", shown))  # noqa: S704 - escaped, and tags around parts
+    shown = _COMMENT_AFTER.sub(r' <i class="after">\1</i>', shown)
+    return Markup(_COMMENT.sub(r"<i>\g<0></i>", shown))  # noqa: S704 - escaped, and tags
 
 
 @lru_cache(maxsize=_KEPT)

@@ -273,11 +273,12 @@ def test_no_word_of_a_command_is_broken_in_two_and_comments_stand_back() -> None
     said = command("pixi add -c 'a<b-c' --no-deps torch-mpi https://x-y.z   # --why a-b")
     assert said == (
         "pixi add -c &#39;a&lt;b-c&#39; <span>--no-deps</span> <span>torch-mpi</span> https://x-y.z"
-        "   <i># <span>--why</span> <span>a-b</span></i>"
+        ' <i class="after"># <span>--why</span> <span>a-b</span></i>'
     )
+    assert command("# first\nls # then") == '<i># first</i>\nls <i class="after"># then</i>'
     assert "<span>" not in command(f"conda install {'a-' * 20}")  # which does not fit a line of a phone
     style = (HERE / "static/page.css").read_text()
-    assert re.search(r"\.commands code span \{[^}]*white-space: nowrap", style)
+    assert re.search(r"^code span \{[^}]*white-space: nowrap", style, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -293,3 +294,15 @@ def test_a_stack_says_how_to_run_a_script_in_one_sentence(channel: Channel, line
     write_page(channel, stacks=(stack,))
     words = read_page((channel.path / "page/stack/toys.html").read_text()).words
     assert said in words
+
+
+def test_a_stack_of_one_python_and_pytorch_has_a_line_and_one_of_more_a_table(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    publish(channel, *toys(tmp_path / "made")[:2])
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True)
+    write_page(channel, stacks=(stack,))
+    front = (channel.path / "index.html").read_text()
+    assert re.search(r"Python 3\.11, PyTorch 2\.5: \w", read_page(front).words)
+    assert 'class="grid"' not in front
+    publish(channel, *toys(tmp_path / "made")[2:])
+    assert 'class="grid"' in (channel.path / "index.html").read_text()

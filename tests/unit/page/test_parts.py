@@ -14,7 +14,7 @@ def test_every_text_is_escaped_and_every_address_quoted() -> None:
 def test_a_command_breaks_no_option_and_its_comment_stands_back() -> None:
     shown = command("conda install --channel our-channel  # once & for all")
     assert "<span>--channel</span>" in shown
-    assert "<i># once &amp; for all</i>" in shown
+    assert '<i class="after"># once &amp; for all</i>' in shown
 
 
 def test_a_dependency_has_a_link_only_where_it_has_a_page() -> None:
