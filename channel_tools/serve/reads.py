@@ -45,7 +45,9 @@ _CONTENT_TYPES = {
     ".xml": b"application/xml",
     ".css": b"text/css; charset=utf-8",
     ".js": b"text/javascript; charset=utf-8",
+    ".png": b"image/png",
     ".svg": b"image/svg+xml",
+    ".txt": b"text/plain; charset=utf-8",
 }
 _OTHER_CONTENT_TYPE = b"application/octet-stream"
 _A_YEAR_S = 365 * 24 * 3600

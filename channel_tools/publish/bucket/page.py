@@ -32,6 +32,7 @@ _TYPES = {
     ".json": "application/json",
     ".png": "image/png",
     ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
     ".xml": "application/atom+xml; charset=utf-8",
 }
 

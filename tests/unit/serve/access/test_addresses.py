@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 import urllib.parse
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channel_tools.serve.access.addresses import masked, parse_path, split_token
+from tests.unit.page.sites import whole_channel
 
 TOKEN = "ct-0123abcd-" + "9f" * 24
 
@@ -37,6 +39,17 @@ def test_what_may_be_asked_for(path: str, parts: str) -> None:
     assert "/".join(place.parts) == parts
 
 
+def test_every_file_of_a_channels_page_may_be_asked_for(tmp_path: Path) -> None:
+    channel = whole_channel(tmp_path)
+    files = [file.relative_to(channel.path).as_posix() for file in (channel.path / "page").rglob("*") if file.is_file()]
+    folders = {file.split("/")[1] for file in files if file.count("/") > 1}
+    assert folders == {"build", "log", "name", "stack"}
+    for file in files:
+        place = parse_path(f"/ours/{file}")
+        assert place is not None, file
+        assert "/".join(place.parts) == f"ours/{file}"
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -49,6 +62,8 @@ def test_what_may_be_asked_for(path: str, parts: str) -> None:
         "/ours/page/build/a.html",
         "/ours/page/build/page/a.html",
         "/ours/page/name/more/a.html",
+        "/ours/page/stack/",
+        "/ours/page/log/a.html",
         "/ours/linux-64",  # a file of that name could be meant, but a folder is not read as one
         "/ours/.channel_tools/channel.json",
         "/.channel_tools/tokens.json",
