@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.specs import spec_name
+from channel_tools.conda.package import NOARCH
+from channel_tools.conda.specs import spec_name, texts_of
 from channel_tools.page.content import as_numbers, machine_needs, versions_for
 from channel_tools.page.feed import feed_file, newest_builds
 from channel_tools.page.look import accent_style
-from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, name_page, stack_page
+from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, name_page, stack_page, validated_list
 from channel_tools.page.render import (
     HERE,
+    exact_commands,
     install_commands,
     licence,
     list_page,
@@ -34,12 +36,13 @@ from channel_tools.page.stacks import (
     stack_charts,
     stack_table,
     stack_variants,
+    validated_builds,
 )
 from channel_tools.system.charts import chart_style
 from channel_tools.system.pages import shared_style
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from channel_tools.page.model import Build, Package, PageSettings, ShownStack, Site
     from channel_tools.page.render import PageFile
@@ -82,7 +85,8 @@ def _front_files(site: Site) -> Iterator[PageFile]:
     """In the order in which they are written: the index, which links to all others, is the last."""
     newest = newest_builds(site)
     stacks = [stack for stack in site.settings.stacks if is_installable(site, stack)]
-    yield from (_stack_file(site, stack) for stack in stacks)
+    for stack in stacks:
+        yield from _stack_files(site, stack)
     yield from _list_files(site)
     yield _search_file(site)
     yield feed_file(site, newest)
@@ -153,7 +157,49 @@ def _search_file(site: Site) -> PageFile:
     return page_file(_SEARCH, [content], lambda: f"const packageNames = {content};\n")
 
 
-def _stack_file(site: Site, stack: ShownStack) -> PageFile:
+def _stack_files(site: Site, stack: ShownStack) -> Iterator[PageFile]:
+    validated = validated_builds(site, stack)
+    address = (site.settings.address or "").rstrip("/")
+    if validated and address:
+        parts = [stack.name, address, [(build.page, build.row.sha256) for build in validated]]
+        yield page_file(validated_list(stack.name), parts, partial(_explicit_list, stack.name, address, validated))
+    yield _stack_file(site, stack, validated, f"{address}/{validated_list(stack.name)}" if address else "")
+
+
+def _explicit_list(stack: str, channel: str, builds: Sequence[Build]) -> str:
+    """The builds as an explicit list (CEP 23) with their addresses in the channel."""
+    from channel_tools.pins.explicit import render_explicit  # noqa: PLC0415 - only such a list needs the stage
+    from channel_tools.pins.lock import Lock, LockedPackage, PlatformLock, in_installation_order, repodata_record  # noqa: PLC0415
+
+    packages = {
+        build.row.name: LockedPackage(
+            name=build.row.name,
+            version=build.version,
+            build=build.build,
+            build_number=int(str(build.record.get("build_number", 0))),
+            subdir=build.subdir,
+            file_name=build.file_name,
+            channel=channel,
+            url=f"{channel}/{build.subdir}/{build.file_name}",
+            sha256=build.row.sha256,
+            md5=None,
+            size_bytes=build.row.stamp.size_bytes,
+            depends=tuple(texts_of(build.record, "depends")),
+            constrains=(),
+        )
+        for build in builds
+    }
+    ordered = in_installation_order([repodata_record(package) for package in packages.values()])
+    platform = PlatformLock(
+        platform=next((build.subdir for build in builds if build.subdir != NOARCH), NOARCH),
+        virtual_packages=(),
+        packages=tuple(packages[record.name.normalized] for record in ordered),
+    )
+    return render_explicit(Lock(stack=stack, specs=(), channels=(channel,), platforms=(platform,)), platform)
+
+
+def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], listed: str) -> PageFile:
+    """The page of a stack; ``listed`` is the address of the list of what was ``validated``, "" if it has none."""
     variants = stack_variants(site, stack)
     builds = [build for variant in variants for build in variant.builds if build.hidden is None]
     offered = [build for variant in variants if variant.offered for build in variant.builds if build.hidden is None]
@@ -174,6 +220,8 @@ def _stack_file(site: Site, stack: ShownStack) -> PageFile:
         "runs": list(reversed(stack.runs))[:_RUNS_SHOWN],
         "attested": sum(build.attested for build in builds),
         "builds": builds,
+        "validated": (len(validated), sum(build.row.stamp.size_bytes for build in validated)),
+        "exact": exact_commands(stack.name, listed) if validated and listed else [],
     }
     path = stack_page(stack.name)
     parts = [

@@ -274,6 +274,11 @@ def stack_page(name: str) -> str:
     return f"{STACKS_FOLDER}/{quote(name, safe='')}.html"
 
 
+def validated_list(name: str) -> str:
+    """The path of the explicit list of what a stack's validation had installed, below the channel."""
+    return f"{STACKS_FOLDER}/{quote(name, safe='')}.txt"
+
+
 def log_file(file_name: str) -> str:
     """The path of a build's log below the channel, if it is published."""
     return f"{RECORD_FOLDER}/logs/{stem_of(file_name)}.log"

@@ -24,7 +24,14 @@ from channel_tools.conda.specs import name_or_none, texts_of
 from channel_tools.page.content import field_lines, machine_needs, texts, variant_table, web_link
 from channel_tools.page.details import Details, read_claims, read_details, readable_log
 from channel_tools.page.look import logo_kind
-from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, log_file, name_page, stack_page
+from channel_tools.page.model import (
+    INDEX_PAGE,
+    PAGE_FOLDER,
+    log_file,
+    name_page,
+    stack_page,
+    validated_list,
+)
 from channel_tools.page.parts import chip, chips, command, link, need
 from channel_tools.provenance.licenses import spdx_expression
 from channel_tools.system.charts import chart_style
@@ -83,6 +90,7 @@ _TEMPLATES.filters |= {
     "command": command,
     "name_page": name_page,
     "stack_page": stack_page,
+    "validated_list": validated_list,
     "link": link,
     "chip": chip,
     "chips": chips,
@@ -189,6 +197,17 @@ def lock_commands(environment: str) -> list[tuple[str, str]]:
         (client, f"{client} list -n {name} --explicit > {file} && {client} create -n {again} --file {file}")
         for client in ("conda", "mamba")
     ] + [("pixi", "pixi install --locked")]
+
+
+def exact_commands(environment: str, address: str) -> list[tuple[str, str]]:
+    """For each client, the command that installs what the explicit list at ``address`` names."""
+    name, file = shlex.quote(environment), shlex.quote(address.rpartition("/")[2])
+    fetched = f"curl --fail --remote-name {shlex.quote(address)}"
+    return [
+        ("conda", f"{fetched} && conda create -n {name} --file {file}"),
+        ("mamba", f"{fetched} && mamba create -n {name} --file {file}"),
+        ("channel_tools", f"{fetched} && channel_tools env create ./{name} --lock {file}"),
+    ]
 
 
 def package_files(site: Site, place: PagePlace) -> list[PageFile]:

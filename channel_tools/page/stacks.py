@@ -73,6 +73,21 @@ def _was_replaced(site: Site, stem: str) -> bool:
     return package is not None and all(build.stem != stem or build.hidden is not None for build in package.builds)
 
 
+def validated_builds(site: Site, stack: ShownStack) -> tuple[Build, ...]:
+    """What the stack's newest validation that passed had installed, by name.
+
+    Nothing if the channel does not have all of it, as with a foundation elsewhere, or if some of it was yanked.
+    """
+    packages = next((run.packages for run in reversed(stack.runs) if run.passed), ())
+    found = [
+        next((build for build in site.packages[name].builds if build.stem == stem and build.yanked is None), None)
+        for stem in packages
+        if (name := split_stem(stem)[0]) in site.packages
+    ]
+    there = tuple(build for build in found if build is not None)
+    return there if len(there) == len(packages) else ()
+
+
 def is_installable(site: Site, stack: ShownStack) -> bool:
     """Whether the channel lists a build for each of the stack's MatchSpecs."""
     return all(any(build.hidden is None for build in builds_for(site, spec)) for spec in stack.install)

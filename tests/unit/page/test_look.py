@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import itertools
 import re
 import xml.etree.ElementTree as ET
@@ -25,9 +27,12 @@ from channel_tools.page.model import ShownBandwidth, ShownStack
 from channel_tools.page.parts import command
 from channel_tools.page.render import HERE
 from channel_tools.page.stacks import speeds
+from channel_tools.page.write import follow_change, paged_folder
+from channel_tools.pins.explicit import parse_explicit
 from channel_tools.system.charts import SizeLine, SizePoint, size_chart
 from channel_tools.system.errors import UsageError
 from channel_tools.system.pages import SHARED_TEMPLATES, day
+from channel_tools.system.progress import format_amount
 from channel_tools.system.yamlfile import load_plain_yaml
 from tests.support.html_pages import read_page
 from tests.support.packages import make_conda, new_channel, own
@@ -306,3 +311,33 @@ def test_a_stack_of_one_python_and_pytorch_has_a_line_and_one_of_more_a_table(tm
     assert 'class="grid"' not in front
     publish(channel, *toys(tmp_path / "made")[2:])
     assert 'class="grid"' in (channel.path / "index.html").read_text()
+
+
+def test_a_stack_offers_the_list_of_what_was_validated(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    files = toys(tmp_path / "made")
+    publish(channel, *files)
+    run = run_of(20, "toy-1.0-py11_pt5", "libtoy-1.0-0")
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(run,))
+    write_page(channel, stacks=(stack,))
+    path, page = channel.path / "page/stack/toys.txt", channel.path / "page/stack/toys.html"
+    assert not path.exists()  # without the channel's address
+    size = sum(file.stat().st_size for file in files[:2])
+    assert f"Download {format_amount(size, unit='bytes')} in 2 packages" in read_page(page.read_text()).words
+    write_page(channel, address="https://conda.our.site/ours", stacks=(stack,))
+    lock = parse_explicit(path.read_text(), path)
+    assert [package.url for package in lock.platforms[0].packages] == [  # dependencies first
+        f"https://conda.our.site/ours/linux-64/{name}" for name in ("libtoy-1.0-0.conda", "toy-1.0-py11_pt5.conda")
+    ]
+    assert {one.sha256 for one in lock.platforms[0].packages} == {digest(file) for file in files[:2]}
+    assert "--remote-name https://conda.our.site/ours/page/stack/toys.txt" in read_page(page.read_text()).words
+    with channel_writer(channel) as writer:
+        yanked = {"linux-64/libtoy-1.0-0.conda": "wrong"}
+        relist(writer, lambda loaded: dataclasses.replace(loaded.listing, yanked=yanked))
+        follow_change(paged_folder(writer))
+    assert not path.exists()  # what was yanked is offered no more
+    assert "Install exactly what was validated" not in page.read_text()
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
