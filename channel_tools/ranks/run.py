@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, overload
 from channel_tools.ranks.hosts import check_reachable
 from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
 from channel_tools.ranks.services import RunContext, running_services
-from channel_tools.system.processes import Deadline, end_process_group, ssh_command, start_command
+from channel_tools.system.processes import Deadline, end_process_group, ssh_command, start_command, wait_for_any
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
-_SUPERVISOR_GRACE_S = 10.0
+_SUPERVISOR_GRACE_S = 40.0
+"""Longer than it gives to its processes before and after SIGKILL."""
 _READY_S = 60.0
 _CHUNK_BYTES = 65_536
 _LINE_BYTES = 4_096
@@ -106,9 +107,10 @@ class _RunningCommand:
 
     def exit_code(self) -> int:
         """The script's exit code, if known, else the command's."""
-        while self.pass_on():
-            pass
         code = self.process.wait()
+        # what is in the pipe, but not its end: a process that even SIGKILL did not end may hold it open
+        while self.errors is not None and wait_for_any([self.errors], Deadline.after(0)) and self.pass_on():
+            pass
         if code and self.rank_code is not None:
             code = self.rank_code
         return code if code >= 0 else 128 - code

@@ -21,6 +21,8 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_S = 5.0
+KILL_S = 30.0
+"""SIGKILL ends a process at once, a large one in seconds, and one in which the kernel waits for a device never."""
 LOOK_S = 0.1
 
 
@@ -40,14 +42,17 @@ def descendants() -> list[int]:
 
 
 def end_all(grace_s: float) -> None:
-    """Send SIGTERM to all descendants, and SIGKILL to those left after ``grace_s``."""
+    """Send SIGTERM to all descendants, and SIGKILL to those left after ``grace_s``; name what that has not ended."""
     number, until = signal.SIGTERM, time.monotonic() + grace_s
     told: set[int] = set()
     while processes := descendants():
         if time.monotonic() > until:
-            number, told = signal.SIGKILL, set()
+            if number == signal.SIGKILL:
+                say_left(processes)
+                return
+            number, until, told = signal.SIGKILL, time.monotonic() + KILL_S, set()
         for process in set(processes) - told:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the second: of another user, by setuid
                 os.kill(process, number)
             told.add(process)
         try:
@@ -56,6 +61,21 @@ def end_all(grace_s: float) -> None:
         except ChildProcessError:
             return
         time.sleep(LOOK_S)
+
+
+def say_left(processes: list[int]) -> None:
+    """Name on stderr the processes that SIGKILL has not ended."""
+    for process in processes:
+        try:
+            text = Path("/proc", str(process), "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # now it has ended
+            continue
+        name, _, rest = text.partition("(")[2].rpartition(")")
+        who = f"{os.uname().nodename}: process {process} ({name}, state {rest.split()[0]})"
+        sys.stderr.write(
+            f"{who} did not end within {KILL_S:g} s of SIGKILL and is left behind: "
+            "another user's, or the kernel waits in it for a device or a file system\n"
+        )
 
 
 def main() -> int:

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
 _TERMINATE_GRACE_S = 5.0
-_DYING_S, _LOOK_S = 30.0, 0.005
+DYING_S = 30.0
+"""Processes that use much memory take long to end. What takes longer, the kernel may block for ever (state D)."""
+_LOOK_S = 0.005
 _TAIL_LINES = 20
 _SSH_CONNECT_S = 10
 _SSH_LIMIT_S = 30.0
@@ -263,8 +265,8 @@ class GroupLeader(Protocol):
 def end_process_group(*processes: subprocess.Popen[bytes] | GroupLeader, grace_s: float = _TERMINATE_GRACE_S) -> None:
     """Terminate the process groups of ``processes``, all at once, and kill what is left after ``grace_s``.
 
-    When it returns, none of their processes is running, including those that take long to die because they use much
-    memory.
+    When it returns, none of their processes is running, but for those that a warning names: what SIGKILL does not end
+    within DYING_S is left behind.
     """
     for process in processes:
         _signal_group(process, signal.SIGTERM)
@@ -272,12 +274,13 @@ def end_process_group(*processes: subprocess.Popen[bytes] | GroupLeader, grace_s
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=grace_s)
         _signal_group(process, signal.SIGKILL)
-        process.wait()
+        left = _await_end_of_group(process)
+        if left:
+            _log.warning("%s", left_in_words(left))
         if isinstance(process, subprocess.Popen):
             _close_streams(process)
-        else:
+        elif process.pid not in left:
             process.close()
-        _await_end_of_group(process.pid)
 
 
 def _close_streams(process: subprocess.Popen[bytes]) -> None:
@@ -389,15 +392,30 @@ def _signal_group(process: subprocess.Popen[bytes] | GroupLeader, number: signal
         os.killpg(process.pid, number)
 
 
-def _await_end_of_group(group: int) -> None:
-    """Wait until all processes of a killed group have ended, with a time limit, since the kernel may block some."""
-    end_s = time.monotonic() + _DYING_S
+def _await_end_of_group(leader: subprocess.Popen[bytes] | GroupLeader) -> list[int]:
+    """Wait until all processes of a killed group have ended; returns those that have not within DYING_S."""
+    end_s = time.monotonic() + DYING_S
+    try:
+        leader.wait(timeout=DYING_S)
+    except subprocess.TimeoutExpired:
+        return [leader.pid]
     with contextlib.suppress(ProcessLookupError):  # none is left, not even as a zombie
-        while time.monotonic() < end_s:
-            os.killpg(group, 0)
-            if all(one.group != group or one.is_zombie for one in all_processes()):
-                break
+        while True:
+            os.killpg(leader.pid, 0)
+            left = [one.number for one in all_processes() if one.group == leader.pid and not one.is_zombie]
+            if not left or time.monotonic() > end_s:
+                return left
             time.sleep(_LOOK_S)
+    return []
+
+
+def left_in_words(processes: Iterable[int]) -> str:
+    """What to say of processes that SIGKILL did not end."""
+    shown = ", ".join(map(str, sorted(processes)))
+    return (
+        f"left behind: process {shown}, which did not end within {DYING_S:g} s of SIGKILL: the kernel waits in it for "
+        f"a device or a file system; ps -o state,wchan:30,args -p {shown.replace(' ', '')} says where"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,21 +10,24 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import ctypes
+import logging
 import os
 import pickle
 import resource
 import signal
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from channel_tools.system.errors import ChannelToolsError, ending_handlers
-from channel_tools.system.processes import PR_SET_PDEATHSIG, all_processes, stat_fields
+from channel_tools.system.processes import DYING_S, PR_SET_PDEATHSIG, all_processes, left_in_words, stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+_log = logging.getLogger(__name__)
 _PR_SET_CHILD_SUBREAPER = 36
 _DRAINED_BYTES = 4096
 SIGNALLED = 128
@@ -221,6 +224,7 @@ _AWAITED = _ENDING | {signal.SIGCHLD}
 
 
 _SAMPLE_S = 1.0
+_LOOK_S = 0.1
 
 
 @dataclass(kw_only=True, slots=True)
@@ -274,8 +278,9 @@ def supervise(
 
     Call it in a separate process without threads, which becomes the subreaper of everything that ``run`` starts:
     processes that outlive their parent, even in another session, become its children. When it returns (``run`` has
-    ended, a signal asked to end, or ``parent_pid`` has died), no descendant is alive. ``consumed`` gets the resources
-    that they all used. With it, ``check`` is called once a second; an exception from it ends them and is raised.
+    ended, a signal asked to end, or ``parent_pid`` has died), no descendant is alive, but for those that a warning
+    names: SIGKILL did not end them within DYING_S. ``consumed`` gets the resources that they all used. With it,
+    ``check`` is called once a second; an exception from it ends them and is raised.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -338,12 +343,15 @@ def _end_descendants() -> None:
 
     As a subreaper, this process has no descendants if it has no children: then nobody has to look at all processes.
     """
+    until = time.monotonic() + DYING_S
     while _has_children() and (left := descendants(os.getpid())):
         for process_id in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process_id, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, 0)
+        if time.monotonic() > until:
+            _log.warning("%s", left_in_words(left))
+            break
+        signal.sigtimedwait({signal.SIGCHLD}, _LOOK_S)  # supervise has blocked it
         _reap()
     _reap()
 

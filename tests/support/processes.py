@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+import pytest
 
 from channel_tools.system.errors import IntegrityError
 
@@ -45,6 +49,26 @@ def assert_ended(process_ids: list[int]) -> None:
         ended, _, _ = select.select([descriptor], [], [], TEST_TIMEOUT_S)
         os.close(descriptor)
         assert ended, f"process {process_id} is still there: {Path(f'/proc/{process_id}/cmdline').read_bytes()!r}"
+
+
+_PTRACE_SEIZE = 0x4206
+
+
+@contextmanager
+def beyond_kill(process_id: int) -> Iterator[None]:
+    """Within the block, SIGKILL does not end the process as its parent sees it, as where the kernel waits in one.
+
+    This process, one of its ancestors, traces it: it stays in /proc until its tracer has collected it.
+    """
+    trace = ctypes.CDLL(None, use_errno=True).ptrace
+    trace.restype, trace.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    if trace(_PTRACE_SEIZE, process_id, None, None) != 0:
+        pytest.skip(f"processes cannot be traced here: {os.strerror(ctypes.get_errno())}")
+    try:
+        yield
+    finally:
+        os.kill(process_id, signal.SIGKILL)
+        os.waitpid(process_id, 0)
 
 
 def seconds_since_the_last_step(folder: Path) -> float:

@@ -28,7 +28,7 @@ from channel_tools.system.processes import (
     watch_command,
 )
 from channel_tools.system.workers import signals_held, signals_released
-from tests.support.processes import TEST_TIMEOUT_S, assert_ended
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended, beyond_kill
 from tests.unit.validate.fakes import write_program
 
 
@@ -266,3 +266,25 @@ def test_a_group_is_waited_for_until_all_of_it_have_ended(monkeypatch: pytest.Mo
         monkeypatch.setattr(processes, "all_processes", looked)
         end_process_group(leader)
         assert len(looks) == 3
+
+
+_ENDING = """
+from channel_tools.system import processes
+
+processes.DYING_S = 0.5
+leader = processes.start_command(["sleep", "1000"])
+print(leader.pid, flush=True)
+input()
+processes.end_process_group(leader, grace_s=0)
+"""
+
+
+def test_what_even_sigkill_does_not_end_is_named_and_not_waited_for() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", _ENDING], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as ending:
+        assert ending.stdout is not None
+        leader = int(ending.stdout.readline())
+        with beyond_kill(leader):
+            _, said = ending.communicate("\n", timeout=TEST_TIMEOUT_S)
+    assert f"left behind: process {leader}, which did not end within 0.5 s of SIGKILL" in said
+    assert ending.returncode == 0

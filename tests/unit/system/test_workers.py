@@ -13,7 +13,7 @@ import pytest
 
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
 from channel_tools.system.workers import run_in_processes, run_in_threads
-from tests.support.processes import TEST_TIMEOUT_S, assert_ended, square_elsewhere
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended, beyond_kill, square_elsewhere
 
 
 def test_results_come_with_their_items_from_other_processes() -> None:
@@ -131,9 +131,9 @@ def held_open() -> Iterator[int]:
     os.close(writing)
 
 
-def start(*arguments: str, stdin: int) -> subprocess.Popen[str]:
+def start(*arguments: str, stdin: int, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", *arguments]
-    return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def processes_of(driver: subprocess.Popen[str]) -> list[int]:
@@ -160,6 +160,18 @@ def test_a_signal_ends_all(held_open: int, number: signal.Signals) -> None:
         driver.send_signal(number)
         assert driver.wait(timeout=TEST_TIMEOUT_S) == 128 + number
     assert_ended(process_ids)
+
+
+def test_what_even_sigkill_does_not_end_is_named_and_not_waited_for(held_open: int) -> None:
+    impatient = f"from channel_tools.system import workers\nworkers.DYING_S = 0.5\n{_DRIVER}"
+    with start(impatient, "wait", "0", stdin=held_open, stderr=subprocess.PIPE) as driver:
+        *ended, left = processes_of(driver)
+        with beyond_kill(left):
+            driver.send_signal(signal.SIGTERM)
+            _, said = driver.communicate(timeout=TEST_TIMEOUT_S)
+    assert driver.returncode == 128 + signal.SIGTERM
+    assert f"left behind: process {left}, which did not end" in said
+    assert_ended(ended)
 
 
 def test_the_death_of_the_parent_ends_all(held_open: int) -> None:
