@@ -9,6 +9,7 @@ conda.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,7 +74,7 @@ def condarc_files(environ: Mapping[str, str]) -> Iterator[Path]:
     paths += [Path(home, ".condarc")] if home else []
     paths += [Path(prefix, name) for name in _NAMES] if prefix else []
     if named := environ.get("CONDARC", ""):
-        paths.append(Path(_expanded(named, environ)).expanduser())
+        paths.append(Path(os.path.expanduser(_expanded(named, environ))))  # noqa: PTH111 - as conda does
     for path in dict.fromkeys(paths):
         if path.is_dir():
             yield from sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES and one.is_file())

@@ -9,6 +9,7 @@ config.toml over .condarc. A channel's name that nothing here gives an address i
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -238,7 +239,7 @@ def _is_set(name: str, environ: Mapping[str, str]) -> bool:
 
 
 def _existing(setting: Setting[str | bool], key: str) -> Path:
-    path = Path(str(setting.value)).expanduser()
+    path = Path(os.path.expanduser(str(setting.value)))  # noqa: PTH111 - where there is no home, it does not exist
     if not path.exists():
         raise ConfigError(f"{setting.origin}: {key}: {path} does not exist", hint="name a file of certificates (PEM)")
     return path

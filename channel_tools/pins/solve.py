@@ -20,7 +20,7 @@ from channel_tools.conda.package import NOARCH, PackageKey
 from channel_tools.conda.solving import gateway_error, make_gateway, parse_spec, shown_channels, solve_specs
 from channel_tools.pins.lock import Lock, LockedPackage, PlatformLock, in_installation_order, locked_package
 from channel_tools.pins.virtual import to_generic
-from channel_tools.system.errors import ChannelError, ChannelToolsError, SolveError, UsageError
+from channel_tools.system.errors import ChannelError, ChannelToolsError, NoPackagesError, SolveError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -47,7 +47,7 @@ async def solve_lock(
     ``virtual_packages`` are the assumed ones, by platform, as ``name=version=build``. The packages of a ``previous``
     lock are kept if possible, except those named in ``update``. Channel addresses may have credentials, which are used
     but not written. Raises UsageError (no platform; ``update`` names packages that are not in ``previous``),
-    SolveError, NetworkError, ChannelError (no such channel, or nothing in it for a platform) and
+    SolveError, NetworkError, ChannelError (no such channel), NoPackagesError (nothing in it for a platform) and
     IntegrityError (a package without a sha256 in its channel's index).
     """
     addresses, client = make_client(list(dict.fromkeys(channel_address(channel) for channel in channels)))
@@ -134,7 +134,7 @@ async def _names_in(gateway: rattler.Gateway, channels: Sequence[str], subdir: s
 
 async def _with_platform(
     err: SolveError, specs: Sequence[str], channels: Sequence[str], platform: str, gateway: rattler.Gateway
-) -> SolveError | ChannelError:
+) -> SolveError | NoPackagesError:
     """The error with its platform; if no channel has anything for the platform that was asked for, that is the reason.
 
     A channel may have only noarch packages; if all of ``specs`` are among these, the solver's reason is the right one.
@@ -146,7 +146,7 @@ async def _with_platform(
         return SolveError(f"{platform}: {err.message}", hint=err.hint)
     message = f"{shown_channels(channels)}: no packages for {platform}"
     hint = f"publish packages built for {platform} there, or lock without --platform {platform}"
-    return ChannelError(message, hint=hint)
+    return NoPackagesError(message, hint=hint)
 
 
 def _kept(previous: Lock | None, platform: str, update: Collection[str]) -> list[LockedPackage]:

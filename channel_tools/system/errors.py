@@ -119,6 +119,10 @@ class ChannelError(ChannelToolsError):
     exit_code = 8
 
 
+class NoPackagesError(ChannelError):
+    """Channels have no packages for a platform."""
+
+
 class VerificationError(ChannelToolsError):
     """A check of packages found faults (foundation verify, audit)."""
 

@@ -16,7 +16,7 @@ from channel_tools.matrix.site import read_site
 from channel_tools.matrix.stacks import read_stacks
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import atomic_path
-from channel_tools.system.settings import Tree
+from channel_tools.system.settings import Tree, user_path
 from channel_tools.workflow.upstream import update_upstreams
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def init_tree(request: InitRequest, *, progress: Progress) -> tuple[str, ...]:
     """Write the tree and return the paths of its files, without the upstream's, sorted.
 
     The folder appears when it is whole. Raises UsageError for a folder that exists and is not empty, for a name that a
-    stack cannot have and for an upstream without a revision, and the errors of update_upstreams.
+    stack cannot have and for an upstream without a revision or in a home folder that does not exist, and the errors of
+    update_upstreams.
     """
     folder = request.folder.absolute()
     name = folder.name
@@ -75,7 +76,7 @@ def init_tree(request: InitRequest, *, progress: Progress) -> tuple[str, ...]:
 
 def _upstream_words(text: str, folder: Path) -> dict[str, str]:
     """The lines of site.yaml in ``folder`` for ``--upstream``."""
-    path = Path(text).expanduser()
+    path = user_path(text)
     if path.is_dir():
         relative = os.path.relpath(path.resolve(), folder.resolve())
         return {"UPSTREAM_NAME": _name_of(path.resolve().name), "UPSTREAM_KEYS": f"path: {_quoted(relative)}"}

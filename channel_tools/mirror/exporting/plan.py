@@ -40,7 +40,7 @@ from channel_tools.mirror.records import SubdirIndex, SubdirRecords, channeldata
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import ChannelError, IntegrityError, SolveError, UsageError
+from channel_tools.system.errors import ChannelError, IntegrityError, NoPackagesError, SolveError, UsageError
 from channel_tools.system.settings import STACKS_PACKAGE
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ async def pip_for_conda(locks: Iterable[Lock], channels: Sequence[str], *, packa
 async def stacks_package(locks: Sequence[Lock], channels: Sequence[str], *, package_cache: Path) -> set[ChannelPackage]:
     """The package that says what the channels' stacks are, with which the importing site installs them by name.
 
-    Empty if no channel has it. Raises what solve_lock does, except SolveError.
+    Empty if no channel has it. Raises what solve_lock does, except SolveError and NoPackagesError.
     """
     platforms = platforms_of(locks)
     virtual = assumed_virtual_packages(platforms)
@@ -197,7 +197,7 @@ async def stacks_package(locks: Sequence[Lock], channels: Sequence[str], *, pack
         lock = await solve_lock(
             STACKS_PACKAGE, [STACKS_PACKAGE], channels, platforms, virtual_packages=virtual, package_cache=package_cache
         )
-    except SolveError:
+    except (SolveError, NoPackagesError):  # the second where the channels have noarch packages only
         return set()
     return locked_packages([lock])
 

@@ -97,3 +97,8 @@ def test_what_conda_would_not_read_is_an_error_with_its_line(
 def test_an_order_of_another_list_is_no_order_of_channels(tmp_path: Path) -> None:
     write(tmp_path / ".condarc", "pkgs_dirs:\n- /a  #!top\ndefault_channels:\n- https://one\n")
     assert read_condarc({"HOME": str(tmp_path)}).multichannels["defaults"].value == ("https://one",)
+
+
+def test_a_file_in_the_home_folder_of_nobody_is_not_read() -> None:
+    """As by conda, which leaves the ~ of an unknown user as it is."""
+    assert Path("~nosuchuser/condarc") not in condarc_files({"CONDARC": "~nosuchuser/condarc"})

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -154,9 +155,10 @@ def test_files_of_users_can_be_left_out(monkeypatch: pytest.MonkeyPatch, tmp_pat
         find_user_settings({"CHANNEL_TOOLS_USER_SETTINGS": "maybe"})
 
 
+@pytest.mark.parametrize("path", ["/nowhere/mine.pem", "~nosuchuser/mine.pem"])
 def test_a_missing_file_of_certificates_is_named_with_its_setting(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str
 ) -> None:
-    settings = settings_of(monkeypatch, tmp_path, condarc="client_ssl_cert: /nowhere/mine.pem\n")
-    with pytest.raises(ConfigError, match=r"client_ssl_cert: /nowhere/mine\.pem does not exist"):
+    settings = settings_of(monkeypatch, tmp_path, condarc=f"client_ssl_cert: {path}\n")
+    with pytest.raises(ConfigError, match=f"client_ssl_cert: {re.escape(path)} does not exist"):
         _ = settings.client_certificate

@@ -19,7 +19,7 @@ import zstandard
 from channel_tools.channel import add_set, channel_writer
 from channel_tools.mirror import records
 from channel_tools.mirror.exporting.create import check_destination
-from channel_tools.mirror.exporting.plan import pip_for_conda
+from channel_tools.mirror.exporting.plan import pip_for_conda, stacks_package
 from channel_tools.mirror.records import SubdirRecords, read_index
 from channel_tools.pins import solve_lock
 from channel_tools.system.errors import ChannelError, NetworkError, UsageError
@@ -175,6 +175,16 @@ def test_a_channel_that_cannot_be_read_is_an_error(address: str, tmp_path: Path)
     lock = lock_of(address, names=["python"])
     with pytest.raises(NetworkError):
         asyncio.run(pip_for_conda([lock], ["http://127.0.0.1:9/none"], package_cache=tmp_path / "cache"))
+
+
+def test_channels_without_the_package_of_the_stacks_bring_none(tmp_path: Path, address: str) -> None:
+    """Nor those that have nothing but noarch packages."""
+    noarch = new_channel(tmp_path / "noarch")
+    with channel_writer(noarch) as writer:
+        add_set(writer, [make_conda(tmp_path / "made", "tables", subdir="noarch", index={"noarch": "generic"})])
+    for one, name in ((address, "toy"), (noarch.address, "tables")):
+        lock = lock_of(one, names=[name])
+        assert asyncio.run(stacks_package([lock], [one], package_cache=tmp_path / "cache")) == set()
 
 
 @pytest.mark.parametrize("place", [".", "..", "/"])
