@@ -35,7 +35,7 @@ TESTED_WITH_OTHERS = {
     "publish/oci": "docker_config layout reading registry target",
     "publish/s3": "client",
     "publish/server": "connection protocol",
-    "ranks": "plan supervisor",
+    "ranks": "plan",
     "serve": "application",
     "serve/uploads": "api",
     "sources": "gitarchive transfer",
