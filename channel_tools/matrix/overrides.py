@@ -31,6 +31,21 @@ if TYPE_CHECKING:
 
 _SCRIPT = "build.sh"
 _COPY_HINT = "copy the recipe to recipes/ of the tree and change it there"
+_CONDA = '"$PREFIX/etc/conda"'
+_SCRIPT_HEADER = "# A site's variables, where the client has not set them from etc/conda/env_vars.d.\n"
+# plain POSIX shell that is safe under `set -eu`
+_ACTIVATE = """\
+if [ "${{{name}+set}}${{{name}-}}" != set{value} ]; then
+  if [ -n "${{{name}+set}}" ]; then export CONDA_BACKUP_{name}="${name}"; else unset CONDA_BACKUP_{name}; fi
+  export CONDA_SET_{name}=1 {name}={value}
+fi
+"""
+_DEACTIVATE = """\
+if [ -n "${{CONDA_SET_{name}+set}}" ]; then
+  if [ -n "${{CONDA_BACKUP_{name}+set}}" ]; then export {name}="$CONDA_BACKUP_{name}"; else unset {name}; fi
+  unset CONDA_SET_{name} CONDA_BACKUP_{name}
+fi
+"""
 
 
 def check_overrides(stack: Stack, recipes: Mapping[str, RecipeFile]) -> None:
@@ -125,13 +140,24 @@ def _patch_files(override: Override, folder: Path, version: str) -> list[Path]:
 
 
 def _activation_line(name: str, environment: Mapping[str, str]) -> str:
-    """The script's line that writes conda's file of variables, which every client reads at activation.
+    """The script's line that writes the variables: for conda's clients, and as scripts for what only sources those.
 
-    Source: conda's documentation of ``etc/conda/env_vars.d``; rattler_shell reads it, too.
+    conda, mamba and pixi read ``etc/conda/env_vars.d`` for every shell (conda's documentation of it; rattler_shell);
+    conda-pack's ``activate`` only sources ``etc/conda/activate.d``. Its names are sorted: these scripts come first, so
+    that others see the variables, as they do in conda.
     """
-    content = shlex.quote(json.dumps(dict(sorted(environment.items())), indent=1, sort_keys=True))
-    folder = '"$PREFIX/etc/conda/env_vars.d"'
-    return f"mkdir -p {folder} && printf '%s\\n' {content} > {folder}/{shlex.quote(name)}-override.json"
+    content = json.dumps(dict(sorted(environment.items())), indent=1, sort_keys=True) + "\n"
+    activate, deactivate = (
+        _SCRIPT_HEADER + "".join(text.format(name=key, value=shlex.quote(value)) for key, value in environment.items())
+        for text in (_ACTIVATE, _DEACTIVATE)
+    )
+    files = {
+        f"env_vars.d/{name}-override.json": content,
+        f"activate.d/00-{name}-override.sh": activate,
+        f"deactivate.d/00-{name}-override.sh": deactivate,
+    }
+    written = [f"printf %s {shlex.quote(text)} > {_CONDA}/{shlex.quote(path)}" for path, text in files.items()]
+    return " && ".join([f"mkdir -p {_CONDA}/env_vars.d {_CONDA}/activate.d {_CONDA}/deactivate.d", *written])
 
 
 def _with_line(recipe: RecipeFile, script: YamlValue, line: str, override: Override) -> YamlValue:

@@ -15,54 +15,95 @@ from channel_tools.environments import create_environment
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings
 from tests.support.command_line import run_tool
-from tests.support.programs import in_namespaces, program
+from tests.support.programs import HEAVY_VARIABLE, in_namespaces, program
 from tests.support.stacks import SUBDIR
 
 pytestmark = pytest.mark.integration
 _LIMIT_S = 300
-PROGRAMS = ("bash", "basename", "dirname", "env", "gzip", "ls", "mkdir", "tar")
+PROGRAMS = ("bash", "basename", "dirname", "env", "ls", "mkdir", "tar")
 # every C program of a machine has them, and a loader finds what is beside a program by /proc
 C_LIBRARY = ("libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1", "libresolv.so.2")
 IN_THE_ROOT = """
-mount=$1 root=$2
+ip=$1 mount=$2 chroot=$3 root=$4
+"$ip" link set lo up
 "$mount" --rbind /proc "$root/proc"
 "$mount" --rbind /dev "$root/dev"
-exec env -i PATH=/bin "$3" "$root" /bin/bash -ec "$4"
+exec env -i PATH=/bin "$chroot" "$root" /bin/bash -ec "$5"
 """
 UNPACKS = """
-mkdir -p /opt/elsewhere
-tar -xzf /env.tar.gz -C /opt/elsewhere
+mkdir -p /opt/elsewhere /tmp
+tar -xf /env.tar -C /opt/elsewhere
 . /opt/elsewhere/bin/activate
 conda-unpack
-python -c 'import json, ssl, sysconfig; print(sysconfig.get_path("stdlib"))'
+"""
+RANKS = (
+    UNPACKS
+    + """
+coproc switchml-switch --address 127.0.0.1
+read -r ready <&"${COPROC[0]}"
+ready=${ready#*'"controller": "'}
+export SWITCHML_CONTROLLER=${ready%%'"'*} SWITCHML_HOST_REDUCTION=off GLOO_SOCKET_IFNAME=lo
+torchrun --nproc-per-node 2 --master-addr 127.0.0.1 /script.py
+kill "$COPROC_PID"
+"""
+)
+SCRIPT = """
+import torch, torch.distributed, torch_switchml
+torch.distributed.init_process_group()
+tensor = torch.ones(1000, dtype=torch.int32)
+torch.distributed.all_reduce(tensor)
+carried = torch_switchml.stats()["delegated"]["int32"]["jobs"]
+print(f"{tensor.sum()} by {carried} of SwitchML's jobs\\n", end="", flush=True)
+torch.distributed.destroy_process_group()
 """
 
 
 def test_a_packed_environment_works_where_nothing_else_is(
     tmp_path: Path, own_settings: Settings, stack_channel: Path
 ) -> None:
-    alone, mount = in_namespaces("net", "mount"), program("mount")
+    in_namespaces("net", "mount")
     prefix, root = tmp_path / "made here", tmp_path / "root"
     asyncio.run(create_environment(
         prefix, ["python"], [str(stack_channel)],
         package_cache=own_settings.package_cache, subdir=SUBDIR, progress=SilentProgress(),
     ))  # fmt: skip
+    script = UNPACKS + "python -c 'import json, ssl, sysconfig; print(sysconfig.get_path(\"stdlib\"))'"
+    assert _in_bare_root(prefix, root, script).startswith("/opt/elsewhere/lib/python3.")
+
+
+@pytest.mark.skipif(HEAVY_VARIABLE not in os.environ, reason=f"packs PyTorch: set {HEAVY_VARIABLE}")
+def test_a_packed_stack_carries_allreduces_where_nothing_else_is(tmp_path: Path, stack_channel: Path) -> None:
+    in_namespaces("net", "mount")
+    prefix, root = tmp_path / "made here", tmp_path / "root"
+    words = ("env", "create", prefix, "--variant", "udp", "--channel", stack_channel)
+    created = run_tool(*words, cwd=tmp_path, environ=os.environ)
+    assert created.returncode == 0, created.stderr
     root.mkdir()
-    packed = run_tool("env", "pack", prefix, "-o", root / "env.tar.gz", cwd=tmp_path, environ=os.environ)
+    (root / "script.py").write_text(SCRIPT)
+    assert _in_bare_root(prefix, root, RANKS).splitlines() == ["2000 by 1 of SwitchML's jobs"] * 2
+
+
+def _in_bare_root(prefix: Path, root: Path, script: str) -> str:
+    """Pack the environment to ``root/env.tar``, remove it, and return what bash prints for the lines in ``root``."""
+    root.mkdir(exist_ok=True)
+    packed = run_tool("env", "pack", prefix, "-o", root / "env.tar", cwd=root, environ=os.environ)
     assert packed.returncode == 0, packed.stderr
-    _copy_programs(root)
     shutil.rmtree(prefix)
+    _copy_programs(root)
     chroot = shutil.which("chroot", path="/usr/sbin:/sbin:/usr/bin:/bin") or "chroot"
     result = subprocess.run(
-        [*alone, "bash", "-ec", IN_THE_ROOT, "bash", mount, root, chroot, UNPACKS],
+        [
+            *(*in_namespaces("net", "mount"), "bash", "-ec", IN_THE_ROOT, "bash"),
+            *(program("ip"), program("mount"), chroot, root, script),
+        ],
         capture_output=True, text=True, check=False, timeout=_LIMIT_S,
     )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("/opt/elsewhere/lib/python3.")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def _copy_programs(root: Path) -> None:
-    """A folder to change the root to, with a shell, tar and gzip, what these load, and nothing else."""
+    """A folder to change the root to, with a shell and tar, what these load, and nothing else."""
     for name in PROGRAMS:
         path = shutil.which(name, path="/usr/bin:/bin")
         assert path is not None, name

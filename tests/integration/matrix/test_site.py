@@ -89,6 +89,8 @@ def test_a_site_builds_on_an_upstream_with_a_patch_and_a_variable(
     hello = subprocess.run([tmp_path / "env" / "bin" / "hello"], capture_output=True, text=True, check=True)
     assert hello.stdout == "hello from mysite\n"
     assert activated_environment(tmp_path / "env", environ=os.environ)["SITE_WORD"] == "it's ours"
+    tool("env", "pack", tmp_path / "env", "-o", tmp_path / "env.tar")
+    assert _in_packed(tmp_path / "env.tar", tmp_path / "elsewhere") == ["theirs", "it's ours", "theirs"]
 
     (upstream / "recipes" / "word" / "src" / "word.txt").write_text("moved on\n")
     git(upstream, "commit", "--quiet", "--all", "-m", "second")
@@ -96,6 +98,17 @@ def test_a_site_builds_on_an_upstream_with_a_patch_and_a_variable(
     result = run_tool("build", cwd=site, environ=os.environ | {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")})
     assert result.returncode != 0
     assert "0001-ours.patch" in result.stderr
+
+
+def _in_packed(archive: Path, folder: Path) -> list[str]:
+    """SITE_WORD of a user who has one: before, with and after the activation of the unpacked environment."""
+    folder.mkdir()
+    subprocess.run(["tar", "-xf", archive, "-C", folder], check=True)
+    say = 'echo "${SITE_WORD-}"\n'
+    script = f"{say}. {folder}/bin/activate\n{say}. {folder}/bin/deactivate\n{say}"
+    environ = {"PATH": os.environ["PATH"], "SITE_WORD": "theirs"}
+    done = subprocess.run(["bash", "-ec", script], env=environ, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

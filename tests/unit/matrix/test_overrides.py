@@ -96,6 +96,38 @@ def test_variables_are_written_at_the_end_of_every_form_of_a_build_script(
     subprocess.run(["bash", "-euc", line], env={"PREFIX": str(prefix), "PATH": "/usr/bin:/bin"}, check=True)
     content = json.loads((prefix / "etc/conda/env_vars.d/libtoy-override.json").read_text())
     assert content == {"A": "1", "B": 'it\'s "two"'}
+    scripts = sorted(str(path.relative_to(prefix / "etc/conda")) for path in prefix.rglob("*.sh"))
+    assert scripts == ["activate.d/00-libtoy-override.sh", "deactivate.d/00-libtoy-override.sh"]
+
+
+BY_CONDA_PACK = 'for one in "$PREFIX"/etc/conda/%s.d/*.sh; do . "$one"; done\n'
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.parametrize(
+    ("before", "client"),
+    [
+        pytest.param("unset A", "", id="unset"),
+        pytest.param("export A='the user'", "", id="the user's"),
+        pytest.param("export A=", "", id="empty"),
+        pytest.param("unset A", 'export A="$VALUE"', id="set by a client from env_vars.d"),
+    ],
+)
+def test_the_scripts_set_the_variables_and_put_back_what_was_there(
+    tmp_path: Path, shell: str, before: str, client: str
+) -> None:
+    value = 'it\'s "two" $(words)'
+    override = f"mine: {{environment: {{A: {json.dumps(value)}, B: ''}}}}"
+    package = rendered(_site(tmp_path, override, {"recipes/mine/recipe.yaml": MINE}))["mine"]
+    *_, line = _build(package)["script"]["content"]
+    say = 'echo "${A-unset}|${B-unset}|${CONDA_SET_A-}${CONDA_BACKUP_A-}"\n'
+    script = f"set -eu\n{line}\n{before}\n{say}{client}\n"
+    script += f"{BY_CONDA_PACK % 'activate'}{say}{client and 'unset A'}\n{BY_CONDA_PACK % 'deactivate'}{say}"
+    env = {"PREFIX": str(tmp_path / "prefix"), "PATH": "/usr/bin:/bin", "VALUE": value}
+    done = subprocess.run([shell, "-c", script], env=env, capture_output=True, text=True, check=True)
+    first, active, last = done.stdout.splitlines()
+    assert active.startswith(f"{value}||")
+    assert last == first  # with a client, A is the client's to undo
 
 
 def test_variant_values_are_for_that_recipe_alone(tmp_path: Path) -> None:
