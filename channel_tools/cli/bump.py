@@ -9,32 +9,32 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, shown_progress
+from channel_tools.cli.options import grouped
+from channel_tools.requests.bump import BumpRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.workflow.bump import Bumped
 
 
-@handled
-def bump(
-    *,
-    package: Annotated[str, typer.Argument(help="A recipe, by its folder's name.", show_default=False)],
-    version: Annotated[str, typer.Argument(help="The new version.", show_default=False)],
-    old: Annotated[
+_BUMP: options.Declared = {
+    "package": Annotated[str, typer.Argument(help="A recipe, by its folder's name.", show_default=False)],
+    "version": Annotated[str, typer.Argument(help="The new version.", show_default=False)],
+    "old": Annotated[
         str | None,
         typer.Option("--from", metavar="VERSION", help="The version to replace.", show_default="the only one"),
-    ] = None,
-    sha256: Annotated[
+    ],
+    "sha256": Annotated[
         str | None,
         typer.Option(
             "--sha256", metavar="HEX", help="Of the new version's source.", show_default="as it is downloaded"
         ),
-    ] = None,
-    commit: Annotated[
+    ],
+    "commit": Annotated[
         str | None,
         typer.Option("--commit", metavar="HEX", help="The commit of the new version, for a source from git."),
-    ] = None,
-    stack: Annotated[
+    ],
+    "stack": Annotated[
         str | None,
         typer.Option(
             "--variant",
@@ -42,25 +42,26 @@ def bump(
             help="For an upstream's recipe: change the override of this stack alone.",
             show_default="every stack of the tree that builds it",
         ),
-    ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Say what would change, and write nothing.")] = False,
-    root: options.Root = None,
-    output: options.Output = None,
-    as_json: options.Json = False,
+    ],
+    "check": Annotated[bool, typer.Option("--check", help="Say what would change, and write nothing.")],
+}
+"""The options, by the fields of BumpRequest."""
+
+
+@handled
+@grouped(BumpRequest, _BUMP)
+def bump(
+    request: BumpRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Write a new version into a recipe: its sources' sha256 and its patches' paths, if all its patches apply."""
-    from channel_tools.workflow.bump import BumpRequest
     from channel_tools.workflow.bump import bump as bumped
 
-    request = BumpRequest(
-        package=package, version=version, old=old, sha256=sha256, commit=commit, stack=stack, check=check
-    )
     with shown_progress() as progress:
         done = bumped(options.settings_from(root, output), request, progress)
     if as_json:
         print_json(done.as_json())
         return
-    _print_bumped(done, check=check)
+    _print_bumped(done, check=request.check)
 
 
 def _print_bumped(done: Bumped, *, check: bool) -> None:

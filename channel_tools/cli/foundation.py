@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
+from channel_tools.cli.options import grouped
 from channel_tools.cli.plan import unsatisfiable_in_short
-from channel_tools.requests.foundation import FoundationRequest
+from channel_tools.requests.foundation import FoundationRequest, LockRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.audit.model import Finding
+    from channel_tools.system.settings import Settings
     from channel_tools.workflow.foundation_lock import LockChange
 
 _With = Annotated[
@@ -39,11 +41,18 @@ _Names = Annotated[
         show_default="all locked packages",
     ),
 ]
+_LOCK: options.Declared = {
+    "foundation": options.Foundation,
+    "address": options.FoundationAddress,
+    "further": options.FurtherChannels,
+    "dry_run": options.DryRun,
+}
+"""The options of ``lock`` and ``update``, by the fields of LockRequest."""
 
 
 @app.command("build")
 @handled
-@options.grouped(
+@grouped(
     FoundationRequest,
     {
         "jobs": options.Jobs,
@@ -134,54 +143,30 @@ def verify(
 
 @app.command("lock")
 @handled
+@grouped(LockRequest, _LOCK)
 def lock(
-    *,
-    foundation: options.Foundation = None,
-    address: options.FoundationAddress = None,
-    further: options.FurtherChannels = None,
-    dry_run: options.DryRun = False,
-    root: options.Root = None,
-    output: options.Output = None,
-    as_json: options.Json = False,
+    request: LockRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Record in the tree what every environment has of conda-forge; what is recorded does not move."""
-    from channel_tools.workflow.foundation_lock import LockRequest, change_lock
-
-    request = LockRequest(
-        update=False, foundation=foundation, address=address, further=tuple(further or ()), dry_run=dry_run
-    )
-    with shown_progress() as progress:
-        change = change_lock(options.settings_from(root, output), request, progress=progress)
-    _show_change(change, dry_run=dry_run, as_json=as_json)
+    _change(options.settings_from(root, output), request, as_json=as_json)
 
 
 @app.command("update")
 @handled
+@grouped(LockRequest, {"names": _Names, **_LOCK})
 def update_lock(
-    names: _Names = None,
-    *,
-    foundation: options.Foundation = None,
-    address: options.FoundationAddress = None,
-    further: options.FurtherChannels = None,
-    dry_run: options.DryRun = False,
-    root: options.Root = None,
-    output: options.Output = None,
-    as_json: options.Json = False,
+    request: LockRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Move the lock to what conda-forge has now, and show what that makes build again and why."""
-    from channel_tools.workflow.foundation_lock import LockRequest, change_lock
+    _change(options.settings_from(root, output), replace(request, update=True), as_json=as_json)
 
-    request = LockRequest(
-        update=True,
-        names=tuple(names or ()),
-        foundation=foundation,
-        address=address,
-        further=tuple(further or ()),
-        dry_run=dry_run,
-    )
+
+def _change(settings: Settings, request: LockRequest, *, as_json: bool) -> None:
+    from channel_tools.workflow.foundation_lock import change_lock
+
     with shown_progress() as progress:
-        change = change_lock(options.settings_from(root, output), request, progress=progress)
-    _show_change(change, dry_run=dry_run, as_json=as_json)
+        change = change_lock(settings, request, progress=progress)
+    _show_change(change, dry_run=request.dry_run, as_json=as_json)
 
 
 def _show_change(change: LockChange, *, dry_run: bool, as_json: bool) -> None:

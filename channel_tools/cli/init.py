@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from channel_tools.cli import options  # noqa: TC001 - typer reads the annotations
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+from channel_tools.cli.options import grouped
+from channel_tools.requests.init import CiService, InitRequest
 
-
-@handled
-def init(
-    *,
-    folder: Annotated[Path, typer.Argument(help="The new folder; its name is the stack's.", show_default=False)],
-    upstream: Annotated[
+_INIT: options.Declared = {
+    "folder": Annotated[Path, typer.Argument(help="The new folder; its name is the stack's.", show_default=False)],
+    "upstream": Annotated[
         str | None,
         typer.Option(
             "--upstream",
@@ -24,18 +23,24 @@ def init(
             help="A tree to build on: a folder, or a git repository and a tag, branch or commit of it.",
             show_default="none",
         ),
-    ] = None,
-    ci: Annotated[
-        Literal["github", "gitlab"] | None,
+    ],
+    "ci": Annotated[
+        CiService | None,
         typer.Option("--ci", help="Write a workflow that plans, builds and publishes.", show_default="none"),
-    ] = None,
-    as_json: options.Json = False,
-) -> None:
-    """Start a tree with two recipes and a stack that can be built and validated at once."""
-    from channel_tools.workflow.init import InitRequest, init_tree
+    ],
+}
+"""The options, by the fields of InitRequest."""
 
+
+@handled
+@grouped(InitRequest, _INIT)
+def init(request: InitRequest, *, as_json: options.Json = False) -> None:
+    """Start a tree with two recipes and a stack that can be built and validated at once."""
+    from channel_tools.workflow.init import init_tree
+
+    folder = request.folder
     with shown_progress() as progress:
-        files = init_tree(InitRequest(folder=folder, upstream=upstream, ci=ci), progress=progress)
+        files = init_tree(request, progress=progress)
     if as_json:
         print_json({"schema": 1, "folder": str(folder.absolute()), "files": list(files)})
         return

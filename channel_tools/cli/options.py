@@ -341,6 +341,8 @@ def _requested(kind: type[T], declared: Declared, values: Mapping[str, Any]) -> 
             given[name] = _requested(type(default), annotation, values)
         elif isinstance(default, (tuple, frozenset)):
             given[name] = type(default)(values[name] or ())
+        elif isinstance(values[name], list):  # of a field without a default
+            given[name] = tuple(values[name])
         else:
             given[name] = values[name]
     return kind(**given)

@@ -12,7 +12,8 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
-from channel_tools.requests.environment import InstallRequest
+from channel_tools.cli.options import grouped
+from channel_tools.requests.pins import PinRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
@@ -32,89 +33,72 @@ class _Format(StrEnum):
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
-_Platforms = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--platform", "-p", help="Lock for this platform; may be repeated.", show_default="the lock's, else this one"
-    ),
-]
-_Formats = Annotated[
-    list[_Format] | None,
-    typer.Option(
-        "--format",
-        "-f",
-        help="Write this format in addition to conda-lock.yml, which is always written; may be repeated.",
-        show_default="all",
-    ),
-]
-_Folder = Annotated[
-    Path | None,
-    typer.Option("-o", help="The folder for the files.", show_default="TREE/output/pins/STACK"),
-]
-_Published = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--published",
-        help="Write this address in place of a local channel's path; once for each local channel, in their order.",
-        show_default=False,
-    ),
-]
-_Offline = Annotated[
-    bool, typer.Option("--offline", help="With --published: do not check that the packages are there.")
-]
-_Update = Annotated[bool, typer.Option("--update", help="Look for newer packages: those given as arguments, else all.")]
-_Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[PACKAGE]...", help="With --update: the packages that may change.", show_default=False),
-]
+_PINS: options.Declared = {
+    "packages": Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PACKAGE]...", help="With --update: the packages that may change.", show_default=False),
+    ],
+    "install": {
+        "stack": options.Stack,
+        "python": options.Python,
+        "pytorch": options.Pytorch,
+        "channels": options.Channels,
+    },
+    "platforms": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--platform",
+            "-p",
+            help="Lock for this platform; may be repeated.",
+            show_default="the lock's, else this one",
+        ),
+    ],
+    "formats": Annotated[
+        list[_Format] | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="Write this format in addition to conda-lock.yml, which is always written; may be repeated.",
+            show_default="all",
+        ),
+    ],
+    "folder": Annotated[
+        Path | None,
+        typer.Option("-o", help="The folder for the files.", show_default="TREE/output/pins/STACK"),
+    ],
+    "published": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--published",
+            help="Write this address in place of a local channel's path; once for each local channel, in their order.",
+            show_default=False,
+        ),
+    ],
+    "offline": Annotated[
+        bool, typer.Option("--offline", help="With --published: do not check that the packages are there.")
+    ],
+    "virtual_packages": options.VirtualPackages,
+    "update": Annotated[
+        bool, typer.Option("--update", help="Look for newer packages: those given as arguments, else all.")
+    ],
+    "dry_run": options.DryRun,
+}
+"""The options, by the fields of PinRequest."""
 
 
 @handled
+@grouped(PinRequest, _PINS)
 def pins(
-    packages: _Names = None,
-    *,
-    stack: options.Stack = None,
-    python: options.Python = None,
-    pytorch: options.Pytorch = None,
-    platforms: _Platforms = None,
-    formats: _Formats = None,
-    folder: _Folder = None,
-    channels: options.Channels = None,
-    published: _Published = None,
-    offline: _Offline = False,
-    virtual_packages: options.VirtualPackages = None,
-    update: _Update = False,
-    dry_run: options.DryRun = False,
-    root: options.Root = None,
-    output: options.Output = None,
-    as_json: options.Json = False,
+    request: PinRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Lock a stack's environment and write it as environment.yml, explicit list, conda-lock.yml and pixi files."""
-    from channel_tools.pins.files import FORMATS
-    from channel_tools.system.errors import UsageError
-    from channel_tools.workflow.pins import PinRequest, pin_stack
+    from channel_tools.workflow.pins import pin_stack
 
-    if packages and not update:
-        raise UsageError(
-            f"{' '.join(packages)}: package names need --update", hint="add --update, or give --variant STACK"
-        )
-    named = {one.value for one in formats or [_Format.ALL]}
-    request = PinRequest(
-        install=InstallRequest(stack=stack, channels=tuple(channels or ()), python=python, pytorch=pytorch),
-        formats=FORMATS if "all" in named else tuple(one for one in FORMATS if one in named),
-        platforms=tuple(platforms or ()),
-        folder=folder,
-        published=tuple(published or ()),
-        virtual_packages=tuple(virtual_packages or ()),
-        update=tuple(packages or ()) if update else None,
-        offline=offline,
-        dry_run=dry_run,
-    )
     result = pin_stack(options.settings_from(root, output), request)
     if as_json:
-        print_json(_json(result, dry_run=dry_run))
+        print_json(_json(result, dry_run=request.dry_run))
     else:
-        _print(result, dry_run=dry_run)
+        _print(result, dry_run=request.dry_run)
     if result.local:
         print_note(
             f"note: the files name {', '.join(result.local)}, which other machines may not have; "

@@ -12,19 +12,13 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
+from channel_tools.cli.options import grouped
+from channel_tools.requests.rebuild import RebuildRequest
 from channel_tools.system.counting import counted
-from channel_tools.system.settings import available_cores
 
 if TYPE_CHECKING:
     from channel_tools.workflow.rebuild import RebuildComparison, Rebuilt
 
-_Package = Annotated[
-    str,
-    typer.Argument(
-        help="The package's file in a channel's folder, or its name or file name in the local channel.",
-        show_default=False,
-    ),
-]
 _IN_WORDS = {
     "same": "the same bytes",
     "packing": "the same files, packed differently",
@@ -33,43 +27,44 @@ _IN_WORDS = {
 }
 
 
-@handled
-def rebuild(
-    package: _Package,
-    *,
-    compare: Annotated[
+_REBUILD: options.Declared = {
+    "package": Annotated[
+        str,
+        typer.Argument(
+            help="The package's file in a channel's folder, or its name or file name in the local channel.",
+            show_default=False,
+        ),
+    ],
+    "compare": Annotated[
         bool, typer.Option("--compare", help="Show for each file what differs from the published package.")
-    ] = False,
-    diffoscope: Annotated[
+    ],
+    "diffoscope": Annotated[
         Path | None,
         typer.Option(help="The diffoscope program, for details of differences.", show_default="diffoscope on the PATH"),
-    ] = None,
-    destination: Annotated[
+    ],
+    "destination": Annotated[
         Path | None,
         typer.Option("--output-dir", "-o", help="The folder for the new package.", show_default="OUTPUT/rebuilt"),
-    ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Download nothing: use the source store.")] = False,
-    root: options.Root = None,
-    output: options.Output = None,
-    as_json: options.Json = False,
+    ],
+    "offline": Annotated[bool, typer.Option("--offline", help="Download nothing: use the source store.")],
+}
+"""The options, by the fields of RebuildRequest."""
+
+
+@handled
+@grouped(RebuildRequest, _REBUILD)
+def rebuild(
+    request: RebuildRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Build a published package again from its own recipe and compare it; the channel is not changed."""
-    from channel_tools.workflow.rebuild import RebuildRequest, compare_packages, rebuild_package
+    from channel_tools.workflow.rebuild import compare_packages, rebuild_package
 
-    settings = options.settings_from(root, output)
-    request = RebuildRequest(
-        package=package,
-        destination=destination or settings.output / "rebuilt",
-        cores=available_cores(),
-        environ=os.environ,
-        offline=offline,
-    )
     with shown_progress() as progress:
-        rebuilt = rebuild_package(settings, request, progress=progress)
+        rebuilt = rebuild_package(options.settings_from(root, output), request, progress=progress)
     for note in rebuilt.notes:
         print_note(f"{rebuilt.published.name}: {note}")
-    if compare:
-        _report(rebuilt, compare_packages(rebuilt), diffoscope, as_json=as_json)
+    if request.compare:
+        _report(rebuilt, compare_packages(rebuilt), request.diffoscope, as_json=as_json)
     elif as_json:
         print_json({"schema": 1, **_packages(rebuilt)})
     else:

@@ -12,7 +12,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rattler import Version
 
@@ -23,7 +23,8 @@ from channel_tools.system.processes import run_command
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-LauncherName = Literal["torchrun", "mpiexec", "srun"]
+    from channel_tools.requests.launch import LauncherName
+
 _PMI_VARIABLES = {"cray_shasta": "PALS_RANKID", "pmi2": "PMI_RANK", "pmix": "PMIX_RANK"}
 """Slurm's plug-ins that set up an MPI library's world, and the variable that each sets for a rank."""
 _LIST_TIMEOUT_S = 60.0

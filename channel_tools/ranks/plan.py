@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.ranks.launchers import HostCommand, LauncherName
+    from channel_tools.ranks.launchers import HostCommand
     from channel_tools.ranks.services import ServiceOptions
+    from channel_tools.requests.launch import LauncherName
 
 _OF_FABRICS = re.compile(
     r"(SWITCHML|TORCH|NCCL|FI|CCL|GLOO|OMP|KMP|MPICH|MPIR|I_MPI|UCX|CUDA|ROCR|HIP|ACCL)_.*|PYTHON(PATH|DONTWRITEBYTECODE)"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``foundation build`` is asked for, and ``build`` for the foundation that it builds on."""
+"""What the commands of ``foundation`` are asked for, and ``build`` for the foundation that it builds on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from channel_tools.system.settings import available_cores
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from channel_tools.requests.plan import FoundationKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,3 +41,20 @@ class FoundationRequest:
     def packages_at_once(self) -> int:
         """How many packages are made at once."""
         return self.jobs or available_cores()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockRequest:
+    """What to do with the foundation lock: fill it in, or with ``update`` move it (``names`` alone, if any).
+
+    ``conda-forge-pinning`` among the names, or a MatchSpec of it, moves the pinning that stacks.yaml names by version.
+    ``foundation``, ``address`` and ``further`` are those of PlanRequest, but need not be the local channel's;
+    ``dry_run`` writes nothing.
+    """
+
+    update: bool = False
+    names: tuple[str, ...] = ()
+    foundation: FoundationKind | None = None
+    address: str | None = None
+    further: tuple[str, ...] = ()
+    dry_run: bool = False

@@ -8,7 +8,6 @@ and its patches tried as every tree's are. So what is written has been read by t
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,31 +51,13 @@ if TYPE_CHECKING:
     from channel_tools.matrix import LoadedTree, RenderedPackage
     from channel_tools.matrix.bump import VersionPlace
     from channel_tools.matrix.model import RecipeFile, Stack
+    from channel_tools.requests.bump import BumpRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
 _UNKNOWN_SHA256 = "0" * 64
 """Stands for the sha256 in an override until the source is there."""
 _DOWNLOADS_AT_ONCE = 4
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BumpRequest:
-    """What ``bump`` is asked for."""
-
-    package: str
-    """The recipe's folder."""
-    version: str
-    old: str | None = None
-    """The version to replace; None: the only one there is."""
-    sha256: str | None = None
-    """Of the source of the new version; None: as it is downloaded."""
-    commit: str | None = None
-    """The commit of the new version, for a recipe whose source is named by one."""
-    stack: str | None = None
-    """For an upstream's recipe, the only stack whose override is changed; None: every stack of the tree with it."""
-    check: bool = False
-    """Write nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,10 +112,6 @@ def bump(settings: Settings, request: BumpRequest, progress: Progress) -> Bumped
     fetching, ConfigError if a patch does not apply, and as replace_files does; then nothing has been written.
     """
     check_version(request.version)
-    for option, digits, given in (("--sha256", 64, request.sha256), ("--commit", 40, request.commit)):
-        if given is not None and not re.fullmatch(rf"[0-9a-f]{{{digits}}}", given):
-            message = f"{option} must be {digits} hexadecimal digits in lower case, got {given!r}"
-            raise UsageError(message, hint="copy it from the release's page, or leave it out")
     loaded = load_tree(settings.tree, settings.environ)
     if (recipe := loaded.recipes.get(request.package)) is None:
         message = f"the tree has no recipe {request.package!r}"

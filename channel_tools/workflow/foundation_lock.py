@@ -30,28 +30,11 @@ if TYPE_CHECKING:
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.plan.model import UnsatisfiablePackage
-    from channel_tools.requests.plan import FoundationKind
+    from channel_tools.requests.foundation import LockRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.foundation_pinning import PinningChange
     from channel_tools.workflow.plan import Expansion
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LockRequest:
-    """What to do with the lock: fill it in, or with ``update`` move it, for ``names`` alone unless that is empty.
-
-    ``conda-forge-pinning`` among the names, or a MatchSpec of it, moves the pinning that stacks.yaml names by version.
-    ``foundation``, ``address`` and ``further`` are those of PlanRequest, but need not be the local channel's;
-    ``dry_run`` writes nothing.
-    """
-
-    update: bool
-    names: tuple[str, ...] = ()
-    foundation: FoundationKind | None = None
-    address: str | None = None
-    further: tuple[str, ...] = ()
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

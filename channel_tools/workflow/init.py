@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from channel_tools.matrix.site import read_site
 from channel_tools.matrix.stacks import read_stacks
@@ -22,22 +21,13 @@ from channel_tools.workflow.upstream import update_upstreams
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from channel_tools.requests.init import InitRequest
     from channel_tools.system.progress import Progress
 
-CiService = Literal["github", "gitlab"]
 _TEMPLATES = Path(__file__).parent / "site"
 _SUFFIX = ".in"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _UPSTREAM_NAME = "upstream"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InitRequest:
-    """The tree to start: its folder, the tree that it builds on (a folder, or ``ADDRESS@REV``), and a CI service."""
-
-    folder: Path
-    upstream: str | None = None
-    ci: CiService | None = None
 
 
 def init_tree(request: InitRequest, *, progress: Progress) -> tuple[str, ...]:

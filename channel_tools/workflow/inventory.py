@@ -13,11 +13,12 @@ from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.plan import current_platform
 from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.requests.environment import InstallRequest
+from channel_tools.requests.pins import PinRequest
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.locks import read_or_solve
-from channel_tools.workflow.pins import PinRequest, pin_stack
+from channel_tools.workflow.pins import pin_stack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,12 +74,7 @@ def _stack_lock(settings: Settings | None, install: InstallRequest, platforms: t
             "no package, lock or stack given", hint="give the path of a package or a lock, or --root for a stack"
         )
     pins = PinRequest(
-        install=install,
-        formats=(),
-        platforms=platforms,
-        update=(),
-        offline=True,
-        dry_run=True,
+        install=install, formats=("conda-lock",), platforms=platforms, update=True, offline=True, dry_run=True
     )
     return pin_stack(settings, pins).lock
 

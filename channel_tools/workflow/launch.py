@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.specs import as_record, read_spec, spec_name
@@ -19,30 +18,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.matrix.model import LoadedTree, Stack
-    from channel_tools.ranks.launchers import LauncherName
     from channel_tools.ranks.plan import RankPlan
-    from channel_tools.system.schedulers import SchedulerName
+    from channel_tools.requests.launch import ScriptRequest
     from channel_tools.system.settings import Settings
     from channel_tools.validate.model import ValidationMethod
 
 ACTIVE_PREFIX_VARIABLE = "CONDA_PREFIX"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScriptRequest:
-    """A script (``words``: with its arguments) and where its ranks run; None means the default.
-
-    That is the default stack; the hosts of a scheduler's job, else this machine; the active environment; the launcher
-    by stack and place.
-    """
-
-    stack: str | None
-    ranks: int
-    words: tuple[str, ...]
-    hosts_file: Path | None
-    prefix: Path | None
-    launcher: LauncherName | None
-    folder: Path
 
 
 def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> RankPlan:
@@ -66,18 +47,10 @@ def check_script(request: ScriptRequest) -> None:
         raise UsageError(message, hint="name the Python script to start, then its own arguments")
 
 
-def write_job(
-    settings: Settings,
-    request: ScriptRequest,
-    *,
-    scheduler: SchedulerName,
-    nodes: int,
-    time: str,
-    environ: Mapping[str, str],
-) -> str:
-    """The text of a job script that launches the script for ``time``, HH:MM:SS. Raises UsageError for ``hosts``."""
-    if request.hosts_file is not None:
-        raise UsageError("--hosts and --emit together: the scheduler chooses a job's hosts", hint="leave --hosts out")
+def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> str:
+    """The text of the request's job script. Raises as launchable_stack and job_script do."""
+    if request.emit is None:
+        raise ValueError("the request has no scheduler")
     prefix = chosen_prefix(request.prefix, environ).absolute()
     stack = launchable_stack(settings, request.stack, prefix)
     # the environment's own record says on the job's host, too, which stack it is
@@ -88,11 +61,11 @@ def write_job(
         "--ranks", str(request.ranks), "--prefix", str(prefix), *launcher, *request.words,
     )  # fmt: skip
     options = JobOptions(
-        scheduler=scheduler,
+        scheduler=request.emit,
         name=stack.name,
         ranks=request.ranks,
-        nodes=nodes,
-        time=time,
+        nodes=request.nodes,
+        time=request.time,
         gpus=method_of(stack).uses_gpus(stack.validation),
         folder=request.folder,
     )

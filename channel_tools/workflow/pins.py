@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
 from channel_tools.pins import assumed_virtual_packages, solve_lock
-from channel_tools.pins.files import CONDA_LOCK, formats_in, pin_files, read_lock, write_pin_files
+from channel_tools.pins.files import CONDA_LOCK, FORMATS, formats_in, pin_files, read_lock, write_pin_files
 from channel_tools.pins.lock import compare_locks
 from channel_tools.pins.solve import check_published, published_addresses, with_addresses
 from channel_tools.plan import current_platform
@@ -25,31 +25,10 @@ if TYPE_CHECKING:
 
     from channel_tools.matrix.model import Stack
     from channel_tools.pins import Lock
-    from channel_tools.pins.files import PinFormat
     from channel_tools.pins.lock import PinChange
-    from channel_tools.requests.environment import InstallRequest
+    from channel_tools.requests.pins import PinRequest
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.environment import StackVariants
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PinRequest:
-    """What to pin, and how.
-
-    ``update``: None keeps an earlier lock if possible, () solves everything again, names update these packages and
-    their dependencies. Empty ``platforms`` and ``published`` mean those of the earlier lock, else this machine's and
-    none. ``folder`` None means ``output/pins/STACK``. ``offline`` skips the check of the ``published`` channels.
-    """
-
-    install: InstallRequest
-    formats: tuple[PinFormat, ...]
-    platforms: tuple[str, ...] = ()
-    folder: Path | None = None
-    published: tuple[str, ...] = ()
-    virtual_packages: tuple[str, ...] = ()
-    update: tuple[str, ...] | None = None
-    offline: bool = False
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,11 +70,13 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
     folder = (request.folder or settings.output / "pins" / stack.name).absolute()
     earlier = _earlier_lock(folder, stack)
     wanted = _fill_in(settings, request, variants, earlier)
-    kept = request.update is None and earlier is not None and _holds(earlier, wanted)
+    kept = not request.update and earlier is not None and _holds(earlier, wanted)
     lock = earlier if kept and earlier is not None else _solve(settings, request, wanted, earlier)
     if not request.offline and (request.published or not kept):
         lock = asyncio.run(check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache))
-    files = pin_files(lock, {*request.formats, *formats_in(folder)})
+    named = {one for one in request.formats if one != "all"}
+    formats = named if named and "all" not in request.formats else FORMATS
+    files = pin_files(lock, {*formats, *formats_in(folder)})
     if not request.dry_run:
         write_pin_files(folder, files)
     return PinResult(
@@ -156,8 +137,8 @@ def _holds(lock: Lock, wanted: _Wanted) -> bool:
 
 
 def _solve(settings: Settings, request: PinRequest, wanted: _Wanted, earlier: Lock | None) -> Lock:
-    if request.update and earlier is None:
-        message = f"{', '.join(request.update)}: no earlier lock to update"
+    if request.packages and earlier is None:
+        message = f"{', '.join(request.packages)}: no earlier lock to update"
         raise UsageError(message, hint="run the command without --update first, or name its folder with -o")
     lock = asyncio.run(
         solve_lock(
@@ -167,8 +148,8 @@ def _solve(settings: Settings, request: PinRequest, wanted: _Wanted, earlier: Lo
             wanted.platforms,
             virtual_packages=wanted.virtual_packages,
             package_cache=settings.package_cache,
-            previous=None if request.update == () else earlier,
-            update=request.update or (),
+            previous=None if request.update and not request.packages else earlier,
+            update=request.packages,
         )
     )
     return with_addresses(lock, wanted.published)

@@ -33,6 +33,7 @@ from channel_tools.system.counting import counted
 from channel_tools.system.errors import CommandError, UsageError, nearest_names_hint
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.processes import run_command
+from channel_tools.system.settings import available_cores
 from channel_tools.system.work_folder import make_work_folder, temporary_folder
 from channel_tools.workflow.recorded_build import read_recorded
 from channel_tools.workflow.sources import fetch_missing, missing_error
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from channel_tools.build.worker import Child
     from channel_tools.conda.archive import Component
     from channel_tools.conda.comparison import Difference, Verdict
+    from channel_tools.requests.rebuild import RebuildRequest
     from channel_tools.system.errors import ChannelToolsError
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
@@ -53,21 +55,6 @@ _DIFFOSCOPE = "diffoscope"
 _DIFFOSCOPE_ENDS = (0, 1)
 """Exit statuses without and with differences; with differences, it writes a report."""
 _DOWNLOADS_AT_ONCE = 4
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RebuildRequest:
-    """What to build again: a package's file in a channel's folder, or its name in the local channel.
-
-    The new package is written to ``destination``, below its subdir. ``environ`` is the caller's; with ``offline``,
-    nothing is downloaded.
-    """
-
-    package: str
-    destination: Path
-    cores: int
-    environ: Mapping[str, str]
-    offline: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,8 +122,9 @@ def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Pr
     Raises UsageError for a package that does not exist or was not built by this program, FoundationError if packages it
     was built with are no longer in the channel, NetworkError for missing sources, and the errors of building.
     """
-    if (request.destination / RECORD_FOLDER).is_dir():
-        message = f"{request.destination}: is the folder of a channel; rebuilt packages are not added to channels"
+    destination = request.folder(settings)
+    if (destination / RECORD_FOLDER).is_dir():
+        message = f"{destination}: is the folder of a channel; rebuilt packages are not added to channels"
         raise UsageError(message, hint="name another folder with --output-dir")
     path = find_package(settings, request.package)
     channel = open_channel(path.parents[1])
@@ -150,10 +138,10 @@ def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Pr
         store = _provide(settings, recorded, request, progress)
         notes = recorded.write_recipe(recipe, store)
         channels = recorded.link_environment(
-            channel, holder, environ=request.environ, offline=request.offline, progress=progress
+            channel, holder, environ=settings.environ, offline=request.offline, progress=progress
         )
         places = BuildPlaces(work=work, logs=settings.logs / "rebuild", cache=settings.cache)
-        rebuilt = _build(job, places, request, channels, progress)
+        rebuilt = _build(job, places, destination, channels, settings.environ, progress)
     return Rebuilt(
         published=path,
         published_sha256=recorded.info.sha256,
@@ -207,13 +195,13 @@ def _provide(settings: Settings, recorded: RecordedBuild, request: RebuildReques
 def _build(
     job: BuildJob,
     places: BuildPlaces,
-    request: RebuildRequest,
+    destination: Path,
     channels: tuple[EnvironmentChannel, ...],
+    environ: Mapping[str, str],
     progress: Progress,
 ) -> Path:
-    options = BuildOptions(
-        platform=current_platform(), max_jobs=1, cores=request.cores, environ=request.environ, tests=False
-    )
+    cores = available_cores()
+    options = BuildOptions(platform=current_platform(), max_jobs=1, cores=cores, environ=environ, tests=False)
     check_paths([job], places)
     addresses = tuple(one.folder.as_uri() for one in channels)
 
@@ -224,7 +212,7 @@ def _build(
             workers=workers,
             places=places,
             channels=addresses,
-            cores=request.cores,
+            cores=cores,
             recorded=[one.recorded for one in channels],
         )
 
@@ -232,13 +220,13 @@ def _build(
         return {package: move(package) for package in packages}
 
     def move(package: Path) -> Path:
-        destination = PackageKey.of(package).path_in(request.destination.absolute())
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(package, destination)
-        return destination
+        path = PackageKey.of(package).path_in(destination)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(package, path)
+        return path
 
     with (
-        worker_server(request.environ) as workers,
+        worker_server(environ) as workers,
         BuildRun([job], start=start, enter=enter, progress=progress) as run,
     ):
         results = [result for together in run.results(1) for result in together]

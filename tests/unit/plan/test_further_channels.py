@@ -11,10 +11,11 @@ import pytest
 from channel_tools.channel import Foundation, create_channel, open_channel
 from channel_tools.plan.further_channels import require_here
 from channel_tools.plan.lock import read_lock
+from channel_tools.requests.foundation import LockRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import NetworkError, UsageError
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.foundation_lock import LockRequest, change_lock
+from channel_tools.workflow.foundation_lock import change_lock
 from channel_tools.workflow.plan import plan_request
 from tests.unit.matrix.toytree import FILES, FOUNDATION, PLATFORM, write_foundation, write_tree
 

@@ -13,10 +13,11 @@ import pytest
 
 from channel_tools.plan.lock import FoundationLock, encode_lock, lock_path, read_lock
 from channel_tools.plan.view import find_locked, write_view
+from channel_tools.requests.foundation import LockRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import ChannelToolsError, ConfigError, FoundationError, UsageError
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.foundation_lock import LockRequest, change_lock
+from channel_tools.workflow.foundation_lock import change_lock
 from channel_tools.workflow.plan import expand_request, open_index, plan_request
 from tests.unit.matrix.toytree import FILES, PLATFORM, write_tree
 

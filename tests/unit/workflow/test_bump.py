@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.matrix import load_tree
+from channel_tools.requests.bump import BumpRequest
 from channel_tools.system.errors import ConfigError, FileAccessError, IntegrityError, UsageError
 from channel_tools.system.settings import Settings
-from channel_tools.workflow.bump import Bumped, BumpRequest, bump
+from channel_tools.workflow.bump import Bumped, bump
 from channel_tools.workflow.upstream import update_upstreams
 from tests.unit.foundation.registries import NotedProgress
 from tests.unit.matrix.test_site import write_site

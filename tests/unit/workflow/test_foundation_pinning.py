@@ -15,6 +15,7 @@ from channel_tools.channel.store import create_channel
 from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.matrix import load_tree
 from channel_tools.matrix.pinning_lock import PACKAGE_MIGRATIONS, pinned_folder
+from channel_tools.requests.foundation import LockRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import (
     ChannelError,
@@ -27,7 +28,7 @@ from channel_tools.system.errors import (
 from channel_tools.system.http.client import basic_authorization
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Tree, make_settings
-from channel_tools.workflow.foundation_lock import LockChange, LockRequest, change_lock
+from channel_tools.workflow.foundation_lock import LockChange, change_lock
 from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
 from channel_tools.workflow.plan import plan_request
 from tests.support.command_line import run_tool

@@ -8,10 +8,11 @@ import yaml
 
 from channel_tools.matrix import expand_stacks, load_tree
 from channel_tools.plan import current_platform
+from channel_tools.requests.init import InitRequest
 from channel_tools.system.errors import ChannelToolsError, ConfigError, NetworkError, UsageError
 from channel_tools.system.settings import Tree
 from channel_tools.system.yamlfile import read_yaml
-from channel_tools.workflow.init import InitRequest, init_tree
+from channel_tools.workflow.init import init_tree
 from channel_tools.workflow.upstream import update_upstreams
 from tests.unit.foundation.registries import NotedProgress
 from tests.unit.matrix.toytree import write_tree
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.matrix import FoundationKind
-    from channel_tools.workflow.init import CiService
+    from channel_tools.requests.init import CiService
 
 WORDS = ("SITE_NAME", "BASE_STACK", "UPSTREAM_NAME", "UPSTREAM_KEYS")
 

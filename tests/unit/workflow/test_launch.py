@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from channel_tools.matrix import find_stack, load_tree
+from channel_tools.requests.launch import ScriptRequest
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import Tree
 from channel_tools.workflow.launch import (
-    ScriptRequest,
     check_script,
     chosen_prefix,
     installed_stack,
@@ -22,9 +22,7 @@ CRAY = {"pytorch-cray-mpich": "2.4.0 plugin_py311_h1234567_0", "mpich": "4.0.2 h
 
 
 def script_in(folder: Path, *words: str, hosts_file: Path | None = None) -> ScriptRequest:
-    return ScriptRequest(
-        stack=None, ranks=2, words=words, hosts_file=hosts_file, prefix=None, launcher=None, folder=folder
-    )
+    return ScriptRequest(words=words, hosts_file=hosts_file, folder=folder)
 
 
 def test_a_script_exists_unless_it_is_on_other_hosts(tmp_path: Path) -> None:

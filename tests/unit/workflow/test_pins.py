@@ -11,11 +11,12 @@ import rattler
 from channel_tools.pins import Lock
 from channel_tools.pins.files import FORMATS, PinFormat, read_lock
 from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
+from channel_tools.requests.pins import PinRequest
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import CACHE_VARIABLE, Settings, make_settings
 from channel_tools.workflow.environment import install
-from channel_tools.workflow.pins import PinRequest, PinResult, pin_stack
+from channel_tools.workflow.pins import PinResult, pin_stack
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
 from tests.unit.matrix.toytree import FILES, write_tree
 
@@ -52,7 +53,8 @@ class Pinner:
             platforms=platforms,
             published=published,
             virtual_packages=virtual,
-            update=update,
+            packages=update or (),
+            update=update is not None,
             offline=offline,
             dry_run=dry_run,
         )
