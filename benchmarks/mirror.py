@@ -33,7 +33,7 @@ from benchmarks.index import SUBDIR, make_packages, place
 from benchmarks.nginx import nginx
 from channel_tools.channel import Foundation, channel_writer, create_channel, index_channel
 from channel_tools.conda.clients import make_http_client
-from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
+from channel_tools.conda.fetch import FetchOptions, RemoteFile, fetch_files
 from channel_tools.system.progress import SilentProgress
 
 if TYPE_CHECKING:

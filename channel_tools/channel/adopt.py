@@ -26,11 +26,11 @@ from channel_tools.channel.index import index_channel
 from channel_tools.channel.listing import CHANNEL_SCHEMA, PATCHABLE, REVOKED, Listing, Patch, changes_between
 from channel_tools.channel.model import RECORD_FOLDER, Channel
 from channel_tools.channel.records import CachedPackage, RefusedFile, UnreadFile, read_files, scan_packages
-from channel_tools.channel.state import ChannelRecord, subdirs_of, write_channel_record, write_listing
+from channel_tools.channel.state import ChannelRecord, write_channel_record, write_listing
 from channel_tools.channel.store import channel_writer, open_channel
 from channel_tools.conda.addresses import local_path, packages_address
 from channel_tools.conda.contents import JsonObject  # noqa: TC001 - msgspec reads the annotations
-from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageKey
+from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageKey, subdirs_of
 from channel_tools.conda.repodata import (
     CHANNELDATA,
     REPODATA,

@@ -8,7 +8,6 @@ writer leaves it older than the indexes and the next one writes them again.
 from __future__ import annotations
 
 import logging
-import re
 import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ import msgspec
 from channel_tools.channel.listing import CHANNEL_SCHEMA, Listing
 from channel_tools.channel.model import RECORD_FOLDER, Channel, Foundation
 from channel_tools.channel.records import STATE_SCHEMA, Records, Stamp
-from channel_tools.conda.package import NOARCH
+from channel_tools.conda.package import subdirs_of
 from channel_tools.conda.repodata import encode_json
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError
@@ -38,7 +37,6 @@ STATE_BYTES = 512 << 20
 """What is read at most of a subdir's cache, and of one of its indexes: a hundred thousand packages have 100 MB."""
 CHANNEL_RECORD, LISTING = f"{RECORD_FOLDER}/channel.json", f"{RECORD_FOLDER}/listing.json"
 _CHANNELDATA = f"{RECORD_FOLDER}/state/channeldata.msgpack"
-_SUBDIR_NAME = re.compile(r"noarch|[a-z]+-[a-z0-9_]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,18 +90,6 @@ def load_channel(channel: Channel, *, and_subdirs: Collection[str] = ()) -> Load
     subdirs = sorted({*subdirs_of(channel.files), *and_subdirs})
     states = {subdir: read_state(channel, subdir) for subdir in subdirs}
     return LoadedChannel(channel=channel, listing=read_listing(channel), states=states)
-
-
-def subdirs_of(files: Beneath) -> list[str]:
-    """The subdirs that a channel folder has, in order; noarch is always one.
-
-    Raises ChannelError for a name of a subdir that is something else than a folder.
-    """
-    found = [name for name in files.names() if _SUBDIR_NAME.fullmatch(name)]
-    for name in found:
-        with files.folder(name):
-            pass
-    return sorted({*found, NOARCH})
 
 
 def _folders(files: Beneath) -> list[str]:

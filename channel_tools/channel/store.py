@@ -27,11 +27,10 @@ from channel_tools.channel.state import (
     read_channel_record,
     read_listing,
     read_state,
-    subdirs_of,
     write_channel_record,
     write_listing,
 )
-from channel_tools.conda.package import NOARCH, PackageKey, remove_sidecars
+from channel_tools.conda.package import NOARCH, PackageKey, remove_sidecars, subdirs_of
 from channel_tools.conda.repodata import SHARDS_FOLDER
 from channel_tools.system.beneath import folder_beneath
 from channel_tools.system.errors import ChannelError, FoundationError

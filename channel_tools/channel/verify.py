@@ -19,9 +19,9 @@ from channel_tools.channel.content import INDEX_FILES
 from channel_tools.channel.listing import Patch, names_in, not_listed
 from channel_tools.channel.model import Channel, ChannelFault
 from channel_tools.channel.records import Stamp, make_record, run_exports_of
-from channel_tools.channel.state import LISTING, STATE_BYTES, read_listing, subdirs_of
+from channel_tools.channel.state import LISTING, STATE_BYTES, read_listing
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import PACKAGE_SUFFIXES
+from channel_tools.conda.package import PACKAGE_SUFFIXES, subdirs_of
 from channel_tools.conda.repodata import (
     REPODATA,
     REPODATA_FROM_PACKAGES,

@@ -126,7 +126,8 @@ def verify(
 ) -> None:
     """Check packages against attestations by a trusted key or a Sigstore identity."""
     from channel_tools.conda.addresses import without_credentials
-    from channel_tools.workflow.verify import trust_of, verify_target
+    from channel_tools.provenance.verify import verify_target
+    from channel_tools.workflow.verify import trust_of
 
     trust = trust_of(options.settings_if_any(root, output), request)
     verdicts = verify_target(target, trust, os.environ)

@@ -247,9 +247,9 @@ def settings_for_stacks(
 
     Unless the stack ``is_named`` or a tree is, the stacks that the environment itself has come before those of a tree.
     Without a tree, the stacks are those of the channels, else those that the environment ``prefix`` (by default the
-    active one) or this program's own has. Raises as settings_from and settings_of_channels do.
+    active one) or this program's own has. Raises as settings_from and install_stacks do.
     """
-    from channel_tools.system.settings import installed_settings
+    from channel_tools.system.settings import installed_settings, make_stacks_settings
 
     cwd = Path.cwd()
     active = os.environ.get("CONDA_PREFIX", "")
@@ -268,10 +268,8 @@ def settings_for_stacks(
         yield found
         return
     if channels:
-        from channel_tools.workflow.stacks import settings_of_channels
-
-        with settings_of_channels(channels, output=output, environ=os.environ, cwd=cwd, trust=trust) as settings:
-            yield settings
+        with _stacks_of(channels, trust) as folder:
+            yield make_stacks_settings(folder, output=output, environ=os.environ, cwd=cwd)
         return
     prefixes = (*(() if chosen is None else (chosen,)), Path(sys.prefix))
     if (settings_here := installed_settings(prefixes, output=output, environ=os.environ, cwd=cwd)) is None:
@@ -279,6 +277,22 @@ def settings_for_stacks(
         hint = "name one: --root TREE, or --channel ADDRESS where the command has it; or install channel_tools-stacks"
         raise UsageError(message, hint=hint)
     yield settings_here
+
+
+@contextlib.contextmanager
+def _stacks_of(channels: Sequence[str], trust: Trust | None) -> Iterator[Path]:
+    """The folder of the stacks that channels have, while the block runs; ``trust`` says who must have signed them."""
+    import asyncio
+
+    from channel_tools.environments.stacks import install_stacks
+    from channel_tools.provenance.verify import attestation_check
+    from channel_tools.system.work_folder import temporary_folder
+
+    cache = package_cache()
+    cache.mkdir(parents=True, exist_ok=True)
+    check = attestation_check(trust, channels, os.environ)
+    with temporary_folder(cache) as folder:
+        yield asyncio.run(install_stacks(folder / "stacks", channels, package_cache=cache, check=check))
 
 
 def settings_if_any(root: Path | None, output: Path | None) -> Settings | None:

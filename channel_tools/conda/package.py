@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NOARCH = "noarch"
 PACKAGE_SUFFIX = ".conda"
+_SUBDIR_NAME = re.compile(r"noarch|[a-z]+-[a-z0-9_]+")
 OLD_SUFFIX = ".tar.bz2"
 """The suffix of packages in the older format, which are read, listed, installed and mirrored, but not built here."""
 PACKAGE_SUFFIXES = (PACKAGE_SUFFIX, OLD_SUFFIX)
@@ -221,3 +222,15 @@ class RunExports:
     weak: tuple[str, ...] = ()
     strong: tuple[str, ...] = ()
     noarch: tuple[str, ...] = ()
+
+
+def subdirs_of(files: Beneath) -> list[str]:
+    """The subdirs that a channel folder has, in order; noarch is always one.
+
+    Raises ChannelError for a name of a subdir that is something else than a folder.
+    """
+    found = [name for name in files.names() if _SUBDIR_NAME.fullmatch(name)]
+    for name in found:
+        with files.folder(name):
+            pass
+    return sorted({*found, NOARCH})

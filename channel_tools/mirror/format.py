@@ -78,15 +78,6 @@ class BundleRejectedError(IntegrityError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BundleFile:
-    """A file of a bundle, as in its signed list; ``path`` is relative to the bundle, with slashes."""
-
-    path: str
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class BundleChannel:
     """A channel of which a bundle has a part.
 

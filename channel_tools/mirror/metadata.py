@@ -27,11 +27,11 @@ from tuf.api.serialization import DeserializationError
 from tuf.api.serialization.json import JSONSerializer
 from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
+from channel_tools.conda.fetch import HashedFile
 from channel_tools.mirror.format import (
     COPY_AGAIN,
     METADATA_FOLDER,
     TRUSTED_FILES,
-    BundleFile,
     BundleRejectedError,
     is_safe_path,
     sha256_of,
@@ -63,12 +63,12 @@ class TrustedBundle:
     root_version: int
     root_sha256: str
     expires: str
-    targets: dict[str, BundleFile]
+    targets: dict[str, HashedFile]
     metadata: dict[str, bytes]
     """The client's metadata files after this bundle, by name; they are kept to detect older bundles."""
 
 
-def sign_bundle(signing: Signing, files: Iterable[BundleFile], *, version: int) -> dict[str, bytes]:
+def sign_bundle(signing: Signing, files: Iterable[HashedFile], *, version: int) -> dict[str, bytes]:
     """The metadata files of a bundle, by path in it: the root chain, then targets, snapshot and timestamp."""
     made = {f"{METADATA_FOLDER}/{path.name}": path.read_bytes() for path in signing.folder.root_files()}
     listed = {
@@ -236,7 +236,7 @@ def _trusted(bundle: Path, found: Mapping[str, bytes]) -> TrustedBundle:
             raise BundleRejectedError(
                 "unsafe", f"{bundle}: the signed list names {path!r}, which is not allowed in a bundle"
             )
-        files[path] = BundleFile(path=path, size_bytes=target.length, sha256=sha256)
+        files[path] = HashedFile(path=path, size_bytes=target.length, sha256=sha256)
     expires = min(json.loads(found[name])["signed"]["expires"] for name in TRUSTED_FILES)
     return TrustedBundle(
         version=targets.version,

@@ -12,8 +12,6 @@ from channel_tools.plan.model import (
     plan_to_json,
 )
 from channel_tools.plan.planner import (
-    SUPPORTED_PLATFORMS,
-    current_platform,
     detect_virtual_packages,
     judge_again,
     make_plan,
@@ -21,7 +19,6 @@ from channel_tools.plan.planner import (
 from channel_tools.plan.render import render_folder
 
 __all__ = [
-    "SUPPORTED_PLATFORMS",
     "BuildFile",
     "FoundationIndex",
     "OwnPin",
@@ -29,7 +26,6 @@ __all__ = [
     "PlannedPackage",
     "PublishedPackage",
     "UnsatisfiablePackage",
-    "current_platform",
     "detect_virtual_packages",
     "has_index",
     "judge_again",

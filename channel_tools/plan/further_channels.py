@@ -19,9 +19,8 @@ from channel_tools.conda.addresses import (
     without_credentials,
 )
 from channel_tools.conda.package import NOARCH
-from channel_tools.plan import current_platform
+from channel_tools.conda.platforms import SUPPORTED_PLATFORMS, current_platform
 from channel_tools.plan.lock import split_key
-from channel_tools.plan.planner import SUPPORTED_PLATFORMS
 from channel_tools.plan.view import find_locked, write_view
 from channel_tools.system.errors import NetworkError, UsageError
 

@@ -12,7 +12,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rattler import GenericVirtualPackage, Subdir, VirtualPackage
+from rattler import GenericVirtualPackage, VirtualPackage
 
 from channel_tools.conda.metadata import UNDATED_S
 from channel_tools.plan.environments import EnvironmentSolver, SolveCache, UnsatisfiableError
@@ -30,7 +30,7 @@ from channel_tools.plan.inputs import (
 from channel_tools.plan.model import Plan, PlannedPackage, UnsatisfiablePackage
 from channel_tools.plan.own import OwnPackage, OwnRecords
 from channel_tools.plan.resolve import own_run_exports, resolve_environments, resolve_pin
-from channel_tools.system.errors import ConfigError, UsageError
+from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,16 +45,6 @@ if TYPE_CHECKING:
 
 _PlannedStack = tuple[list[PlannedPackage], list[UnsatisfiablePackage]]
 FORCED = "--force"
-SUPPORTED_PLATFORMS = ("linux-64", "linux-aarch64")
-
-
-def current_platform() -> str:
-    """This machine's subdir, as conda names it. Raises UsageError if no recipe of ours can be built."""
-    platform = str(Subdir.current())
-    if platform not in SUPPORTED_PLATFORMS:
-        message = f"this machine is {platform}; packages are built on {' and '.join(SUPPORTED_PLATFORMS)}"
-        raise UsageError(message, hint="run the command on a Linux machine")
-    return platform
 
 
 def detect_virtual_packages() -> list[GenericVirtualPackage]:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import add_set, channel_writer, create_channel, indexed_files, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
-from channel_tools.channel.state import read_listing, read_state, subdirs_of
+from channel_tools.channel.state import read_listing, read_state
 from channel_tools.channel.store import record_further
 from channel_tools.conda.addresses import local_path, parse_address, scheme_of
-from channel_tools.conda.package import PackageKey, sidecar_of
+from channel_tools.conda.package import PackageKey, sidecar_of, subdirs_of
 from channel_tools.page.write import SETTINGS, follow_change, paged_folder
 from channel_tools.publish.channels import ChannelTarget, compare
 from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, is_label, label_path

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import channel_writer, open_channel, show_attestations
 from channel_tools.channel.model import RECORD_FOLDER
-from channel_tools.channel.state import subdirs_of
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import (
     OLD_SUFFIX,
@@ -20,6 +19,7 @@ from channel_tools.conda.package import (
     read_sidecar,
     sidecar_of,
     subdir_beneath,
+    subdirs_of,
     write_sidecar,
 )
 from channel_tools.system.beneath import Beneath

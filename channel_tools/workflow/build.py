@@ -19,8 +19,9 @@ from channel_tools.channel import add_set, channel_writer, ensure_channel, prefe
 from channel_tools.channel.results import BuildRecord, record_build
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
+from channel_tools.conda.platforms import current_platform
 from channel_tools.foundation.model import table_summary
-from channel_tools.plan import current_platform, judge_again, render_folder
+from channel_tools.plan import judge_again, render_folder
 from channel_tools.plan.further_channels import require_here, write_views
 from channel_tools.plan.inputs import variant_name
 from channel_tools.plan.lock import write_lock

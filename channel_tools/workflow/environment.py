@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 from channel_tools.build.schedule import channels_of
 from channel_tools.channel import open_channel, published_packages
 from channel_tools.conda.addresses import channel_address, without_credentials
+from channel_tools.conda.platforms import current_platform
 from channel_tools.environments import (
     check_modulefile,
     create_environment,
     create_locked_environment,
     write_modulefile,
 )
+from channel_tools.environments.stacks import channels_of_stacks
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.choice import choices, choices_of, default_variants, label, variants_for
 from channel_tools.pins.environment_file import EnvironmentFile
 from channel_tools.pins.files import read_pins
+from channel_tools.pins.resolve import index_look_up, note_unsolved, platforms_of_file
 from channel_tools.pins.virtual import machine_virtual_packages
-from channel_tools.plan import current_platform
+from channel_tools.provenance.verify import attestation_check
 from channel_tools.requests.environment import InstallRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import STACKS_PACKAGE, find_cache, package_cache_in
-from channel_tools.workflow.locks import index_look_up, note_unsolved, platforms_of_file
 from channel_tools.workflow.plan import asked_versions, offered_versions
-from channel_tools.workflow.stacks import channels_of_stacks
-from channel_tools.workflow.verify import attestation_check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

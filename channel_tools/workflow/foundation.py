@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from channel_tools.audit.foundation import verify_foundation
 from channel_tools.channel import Foundation, add_set, channel_writer, ensure_channel, show_attestations
+from channel_tools.conda.platforms import current_platform
 from channel_tools.foundation.build import build_foundation, remove_superseded
 from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
-from channel_tools.plan import current_platform
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.workflow.plan import expand_request, foundation_needs
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation, open_channel
+from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.specs import specs_on
 from channel_tools.matrix.pinning_lock import PINNING_PACKAGE
-from channel_tools.plan import PublishedPackage, current_platform, judge_again
+from channel_tools.plan import PublishedPackage, judge_again
 from channel_tools.plan.further_channels import further_channels, further_names
 from channel_tools.plan.lock import FoundationLock, lock_path, read_lock, write_lock
 from channel_tools.plan.locking import LockedFoundation

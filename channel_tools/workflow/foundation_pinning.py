@@ -18,7 +18,9 @@ from channel_tools.conda.addresses import with_credentials_of, without_credentia
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.contents import damaged_package
+from channel_tools.conda.fetch import FetchOptions, RemoteFile, fetch_files
 from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey, split_file_name
+from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.solving import parse_spec, shown_channels
 from channel_tools.conda.specs import matches
 from channel_tools.matrix.pinning import PINNING_KEY
@@ -35,8 +37,6 @@ from channel_tools.matrix.pinning_lock import (
 )
 from channel_tools.matrix.stacks import read_stacks
 from channel_tools.matrix.variants import CONDA_BUILD_CONFIG
-from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
-from channel_tools.plan import current_platform
 from channel_tools.plan.view import find_records
 from channel_tools.system.errors import FoundationError, IntegrityError, UsageError
 from channel_tools.system.files import write_text_atomically

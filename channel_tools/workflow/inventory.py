@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
+from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.specs import spec_names
 from channel_tools.pins.choice import EVERYTHING, LockChoice
-from channel_tools.plan import current_platform
+from channel_tools.pins.resolve import read_or_solve
 from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.pins import PinRequest
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.files import sha256_of_file
-from channel_tools.workflow.locks import read_or_solve
 from channel_tools.workflow.pins import pin_stack
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def take_inventory(
         component = read_component(target)
         return Inventory(name=component.name, platform=None, components=(component,))
     if target is not None:
-        lock = read_or_solve(target, choice, channels=channels, package_cache=package_cache, environ=environ, note=note)
+        lock = asyncio.run(
+            read_or_solve(target, choice, channels=channels, package_cache=package_cache, environ=environ, note=note)
+        )
         name = lock.stack or target.name
     else:
         lock = _stack_lock(settings, InstallRequest(stack=stack, channels=channels), choice.platforms)

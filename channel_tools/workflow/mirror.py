@@ -20,11 +20,12 @@ from channel_tools.conda.addresses import (
     without_credentials,
 )
 from channel_tools.conda.clients import make_http_client
+from channel_tools.conda.fetch import FetchOptions
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
+from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.solving import parse_spec
 from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
 from channel_tools.mirror.exporting.extras import export_sources, export_tree, make_tool
-from channel_tools.mirror.exporting.fetch import FetchOptions
 from channel_tools.mirror.exporting.plan import (
     BundlePlan,
     SourceChannel,
@@ -40,7 +41,7 @@ from channel_tools.mirror.exporting.plan import (
 from channel_tools.mirror.format import BOOTSTRAP
 from channel_tools.mirror.keys import key_folder, open_signing
 from channel_tools.pins import assumed_virtual_packages, solve_lock
-from channel_tools.plan import current_platform
+from channel_tools.pins.resolve import read_or_solve
 from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.sources.store import SourceStore
@@ -51,7 +52,6 @@ from channel_tools.system.http.pace import RateLimit
 from channel_tools.system.keys import read_passphrase
 from channel_tools.system.settings import find_cache, package_cache_in
 from channel_tools.workflow.environment import install_channels, variants_of
-from channel_tools.workflow.locks import read_or_solve
 from channel_tools.workflow.plan import plan_request
 from channel_tools.workflow.sources import fetch_needed, needed_by_tree
 
@@ -168,7 +168,7 @@ def _make_locks(place: _Place, request: MirrorRequest, note: Note) -> list[Lock]
     stack that does not exist.
     """
     if request.locks:
-        return [_named(_lock_of(path, place, request, note), path) for path in request.locks]
+        return [_named(asyncio.run(_lock_of(path, place, request, note)), path) for path in request.locks]
     platforms = request.platforms or (current_platform(),)
     virtual = assumed_virtual_packages(platforms, request.virtual_packages)
     asked = InstallRequest(channels=request.channels, python=request.python, pytorch=request.pytorch)
@@ -190,8 +190,8 @@ def _make_locks(place: _Place, request: MirrorRequest, note: Note) -> list[Lock]
     return asyncio.run(solve_all())
 
 
-def _lock_of(path: Path, place: _Place, request: MirrorRequest, note: Note) -> Lock:
-    return read_or_solve(
+async def _lock_of(path: Path, place: _Place, request: MirrorRequest, note: Note) -> Lock:
+    return await read_or_solve(
         path,
         request.choice,
         channels=request.channels,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
+from channel_tools.conda.platforms import current_platform
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.files import CONDA_LOCK, FORMATS, formats_in, pin_files, read_lock, write_pin_files
 from channel_tools.pins.lock import compare_locks
 from channel_tools.pins.solve import check_published, published_addresses, with_addresses
-from channel_tools.plan import current_platform
 from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
 from channel_tools.workflow.environment import install_channels, variants_of
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation, open_channel, published_packages
 from channel_tools.conda.addresses import channel_address
+from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.solving import REPODATA_CACHE
 from channel_tools.foundation.model import table_summary
 from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
@@ -19,7 +20,6 @@ from channel_tools.matrix.choice import choices, default_variants, fits, is_ordi
 from channel_tools.matrix.model import requirement_name
 from channel_tools.plan import (
     PublishedPackage,
-    current_platform,
     detect_virtual_packages,
     has_index,
     make_plan,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from channel_tools.channel import indexed_files, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.package import PackageKey
-from channel_tools.plan import current_platform
+from channel_tools.conda.platforms import current_platform
 from channel_tools.publish.model import PackageFile, PackageSet, file_set
 from channel_tools.publish.target import open_target
 from channel_tools.system.errors import ChannelError, UsageError

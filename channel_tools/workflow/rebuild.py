@@ -21,13 +21,12 @@ from channel_tools.build.schedule import locked_builds
 from channel_tools.build.worker import check_paths, clear_work, start_child
 from channel_tools.channel import open_channel
 from channel_tools.channel.model import RECORD_FOLDER
-from channel_tools.channel.state import subdirs_of
 from channel_tools.channel.store import indexed_files
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.comparison import compare_entries, read_entries, verdict_of
-from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
+from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey, subdirs_of
+from channel_tools.conda.platforms import current_platform
 from channel_tools.foundation.unpack import TreeWriter
-from channel_tools.plan import current_platform
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import CommandError, UsageError, nearest_names_hint

@@ -18,17 +18,16 @@ import msgspec
 from channel_tools.build.model import RECIPE_FILE
 from channel_tools.build.settle import source_date_of
 from channel_tools.channel.records import cached_package
-from channel_tools.channel.state import subdirs_of
 from channel_tools.channel.store import indexed_files
 from channel_tools.conda.addresses import channel_name, local_path, without_credentials
 from channel_tools.conda.archive import read_info_files, read_package, stream_component
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.compiled_in import RENDERED_RECIPE
-from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX
+from channel_tools.conda.fetch import FetchOptions, RemoteFile, fetch_files
+from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX, subdirs_of
+from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.repodata import REPODATA, RUN_EXPORTS, encode_repodata, encode_run_exports
 from channel_tools.foundation.unpack import TreeWriter
-from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
-from channel_tools.plan import current_platform
 from channel_tools.plan.render import dated_script
 from channel_tools.provenance.statements import recorded_in
 from channel_tools.sources.model import NeededSource, file_name_of, source_excludes

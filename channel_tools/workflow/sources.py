@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, get_args
 
+from channel_tools.conda.platforms import current_platform
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.model import Stack
 from channel_tools.matrix.site import read_source_mirrors
-from channel_tools.plan import current_platform
 from channel_tools.requests.plan import FoundationKind, PlanRequest
 from channel_tools.sources.archives import is_archive
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below

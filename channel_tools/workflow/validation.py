@@ -10,9 +10,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.results import ValidationRecord, record_validation
+from channel_tools.conda.platforms import current_platform
 from channel_tools.environments import installed_builds
 from channel_tools.matrix import find_stack, load_tree
-from channel_tools.plan import current_platform
 from channel_tools.ranks.hosts import hosts_of_this_job
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, UsageError

@@ -49,7 +49,7 @@ def kept_foundation(foundation: Path, environ: Mapping[str, str], *, room_bytes:
     lock = FileLock(kept.with_name("foundation.lock"))
     if kept.is_dir() and not record.exists():
         from channel_tools.channel import Foundation, ensure_channel  # noqa: PLC0415 - rattler takes half a second
-        from channel_tools.plan.planner import current_platform  # noqa: PLC0415
+        from channel_tools.conda.platforms import current_platform  # noqa: PLC0415
 
         ensure_channel(foundation, Foundation(kind="registry"), subdirs=(current_platform(),))
         with lock:

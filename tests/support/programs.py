@@ -225,8 +225,8 @@ def _find(name: str) -> tuple[str, str]:
 def _unpack(wanted: _Unpacked) -> Path:
     """The folder with the packages in it; kept, so that the next run needs no network."""
     # imported where a program is unpacked, which few runs do: rattler takes half a second
+    from channel_tools.conda.platforms import current_platform  # noqa: PLC0415
     from channel_tools.foundation.apt import DEB_ARCHITECTURES, Apt  # noqa: PLC0415
-    from channel_tools.plan.planner import current_platform  # noqa: PLC0415
 
     architecture = DEB_ARCHITECTURES[current_platform()]
     key = hashlib.sha256(repr((_SUITE, architecture, wanted)).encode()).hexdigest()[:16]

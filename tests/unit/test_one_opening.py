@@ -19,16 +19,18 @@ PACKAGE = Path(channel_tools.__file__).parent
 GUARDED = (
     "channel",
     "conda/archive.py",
+    "conda/fetch.py",
+    "conda/index.py",
     "conda/package.py",
     "environments/package_cache.py",
     "mirror/exporting/create.py",
-    "mirror/exporting/fetch.py",
     "mirror/exporting/plan.py",
     "mirror/files.py",
     "mirror/importing",
     "mirror/records.py",
     "page/details.py",
     "page/write.py",
+    "provenance/verify.py",
     "publish/folder.py",
     "serve/reads.py",
     "serve/uploads",
@@ -37,7 +39,6 @@ GUARDED = (
     "validate/ranks.py",
     "workflow/adopt.py",
     "workflow/attest.py",
-    "workflow/verify.py",
 )
 METHODS = frozenset(
     [
@@ -111,7 +112,7 @@ ALLOWED = {  # how many calls, and about what
     "conda/archive.py": (1, "a member of a zip archive"),
     "environments/package_cache.py": (10, "folders whose owner and permissions are checked"),
     "mirror/exporting/create.py": (8, "the bundle's own folder or file, and files of this machine that go into it"),
-    "mirror/exporting/fetch.py": (1, "the folder itself"),
+    "conda/fetch.py": (1, "the folder itself"),
     "mirror/exporting/plan.py": (1, "BundleReader.open"),
     "mirror/files.py": (2, "a bundle that is one file"),
     "mirror/importing/channels.py": (1, "the folder itself"),

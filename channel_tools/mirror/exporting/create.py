@@ -14,19 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools import __version__
+from channel_tools.conda.fetch import HashedFile, fetch_files
 from channel_tools.conda.repodata import encode_json
-from channel_tools.mirror.exporting.fetch import fetch_files
 from channel_tools.mirror.exporting.plan import platforms_of
 from channel_tools.mirror.files import check_space, unusable_reported, write_members
-from channel_tools.mirror.format import (
-    BOOTSTRAP,
-    MANIFEST,
-    BundleChannel,
-    BundleFile,
-    Manifest,
-    lock_path,
-    sha256_of,
-)
+from channel_tools.mirror.format import BOOTSTRAP, MANIFEST, BundleChannel, Manifest, lock_path, sha256_of
 from channel_tools.mirror.keys import fingerprint
 from channel_tools.mirror.metadata import sign_bundle
 from channel_tools.system.beneath import Beneath
@@ -38,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from channel_tools.mirror.exporting.fetch import FetchOptions
+    from channel_tools.conda.fetch import FetchOptions
     from channel_tools.mirror.exporting.plan import BundlePlan, ExtraFile
     from channel_tools.mirror.keys import Signing
     from channel_tools.system.progress import Progress
@@ -154,7 +146,7 @@ def _sign(plan: BundlePlan, files: Beneath, signing: Signing) -> tuple[int, dict
     version = signing.folder.take_version()
     content = {**plan.small, MANIFEST: _manifest(plan, version, signing.now)}
     files.write_all(content.items(), durable=False)
-    targets = [BundleFile(path=path, size_bytes=len(data), sha256=sha256_of(data)) for path, data in content.items()]
+    targets = [HashedFile(path=path, size_bytes=len(data), sha256=sha256_of(data)) for path, data in content.items()]
     return version, sign_bundle(signing, [*targets, *plan.extras, *plan.packages], version=version)
 
 

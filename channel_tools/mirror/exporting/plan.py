@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools.conda.addresses import local_path, without_credentials
+from channel_tools.conda.fetch import HashedFile, RemoteFile
+from channel_tools.conda.index import SubdirIndex, SubdirRecords, read_index
 from channel_tools.conda.package import (
     LIMIT_BYTES,
     NOARCH,
@@ -22,11 +24,9 @@ from channel_tools.conda.package import (
     subdir_beneath,
 )
 from channel_tools.conda.repodata import CHANNELDATA
-from channel_tools.mirror.exporting.fetch import RemoteFile
 from channel_tools.mirror.files import bundle_damaged, open_bundle
 from channel_tools.mirror.format import (
     METADATA_FOLDER,
-    BundleFile,
     Received,
     channel_path,
     encode_lock,
@@ -36,7 +36,7 @@ from channel_tools.mirror.format import (
     read_received,
     sha256_of,
 )
-from channel_tools.mirror.records import SubdirIndex, SubdirRecords, channeldata, derived_index, plain_index, read_index
+from channel_tools.mirror.records import channeldata, derived_index, plain_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
@@ -87,7 +87,7 @@ class SourceChannel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExtraFile(BundleFile):
+class ExtraFile(HashedFile):
     """A file for a bundle that is on this machine, at ``file``."""
 
     file: Path
@@ -154,7 +154,7 @@ class BundlePlan:
             return False
         return all(self.since.files.get(path) == sha256_of(content) for path, content in self.small.items())
 
-    def _is_there(self, file: BundleFile) -> bool:
+    def _is_there(self, file: HashedFile) -> bool:
         return self.since is not None and self.since.files.get(file.path) == file.sha256
 
 
@@ -323,9 +323,7 @@ def _wanted(channel: SourceChannel, package: PackageRef, folder: str) -> RemoteF
         )
         raise IntegrityError(message, hint="index the channel again")
     url = folder + package.file_name
-    return RemoteFile(
-        path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url, registry=channel.registry
-    )
+    return RemoteFile(path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url, source=channel.registry)
 
 
 def attestation_files(parts: Iterable[ChannelPart], client: HttpClient) -> dict[str, bytes]:

@@ -19,17 +19,11 @@ from channel_tools.channel.state import STATE_BYTES
 from channel_tools.conda.addresses import channel_name
 from channel_tools.conda.archive import read_info_files
 from channel_tools.conda.contents import parsed_json
+from channel_tools.conda.index import SubdirRecords, read_index
 from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, SUFFIX
 from channel_tools.conda.repodata import CHANNELDATA, REPODATA
 from channel_tools.mirror.format import channel_path, package_at
-from channel_tools.mirror.records import (
-    SubdirRecords,
-    channeldata,
-    derived_index,
-    plain_index,
-    read_index,
-    read_plain,
-)
+from channel_tools.mirror.records import channeldata, derived_index, plain_index, read_plain
 from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.target import maintained
 from channel_tools.system.beneath import Beneath
@@ -39,8 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.conda.fetch import HashedFile
     from channel_tools.conda.package import PackageKey
-    from channel_tools.mirror.format import BundleChannel, BundleFile
+    from channel_tools.mirror.format import BundleChannel
     from channel_tools.publish.model import LabelPackage
     from channel_tools.publish.target import MaintainedTarget, Target
     from channel_tools.system.http.client import HttpClient
@@ -56,10 +51,10 @@ class IncomingChannel:
 
     incoming: Beneath
     channel: BundleChannel
-    files: Mapping[str, BundleFile]
+    files: Mapping[str, HashedFile]
 
     @property
-    def packages(self) -> dict[PackageKey, BundleFile]:
+    def packages(self) -> dict[PackageKey, HashedFile]:
         """All packages that the site will have, sorted."""
         found = {package_at(file.path, self.channel.name): file for file in self.files.values()}
         return dict(sorted((key, file) for key, file in found.items() if key is not None))
@@ -185,7 +180,7 @@ def packages_of(target: Target) -> dict[PackageKey, LabelPackage]:
 
 
 def _package_file(
-    channel: IncomingChannel, key: PackageKey, file: BundleFile, there: LabelPackage | None, *, registry: bool
+    channel: IncomingChannel, key: PackageKey, file: HashedFile, there: LabelPackage | None, *, registry: bool
 ) -> PackageFile:
     """The package to publish; what is known of one that is already there is kept."""
     path = channel.incoming.path / str(key)

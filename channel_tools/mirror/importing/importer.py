@@ -24,7 +24,6 @@ from channel_tools.mirror.format import (
     LOCKS_FOLDER,
     STATE_FOLDER,
     VENV,
-    BundleFile,
     BundleRejectedError,
     Received,
     channel_path,
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from channel_tools.conda.fetch import HashedFile
     from channel_tools.mirror.files import BundleReader
     from channel_tools.mirror.format import Manifest
     from channel_tools.mirror.importing.site import ImportState, ImportTarget
@@ -109,7 +109,7 @@ class _Comparison:
 
     bundle: TrustedBundle
     manifest: Manifest
-    new: list[BundleFile]
+    new: list[HashedFile]
     locks: dict[str, Lock]
     received: dict[str, str]
     report: ImportReport
@@ -254,7 +254,7 @@ def _lost_on_server(
     return lost
 
 
-def _stage(reader: BundleReader, state: ImportState, new: list[BundleFile], progress: Progress) -> None:
+def _stage(reader: BundleReader, state: ImportState, new: list[HashedFile], progress: Progress) -> None:
     """Copy what is new to ``incoming``, hashing it; intact files of an interrupted import there are used."""
     with state.files.folder(INCOMING, make=True):
         pass
@@ -264,7 +264,7 @@ def _stage(reader: BundleReader, state: ImportState, new: list[BundleFile], prog
     check_space(state.incoming, max(0, total - there))
     with progress.task("verifying and copying", total=total, unit="bytes") as task:
 
-        def stage(file: BundleFile) -> None:
+        def stage(file: HashedFile) -> None:
             if _size(incoming, file.path) == file.size_bytes and incoming.sha256(file.path) == file.sha256:
                 task.advance(file.size_bytes)
                 return
@@ -312,7 +312,7 @@ def _place_channels(target: ImportTarget, compared: _Comparison, options: Import
             publish_channel(incoming, publishing, progress=progress)
 
 
-def _files_of(targets: Mapping[str, BundleFile], name: str) -> dict[str, BundleFile]:
+def _files_of(targets: Mapping[str, HashedFile], name: str) -> dict[str, HashedFile]:
     """The files of a channel, by path in it."""
     prefix = f"{CHANNELS_FOLDER}/{name}/"
     return {path.removeprefix(prefix): file for path, file in targets.items() if path.startswith(prefix)}

@@ -35,7 +35,6 @@ from channel_tools.mirror.format import (
     RECORD_BYTES,
     STATE_FOLDER,
     TRUSTED_FILES,
-    BundleFile,
     BundleRejectedError,
     Manifest,
     Received,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from channel_tools.conda.fetch import HashedFile
     from channel_tools.mirror.files import BundleReader
     from channel_tools.mirror.format import BundleChannel, Fault
     from channel_tools.system.progress import Progress
@@ -220,13 +220,13 @@ def verify_bundle(
     return VerifyReport(bundle=bundle, manifest=manifest, files=len(files), size_bytes=total)
 
 
-def present_files(reader: BundleReader, bundle: TrustedBundle) -> list[BundleFile]:
+def present_files(reader: BundleReader, bundle: TrustedBundle) -> list[HashedFile]:
     """The targets that are in the bundle itself, sorted by path."""
     return [file for path, file in sorted(bundle.targets.items()) if path in reader.sizes]
 
 
 def check_content(
-    reader: BundleReader, file: BundleFile, *, on_bytes: Callable[[int], None], writing: IO[bytes] | None = None
+    reader: BundleReader, file: HashedFile, *, on_bytes: Callable[[int], None], writing: IO[bytes] | None = None
 ) -> None:
     """Hash a file of the bundle while copying it to ``writing``. Raises BundleRejectedError if it is incorrect."""
     digest = hashlib.sha256()
@@ -331,7 +331,7 @@ def check_held(
         "checking files that are already here", total=sum(file.size_bytes for file in here), unit="bytes"
     ) as task:
 
-        def check(file: BundleFile) -> None:
+        def check(file: HashedFile) -> None:
             if (found := _sha256_here(target, file.path)) != file.sha256:
                 message = f"{target.files / file.path}: its sha256 is {found}, but {file.sha256} was imported here"
                 hint = (

@@ -19,10 +19,18 @@ from channel_tools.audit.model import Rule
 from channel_tools.audit.reading import Reader
 from channel_tools.audit.run import audit_packages, describe_findings
 from channel_tools.channel.records import cached_package
-from channel_tools.channel.state import read_listing, read_state, subdirs_of
+from channel_tools.channel.state import read_listing, read_state
 from channel_tools.conda.addresses import without_credentials
 from channel_tools.conda.archive import read_info_files, read_info_json
-from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, PACKAGE_SUFFIXES, PackageKey, split_stem, stem_of
+from channel_tools.conda.package import (
+    LIMIT_BYTES,
+    PACKAGE_SUFFIX,
+    PACKAGE_SUFFIXES,
+    PackageKey,
+    split_stem,
+    stem_of,
+    subdirs_of,
+)
 from channel_tools.publish.model import check_label
 from channel_tools.publish.server.protocol import (
     PROTOCOL_SCHEMA,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.conda.platforms import current_platform
 from channel_tools.matrix import expand_stacks, load_tree
-from channel_tools.plan import current_platform
 from channel_tools.system.settings import Tree
 from tests.support.command_line import run_tool
 from tests.support.made_up_foundation import write_made_up_foundation

@@ -13,8 +13,9 @@ import yaml
 from rattler import GenericVirtualPackage, PackageName, Version
 from rattler.package import BuildString
 
+from channel_tools.conda.platforms import SUPPORTED_PLATFORMS
 from channel_tools.matrix import LoadedTree, RenderedPackage, expand_stacks, load_tree
-from channel_tools.plan import SUPPORTED_PLATFORMS, Plan, make_plan, open_foundation, render_folder
+from channel_tools.plan import Plan, make_plan, open_foundation, render_folder
 from channel_tools.system.settings import Tree
 from tests.support.made_up_foundation import write_made_up_foundation
 from tests.support.processes import TEST_TIMEOUT_S

@@ -18,9 +18,9 @@ import pytest
 
 from channel_tools.conda.archive import read_info_json
 from channel_tools.conda.clients import make_http_client
+from channel_tools.conda.platforms import current_platform
 from channel_tools.foundation.apt import DEB_ARCHITECTURES
 from channel_tools.foundation.table import load_table
-from channel_tools.plan import current_platform
 from channel_tools.sources.fetch import DebianSources, fetch_sources
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import FoundationError, NetworkError

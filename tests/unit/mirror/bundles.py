@@ -14,8 +14,8 @@ from pathlib import Path
 
 from channel_tools.channel import Channel, add_set, channel_writer, open_channel
 from channel_tools.conda.clients import make_http_client
+from channel_tools.conda.fetch import FetchOptions
 from channel_tools.mirror.exporting.create import CreateReport, create_bundle
-from channel_tools.mirror.exporting.fetch import FetchOptions
 from channel_tools.mirror.exporting.plan import (
     BundlePlan,
     SourceChannel,

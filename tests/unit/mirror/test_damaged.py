@@ -22,9 +22,9 @@ from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.mirror.importing.site import import_state
 from channel_tools.pins import Lock
 from channel_tools.provenance.trust import Trust, create_key, read_trusted_keys
+from channel_tools.provenance.verify import verify_folder
 from channel_tools.requests.attest import AttestRequest
 from channel_tools.workflow.attest import sign_packages
-from channel_tools.workflow.verify import verify_folder
 from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, faults_of, peak_memory_bytes, places_of, state_of
 from tests.unit.mirror.bundles import ExportingSite, exporting_site, foreign_channel, import_to, toy_channel, verify
 

@@ -17,10 +17,10 @@ import pytest
 import zstandard
 
 from channel_tools.channel import add_set, channel_writer
+from channel_tools.conda.index import SubdirRecords, read_index
 from channel_tools.mirror import records
 from channel_tools.mirror.exporting.create import check_destination
 from channel_tools.mirror.exporting.plan import pip_for_conda, stacks_package
-from channel_tools.mirror.records import SubdirRecords, read_index
 from channel_tools.pins import solve_lock
 from channel_tools.system.errors import ChannelError, NetworkError, UsageError
 from tests.support.packages import make_conda, new_channel

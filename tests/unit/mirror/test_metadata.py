@@ -18,7 +18,8 @@ import pytest
 from tuf.api.metadata import Metadata, Targets, Timestamp
 
 from channel_tools.channel import open_channel
-from channel_tools.mirror.format import BundleFile, BundleRejectedError
+from channel_tools.conda.fetch import HashedFile
+from channel_tools.mirror.format import BundleRejectedError
 from channel_tools.mirror.importing.site import import_state
 from channel_tools.mirror.keys import Rotation, create_keys, rotate_keys, signing_keys
 from channel_tools.mirror.metadata import sign_bundle
@@ -332,7 +333,7 @@ def test_metadata_that_is_none(scene: Scene, content: bytes) -> None:
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a//evil", "metadata/1.root.json", "ev\nil", "a/./evil"])
 def test_a_signed_name_that_climbs_out(scene: Scene, tmp_path: Path, name: str) -> None:
     scene.site.bundle(tmp_path / "third")
-    resign(scene, tmp_path / "third", {}, BundleFile(path=name, size_bytes=1, sha256="0" * 64))
+    resign(scene, tmp_path / "third", {}, HashedFile(path=name, size_bytes=1, sha256="0" * 64))
     rejected(tmp_path / "third", scene, "unsafe")
 
 
@@ -344,14 +345,14 @@ def test_a_bundle_of_a_later_version_of_this_program(scene: Scene, tmp_path: Pat
     assert "schema 2" in rejected(tmp_path / "third", scene, "newer schema")
 
 
-def resign(scene: Scene, bundle: Path, small: dict[str, bytes], *others: BundleFile) -> None:
+def resign(scene: Scene, bundle: Path, small: dict[str, bytes], *others: HashedFile) -> None:
     """Put other files into a bundle, and sign for them (and ``others``)."""
     version = Metadata[Timestamp].from_file(str(bundle / "metadata" / "timestamp.json")).signed.version
     targets = Metadata[Targets].from_file(str(bundle / "metadata" / f"{version}.targets.json")).signed.targets
     for path, content in small.items():
         (bundle / path).write_bytes(content)
     files = [
-        BundleFile(path=path, size_bytes=(bundle / path).stat().st_size, sha256=sha256_of_file(bundle / path))
+        HashedFile(path=path, size_bytes=(bundle / path).stat().st_size, sha256=sha256_of_file(bundle / path))
         for path in targets
     ]
     metadata = sign_bundle(scene.site.signing(), [*files, *others], version=version)

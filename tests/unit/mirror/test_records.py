@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import zstandard
 
+from channel_tools.conda.index import read_index
 from channel_tools.mirror.exporting.plan import SourceChannel
-from channel_tools.mirror.records import read_index
 from channel_tools.pins.solve import with_addresses
 from channel_tools.system.errors import IntegrityError
 from tests.unit.environments.toychannel import move_packages, served

@@ -21,12 +21,12 @@ from channel_tools.conda.package import hashed_name, remove_sidecars, sidecar_of
 from channel_tools.provenance.attestations import PAYLOAD_TYPE, Verified, signed_sidecar, verify_sidecar
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement, publish_statement
 from channel_tools.provenance.trust import TrustedKey, create_key, open_signer, read_trusted_keys
+from channel_tools.provenance.verify import verify_folder
 from channel_tools.requests.attest import AttestRequest
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError, UsageError, VerificationError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import sign_packages
-from channel_tools.workflow.verify import verify_folder
 from tests.support.packages import make_conda, new_channel
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)

@@ -22,10 +22,10 @@ from channel_tools.channel.verify import verify_channel
 from channel_tools.conda.package import read_sidecar, sidecar_of, write_sidecar
 from channel_tools.provenance.sigstore import failures_reported
 from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity, create_key, read_trusted_keys
+from channel_tools.provenance.verify import verify_folder
 from channel_tools.requests.attest import AttestRequest
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError, VerificationError
 from channel_tools.workflow.attest import sign_packages
-from channel_tools.workflow.verify import verify_folder
 from tests.support.packages import make_conda, new_channel, own
 from tests.support.sigstore import Sigstore, identity_token, running_sigstore
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.clients import make_http_client
-from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
+from channel_tools.conda.fetch import FetchOptions, RemoteFile, fetch_files
 from channel_tools.publish.server.connection import ServerConnection, server_address
 from channel_tools.publish.server.target import ServerTarget
 from channel_tools.sources.fetch import fetch_sources

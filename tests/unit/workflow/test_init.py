@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from channel_tools.conda.platforms import current_platform
 from channel_tools.matrix import expand_stacks, load_tree
-from channel_tools.plan import current_platform
 from channel_tools.requests.init import InitRequest
 from channel_tools.system.errors import ChannelToolsError, ConfigError, NetworkError, UsageError
 from channel_tools.system.settings import Tree

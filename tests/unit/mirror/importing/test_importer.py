@@ -18,11 +18,11 @@ from channel_tools.mirror.importing.site import import_state
 from channel_tools.mirror.keys import KeyFolder
 from channel_tools.page.model import PageChoices
 from channel_tools.provenance.trust import create_key, read_trusted_keys
+from channel_tools.provenance.verify import verify_folder
 from channel_tools.requests.attest import AttestRequest
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.workflow.attest import sign_packages
 from channel_tools.workflow.channel_page import write_channel_page
-from channel_tools.workflow.verify import verify_folder
 from tests.unit.mirror.bundles import ExportingSite, add_toys, exporting_site, import_to, listed, verify
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.environments.stacks import channels_of_stacks
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import INSTALLED_STACKS, STACKS_PACKAGE, Tree
-from channel_tools.workflow.stacks import channels_of_stacks
 
 
 def environment(prefix: Path, **addresses: str) -> Tree:

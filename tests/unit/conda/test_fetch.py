@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.clients import ChannelCredentials
-from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
+from channel_tools.conda.fetch import FetchOptions, RemoteFile, fetch_files
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError
 from channel_tools.system.http.client import HttpClient
 from channel_tools.system.http.pace import RateLimit, Timeouts

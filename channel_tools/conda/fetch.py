@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fetching the files of a bundle: several at once, hashed while they arrive, continued where they were cut off.
+"""Fetches files of known hashes: several at once, hashed while they arrive, continued where they were cut off.
 
 The expected size and sha256 are known beforehand, so what a server says about them is ignored: no byte more than
 expected is read, and a file appears under its name only if it is correct.
@@ -11,11 +11,10 @@ import contextlib
 import hashlib
 import threading
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import PackageKey, subdir_beneath
-from channel_tools.mirror.format import BundleFile
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import disk_full_reported
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from channel_tools.publish.oci.reading import RegistryChannel
+    from channel_tools.conda.package import PackageRef
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.http.pace import RateLimit
     from channel_tools.system.progress import Progress, Task
@@ -36,12 +35,31 @@ _CHUNK_BYTES = 1 << 18
 _VERIFY_HINT = "run channel_tools channel verify to see what is wrong there"
 
 
+class PackageSource(Protocol):
+    """A channel whose packages have no addresses, as one in an OCI registry."""
+
+    def copy_package(self, package: PackageRef, begin: Callable[[], Callable[[bytes], object]]) -> None:
+        """Pass a package's bytes to what ``begin`` returns, in pieces; ``begin`` is called again for each attempt.
+
+        Raises IntegrityError for other bytes than those of the package's sha256, or more than its size.
+        """
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RemoteFile(BundleFile):
-    """A file that a bundle needs from ``url``; ``registry`` reads that of a package in an OCI registry."""
+class HashedFile:
+    """A file of known bytes; ``path`` is relative to the folder that it is for, with slashes."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteFile(HashedFile):
+    """A file to fetch from ``url``, or a package to copy from ``source``."""
 
     url: str
-    registry: RegistryChannel | None = None
+    source: PackageSource | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,8 +90,8 @@ class _Fetcher:
             local = local_path(file.url)
             if local is not None:
                 self._copy(local, part, file)
-            elif file.registry is not None:
-                self._pull(file.registry, part, file)
+            elif file.source is not None:
+                self._pull(file.source, part, file)
             else:
                 wanted = Download(
                     url=file.url,
@@ -89,7 +107,7 @@ class _Fetcher:
             self.folder.move(part, file.path)
         return True
 
-    def _pull(self, registry: RegistryChannel, part: str, file: RemoteFile) -> None:
+    def _pull(self, source: PackageSource, part: str, file: RemoteFile) -> None:
         """A package of an OCI registry, whose library checks the hash; what was cut off is begun anew."""
         subdir, name = file.path.split("/")[-2:]
         package = PackageKey(subdir, name).ref(file.sha256, file.size_bytes)
@@ -115,7 +133,7 @@ class _Fetcher:
 
                 return write
 
-            registry.copy_package(package, begin)
+            source.copy_package(package, begin)
 
     def _copy(self, source: Path, part: str, file: RemoteFile) -> None:
         digest, left = hashlib.sha256(), file.size_bytes

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Callable
@@ -13,13 +14,13 @@ import pytest
 from channel_tools.pins.choice import LockChoice
 from channel_tools.pins.files import FORMATS, pin_files
 from channel_tools.pins.names import read_locked_names
+from channel_tools.pins.resolve import read_or_solve
 from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.workflow.environment import install
 from channel_tools.workflow.inventory import take_inventory
-from channel_tools.workflow.locks import read_or_solve
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
 from tests.unit.pins import foreign
 
@@ -66,7 +67,7 @@ def _list(path: Path, choice: LockChoice, notes: Notes) -> set[str]:
 
 
 def _mirror(path: Path, choice: LockChoice, notes: Notes) -> set[str]:
-    lock = read_or_solve(path, choice, package_cache=path.parent / "pkgs", environ={}, note=notes.append)
+    lock = asyncio.run(read_or_solve(path, choice, package_cache=path.parent / "pkgs", environ={}, note=notes.append))
     return {package.name for platform in lock.platforms for package in platform.packages}
 
 
@@ -181,7 +182,7 @@ def test_an_md5_stands_for_the_package_that_the_index_lists_with_it(
     path, notes = _foreign(channel, kind, algorithm="md5"), Notes()
     assert COMMANDS[command](path, LockChoice(), notes) == PACKAGES
     assert sum("2 packages have only an md5" in note for note in notes) == 1
-    lock = read_or_solve(path, LockChoice(), package_cache=path.parent, environ={}, note=notes.append)
+    lock = asyncio.run(read_or_solve(path, LockChoice(), package_cache=path.parent, environ={}, note=notes.append))
     for package in lock.platforms[0].packages:
         assert package.sha256 == hashlib.sha256(channel.archive(package.name).read_bytes()).hexdigest()
 
@@ -224,7 +225,9 @@ def test_an_md5_is_looked_up_in_the_channels_that_are_given(channel: ToyChannel,
         _mirror(path, LockChoice(), [])
     with served(tmp_path) as host:
         given, cache = [f"{host}/moved"], tmp_path / "pkgs"
-        lock = read_or_solve(path, LockChoice(), channels=given, package_cache=cache, environ={}, note=Notes().append)
+        lock = asyncio.run(
+            read_or_solve(path, LockChoice(), channels=given, package_cache=cache, environ={}, note=Notes().append)
+        )
         installing = InstallRequest(channels=tuple(given))
         request = EnvironmentRequest(prefix=tmp_path / "env", lock=path, install=installing)
         result = install(None, request, environ={CACHE_VARIABLE: str(tmp_path)}, progress=SilentProgress())

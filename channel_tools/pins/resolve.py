@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address
 from channel_tools.conda.clients import make_http_client
-from channel_tools.mirror.records import read_index
-from channel_tools.pins import assumed_virtual_packages, solve_lock
+from channel_tools.conda.index import read_index
+from channel_tools.conda.platforms import current_platform
 from channel_tools.pins.choice import LockChoice, refuse_options
 from channel_tools.pins.environment_file import EnvironmentFile
 from channel_tools.pins.files import read_pins
-from channel_tools.plan import current_platform
+from channel_tools.pins.solve import solve_lock
+from channel_tools.pins.virtual import assumed_virtual_packages
 from channel_tools.system.errors import ChannelError, UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Note
 
 
-def read_or_solve(
+async def read_or_solve(
     path: Path,
     choice: LockChoice,
     *,
@@ -43,20 +43,18 @@ def read_or_solve(
     ``environ`` is as for make_http_client, for the indexes in which a missing sha256 is looked up. Raises as read_pins,
     solve_lock and read_index do.
     """
-    found = read_pins(path, choice, note=note, look_up=index_look_up(channels, environ))
-    if not isinstance(found, EnvironmentFile):
-        return found
-    platforms = platforms_of_file(found, choice)
-    note_unsolved(found, note)
-    return asyncio.run(
-        solve_lock(
-            found.name,
-            found.specs,
-            tuple(channels) or found.required_channels(environ),
-            platforms,
-            virtual_packages=assumed_virtual_packages(platforms, virtual_packages),
-            package_cache=package_cache,
-        )
+    pins = read_pins(path, choice, note=note, look_up=index_look_up(channels, environ))
+    if not isinstance(pins, EnvironmentFile):
+        return pins
+    platforms = platforms_of_file(pins, choice)
+    note_unsolved(pins, note)
+    return await solve_lock(
+        pins.name,
+        pins.specs,
+        tuple(channels) or pins.required_channels(environ),
+        platforms,
+        virtual_packages=assumed_virtual_packages(platforms, virtual_packages),
+        package_cache=package_cache,
     )
 
 
@@ -72,15 +70,15 @@ def index_look_up(channels: Sequence[str], environ: Mapping[str, str]) -> LookUp
         for package in packages:
             for channel in channels or [package.channel]:
                 wanted[channel_address(channel), package.subdir].add(package.file_name)
-        found: defaultdict[str, list[JsonObject]] = defaultdict(list)
+        records: defaultdict[str, list[JsonObject]] = defaultdict(list)
         for (address, subdir), names in wanted.items():
             try:
                 index = read_index(address, subdir, names, client)
             except ChannelError:
                 continue
             for name, record in index.records.items():
-                found[f"{subdir}/{name}"].append(record)
-        return found
+                records[f"{subdir}/{name}"].append(record)
+        return records
 
     return look_up
 
@@ -92,7 +90,7 @@ def platforms_of_file(file: EnvironmentFile, choice: LockChoice) -> tuple[str, .
     """
     refuse_options(LockChoice(categories=choice.categories, environment=choice.environment), file.path, what="it")
     wanted = choice.platforms or (file.platform or current_platform(),)
-    if file.platform is not None and (other := [one for one in wanted if one != file.platform]):
+    if file.platform is not None and (other := [platform for platform in wanted if platform != file.platform]):
         message = f"{file.path}: written for {file.platform}, not for {other[0]}"
         raise UsageError(message, hint=f"take the file for {other[0]}, or --platform {file.platform}")
     return tuple(wanted)
