@@ -17,8 +17,8 @@ import pytest
 import zstandard
 
 from channel_tools.channel import add_set, channel_writer
+from channel_tools.conda import index
 from channel_tools.conda.index import SubdirRecords, read_index
-from channel_tools.mirror import records
 from channel_tools.mirror.exporting.create import check_destination
 from channel_tools.mirror.exporting.plan import pip_for_conda, stacks_package
 from channel_tools.pins import solve_lock
@@ -105,7 +105,7 @@ def test_entries_that_are_not_read_are_named_with_their_number(
 def test_many_records_come_from_one_index_and_are_the_same(channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(channel) as (address, asked):
         from_shards = read(address, FILES)
-        monkeypatch.setattr(records, "_MANY_SHARDS", 2)
+        monkeypatch.setattr(index, "_MANY_SHARDS", 2)
         asked.clear()
         assert read(address, FILES) == from_shards == read(channel.as_uri(), FILES)
         assert set(asked) == {"repodata_shards.msgpack.zst", "repodata.json.zst"}
