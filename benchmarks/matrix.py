@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import open_channel, published_packages
 from channel_tools.channel.results import last_built, read_builds, read_validations
 from channel_tools.conda.package import split_file_name
+from channel_tools.conda.platforms import current_platform
 from channel_tools.matrix import expand_stacks, load_tree
 from channel_tools.matrix.choice import choices, default_variants, fits, version_of
-from channel_tools.conda.platforms import current_platform
 from channel_tools.system.settings import make_settings
 from channel_tools.workflow.plan import offered_versions
 

@@ -18,9 +18,9 @@ def test_without_any_key_nothing_can_be_checked() -> None:
 
 
 def test_a_request_trusts_keys_or_an_identity(tmp_path: Path) -> None:
-    create_key(tmp_path, passphrase=None, days=30, now=datetime.now(UTC))
-    (key,) = trusted_keys(None, [tmp_path])
-    assert trust_of(None, TrustRequest(trusted_keys=(tmp_path,))) == (key,)
+    create_key(tmp_path / "keys", passphrase=None, days=30, now=datetime.now(UTC))
+    (key,) = trusted_keys(None, [tmp_path / "keys"])
+    assert trust_of(None, TrustRequest(trusted_keys=(tmp_path / "keys",))) == (key,)
     issuer = "https://issuer.example"
     named = TrustRequest(certificate_identity="builder", certificate_oidc_issuer=issuer)
     assert trust_of(None, named) == TrustedIdentity(identity="builder", issuer=issuer, config=None)
