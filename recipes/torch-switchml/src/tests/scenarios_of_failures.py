@@ -3,6 +3,7 @@
 
 import ctypes
 import fcntl
+import importlib.abc
 import os
 import resource
 import signal
@@ -83,7 +84,29 @@ def failure_of_one_rank() -> Value:
         init_over_file("failing")
     except (RuntimeError, MemoryError, SystemExit) as err:
         return {"text": str(err), "seconds": time.monotonic() - started}
+    dist.all_reduce(ones())  # a rank without the plugin goes on, until the others have ended
     raise AssertionError("no error")
+
+
+class SlowLoading(importlib.abc.MetaPathFinder):
+    """Takes longer to find the compiled part than ranks wait for one that has not begun."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        del path, target
+        if name == "torch_switchml._C":
+            time.sleep(4)
+
+
+def slow_to_load() -> Value:
+    """An allreduce of a group in which the rank with a SCENARIO_FAILURE takes long to load the plugin."""
+    assert "torch_switchml._C" not in sys.modules
+    if "SCENARIO_FAILURE" in os.environ:
+        sys.meta_path.insert(0, SlowLoading())
+    init_over_file("slow")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"sum": tensor[0].item(), "stats": stats()}
 
 
 def prepare_failure(kind: str) -> None:

@@ -293,11 +293,18 @@ def test_malformed_setting_on_one_rank_stops_all(launcher: Launcher, name: str) 
 
 def test_unconfigured_rank_is_named(launcher: Launcher, transport: Transport) -> None:
     """Whatever the time limits: it does not even begin."""
-    results = launcher.run("one_allreduce", rank_environment={1: {"SWITCHML_CONTROLLER": None}})
-    assert results[0].code == 1
-    reason = "rank 1: did not report" if transport.kind == "fake" else "rank 1 did not report within 4 s: is SwitchML"
-    assert reason in results[0].stderr
-    assert results[1].code == 1, "gloo must not have gone on alone"
+    results = launcher.run("failure_of_one_rank", rank_environment={1: {"SWITCHML_CONTROLLER": None}})
+    reason = "rank 1: did not report" if transport.kind == "fake" else "rank 1 did not report within 3 s: is SwitchML"
+    assert reason in results[0].value["text"]
+    assert results[0].value["seconds"] < 5
+    assert "RuntimeError" in results[1].stderr, "gloo must not have gone on alone"
+
+
+def test_a_rank_that_takes_long_to_load_the_plugin_is_no_rank_without_it(launcher: Launcher) -> None:
+    """As from a network file system: it says that it is there before it loads the compiled part."""
+    for value in values(launcher.run("slow_to_load", rank_environment={1: {"SCENARIO_FAILURE": "slow"}})):
+        assert value["sum"] == 2
+        assert value["stats"]["delegated"]["float32"]["jobs"] == 1
 
 
 def test_runs_under_torchrun(launcher: Launcher, tmp_path: Path) -> None:

@@ -28,8 +28,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 _FAREWELL_TIMEOUT = timedelta(seconds=5)
 # Ranks come to the settling out of gloo's rendezvous, which ends on all of them together, and begin before they load
 # anything: one that has not begun by then has no plugin, or nothing that asks for it. All are to know within 5 s.
-_BEGINNING_TIMEOUT = timedelta(seconds=4)
-
+_BEGINNING_TIMEOUT = timedelta(seconds=3)
 
 # The same once one is found to have ended: those that settled before that do not read it.
 _FAREWELL_OF_ENDED_TIMEOUT = timedelta(seconds=2)

@@ -218,6 +218,7 @@ class Plugin:
         """The agreement of the group's ranks, which hear from it what else ends this rank's part in it."""
         agreement = Agreement.begin(store=store, rank=place.rank, size=place.size, find_ended=watch.find_ended)
         with agreement.announced():
+            watch.begin()  # loads the compiled part, which may take longer than others wait for a rank to begin
             yield agreement
 
     def _open_beside(self, store: Store, place: GroupPlace, watch: Watch) -> "_C.Session | None":

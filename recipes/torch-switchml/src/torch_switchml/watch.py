@@ -46,7 +46,7 @@ OnEnded = Callable[[str], None]
 
 
 class Watch:
-    """A context: within it, the ranks are watched. Nobody is in a group of one rank.
+    """A context: within it, the ranks are watched once it has begun. Nobody is in a group of one rank.
 
     Nor where the compiled part is missing: then this rank fails, and says why, before it would wait for others.
     `survives`: whether the group is used further where all its ranks come to the same error.
@@ -54,8 +54,13 @@ class Watch:
 
     def __init__(self, gloo: "pytorch.Backend", *, survives: bool) -> None:
         self._survives = survives
+        self._unwatched: pytorch.Backend | None = gloo
         self._peer: PeerWatch | None = None
-        if gloo.size() < 2:  # noqa: PLR2004 - nobody else
+
+    def begin(self) -> None:
+        """Watch from now on, for which the compiled part is loaded; nothing where it has begun or ended."""
+        gloo, self._unwatched = self._unwatched, None
+        if gloo is None or gloo.size() < 2:  # noqa: PLR2004 - nobody else
             return
         try:
             from torch_switchml import _C
@@ -65,11 +70,12 @@ class Watch:
             logger.debug("no rank is watched: %s", err)
 
     def find_ended(self) -> tuple[int, str] | None:
-        """The rank whose process has ended, and how that is known; None while none is known."""
+        """The rank whose process has ended, and how that is known; None while none is known. It begins to watch."""
+        self.begin()
         return self._peer.loss if self._peer is not None else None
 
     def __enter__(self) -> None:
-        """Nothing: the watch began as it was made."""
+        """Nothing: the ranks say first that they are there, and then load what the watch needs."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -83,7 +89,7 @@ class Watch:
 
     def end(self) -> None:
         """Watch no longer, also where the ranks have not come to the end."""
-        self._peer = None
+        self._unwatched = self._peer = None
 
 
 class SessionWatch:
