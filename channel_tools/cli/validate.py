@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
-    from channel_tools.workflow.validation import VariantResult
+    from channel_tools.validate.variants import VariantResult
 
 _RANKS_AT_MOST = 10_000
 
@@ -121,7 +121,7 @@ def validate(request: ValidateRequest, *, root: options.Root = None, output: opt
     channels, prefix = request.install.channels, request.prefix
     with options.settings_for_stacks(root, output, channels=channels, prefix=prefix) as settings:
         if request.job.emit is not None:
-            from channel_tools.workflow.validation_job import write_validation_job
+            from channel_tools.workflow.validate import write_validation_job
 
             write_result(write_validation_job(settings, request, folder=Path.cwd()), request.job.to)
         elif request.job.scheduler is not None:
@@ -133,7 +133,7 @@ def validate(request: ValidateRequest, *, root: options.Root = None, output: opt
 def _run_job(settings: Settings, request: ValidateRequest) -> None:
     """Submit the job; raises typer.Exit with the exit code of its command."""
     from channel_tools.ranks.jobs import Listener
-    from channel_tools.workflow.validation_job import run_validation_job
+    from channel_tools.workflow.validate import run_validation_job
 
     listener = Listener(note=print_note, output=_written_to(sys.stdout), errors=_written_to(sys.stderr))
     code = run_validation_job(settings, request, folder=Path.cwd(), environ=os.environ, listener=listener)
@@ -149,7 +149,8 @@ def _written_to(stream: TextIO) -> Callable[[bytes], None]:
 
 
 def _run_here(settings: Settings, request: ValidateRequest) -> None:
-    from channel_tools.workflow.validation import raise_worst, validate_variants
+    from channel_tools.validate.variants import raise_worst
+    from channel_tools.workflow.validate import validate_variants
 
     with shown_progress() as progress:
         results = validate_variants(settings, request, environ=os.environ, progress=progress)
@@ -167,8 +168,8 @@ def _print_documents(results: Sequence[VariantResult], *, all_variants: bool) ->
     if all_variants:
         variants = [
             {
-                "python": one.install.python,
-                "pytorch": one.install.pytorch,
+                "python": one.python,
+                "pytorch": one.pytorch,
                 "passed": one.error is None,
                 "report": None if one.path is None else str(one.path),
                 "error": None if one.error is None else one.error.message,
@@ -186,10 +187,7 @@ def _print_results(results: Sequence[VariantResult], *, all_variants: bool, deta
             print_report(one.report, one.path, details=details)
     if all_variants:
         print_line("")
-        rows = [
-            (one.install.python or "", one.install.pytorch or "", one.verdict.words, str(one.path or ""))
-            for one in results
-        ]
+        rows = [(one.python or "", one.pytorch or "", one.verdict.words, str(one.path or "")) for one in results]
         print_table(("python", "pytorch", "result", "report"), rows, title=counted(len(results), "variant"))
 
 

@@ -6,7 +6,9 @@ conda-forge's pinning, if the tree names it by version, is fetched and moved wit
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation, open_channel
@@ -17,11 +19,11 @@ from channel_tools.plan import PublishedPackage, judge_again
 from channel_tools.plan.further_channels import further_channels, further_names
 from channel_tools.plan.lock import FoundationLock, lock_path, read_lock, write_lock
 from channel_tools.plan.locking import LockedFoundation
+from channel_tools.plan.pinning import change_pinning, write_pinning
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.progress import SilentProgress
-from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
-from channel_tools.workflow.plan import chosen_foundation, expand_request, plan_expansion
+from channel_tools.workflow.plan import chosen_foundation, expand_request, open_index, plan_expansion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.plan.model import UnsatisfiablePackage
+    from channel_tools.plan.pinning import PinningChange
     from channel_tools.requests.foundation import LockRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.foundation_pinning import PinningChange
     from channel_tools.workflow.plan import Expansion
 
 
@@ -92,8 +94,14 @@ def change_lock(settings: Settings, request: LockRequest, *, progress: Progress 
     _check_names(names, before, path)
     if len(asked) > 1:
         raise UsageError(f"{', '.join(asked)}: a tree has one pinning", hint=f"give {PINNING_PACKAGE} once")
-    pinning = change_pinning(
-        settings, foundation, asked=asked[-1] if asked else None, progress=progress or SilentProgress()
+    pinning = asyncio.run(
+        change_pinning(
+            settings,
+            foundation,
+            asked=asked[-1] if asked else None,
+            open_index=partial(open_index, settings, foundation),
+            progress=progress or SilentProgress(),
+        )
     )
     expansion = _expand(settings, foundation, None if pinning is None else pinning.after)
     moved = None if request.update and not request.names else names

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from channel_tools.build.environment import worker_server
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
+from channel_tools.build.recorded import read_recorded
 from channel_tools.build.run import BuildRun
 from channel_tools.build.schedule import locked_builds
 from channel_tools.build.worker import check_paths, clear_work, start_child
@@ -34,12 +35,12 @@ from channel_tools.system.files import sha256_of_file
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import available_cores
 from channel_tools.system.work_folder import make_work_folder, temporary_folder
-from channel_tools.workflow.recorded_build import read_recorded
 from channel_tools.workflow.sources import fetch_missing, missing_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from channel_tools.build.recorded import EnvironmentChannel, RecordedBuild
     from channel_tools.build.worker import Child
     from channel_tools.conda.archive import Component
     from channel_tools.conda.comparison import Difference, Verdict
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from channel_tools.system.errors import ChannelToolsError
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.recorded_build import EnvironmentChannel, RecordedBuild
 
 _ENGINE = "py-rattler-build"
 _DIFFOSCOPE = "diffoscope"

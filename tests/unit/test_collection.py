@@ -13,7 +13,7 @@ OF_THE_TREE = frozenset({"recipes"})
 TESTED_WITH_OTHERS = {
     "audit": "model package reading",
     "audit/rules": "files foundation",
-    "build": "engine",
+    "build": "engine recorded",
     "channel": "records state",
     "cli": (
         "app bump channel config debug environment foundation init inventory launch maintenance mirror_keys "
@@ -42,10 +42,7 @@ TESTED_WITH_OTHERS = {
     "system": "build_id charts",
     "validate": "model",
     "validate/workers": "distributed_allreduce reductions switchml_allreduce",
-    "workflow": (
-        "adopt attest debug doctor foundation foundation_lock inventory mirror recorded_build render sources "
-        "upstream validation_job"
-    ),
+    "workflow": ("adopt attest debug doctor foundation foundation_lock inventory mirror render sources upstream"),
 }
 """Modules, by their folder, without a test of their name: tests of others or of several modules meet them.
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +14,11 @@ import pytest
 from channel_tools.channel.model import Foundation
 from channel_tools.matrix.variants import CONDA_BUILD_CONFIG
 from channel_tools.plan.lock import write_lock
+from channel_tools.plan.pinning import change_pinning, write_pinning
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
-from channel_tools.workflow.plan import plan_request
+from channel_tools.workflow.plan import open_index, plan_request
 from tests.support.conda_forge import conda_forge_folder, copy_tree, copy_with_newer, copy_with_pinned
 from tests.support.folder_server import serve_folder
 from tests.support.pinning_packages import make_pinning
@@ -44,7 +46,15 @@ def fetch_pinning(address: str, tmp_path: Path, root: Path) -> None:
     """Take the version of the pinning that a tree names into it."""
     settings: Settings = make_settings(root=root, output=tmp_path / "output", environ={}, cwd=tmp_path)
     foundation = Foundation(kind="conda-forge", address=address)
-    change = change_pinning(settings, foundation, asked=None, progress=SilentProgress())
+    change = asyncio.run(
+        change_pinning(
+            settings,
+            foundation,
+            asked=None,
+            open_index=partial(open_index, settings, foundation),
+            progress=SilentProgress(),
+        )
+    )
     assert change is not None
     write_pinning(settings, change)
 

@@ -19,6 +19,7 @@ ALLOWED = {  # how many places, and of which format
     "doctor/model.py": (1, "VERSION BUILD, as installed_builds writes them"),
     "foundation/plan.py": (1, "Debian's version"),
     "ranks/launchers.py": (1, "VERSION BUILD, as installed_builds writes them"),
+    "ranks/supervisor.py": (1, "the state of a process, as the kernel writes it"),
     "validate/switchml/method.py": (1, "VERSION BUILD, as installed_builds writes them"),
     "matrix/conditions.py": (1, "the names of markers that the engine is given"),
     "mirror/data/bootstrap.py": (1, "Python's own version, in a script without any dependency"),
@@ -27,7 +28,7 @@ ALLOWED = {  # how many places, and of which format
     "provenance/components.py": (1, "the plan's own record of a file"),
     "sources/git.py": (1, "git's output"),
     "workflow/launch.py": (1, "VERSION BUILD, as installed_builds writes them"),
-    "workflow/recorded_build.py": (1, "the plan's own record of a file"),
+    "build/recorded.py": (1, "the plan's own record of a file"),
 }
 
 ALLOWED_ADDRESSES = {
@@ -39,7 +40,7 @@ ALLOWED_ADDRESSES = {
     "serve/access/addresses.py": (1, "the path of a request"),
     "sources/git.py": (2, "a git submodule's address, relative to git's"),
     "system/http/client.py": (2, "any site's address, a redirect, a proxy; knows nothing of conda"),
-    "workflow/recorded_build.py": (2, "the plan's name of a file"),
+    "build/recorded.py": (2, "the plan's name of a file"),
 }
 TAKE_APART = {"urlsplit", "urlparse", "urlunsplit", "urlunparse", "urljoin", "unquote"}
 SCHEMES = ("file:", "http:", "https:", "s3:", "oci:", "gcs:", "://")

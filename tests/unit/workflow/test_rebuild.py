@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from channel_tools.build.recorded import RecordedBuild
 from channel_tools.channel import Foundation, create_channel
 from channel_tools.conda.archive import PackageInfo
 from channel_tools.sources.model import NeededSource
@@ -15,7 +16,6 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import FoundationError, NetworkError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.yamlfile import dump_yaml
-from channel_tools.workflow.recorded_build import RecordedBuild
 
 URL = "https://upstream.example/toy-1.0.txt"
 

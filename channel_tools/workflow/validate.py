@@ -1,21 +1,40 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Validates an installed stack, or its variants in turn, here or within a scheduler's job."""
+"""``validate``: an installed stack, or its variants in turn, here or as a scheduler's job.
+
+A job runs the same command, ``validate --on job``, on its first node, with ranks on the job's hosts. Its output, report
+and exit code are those of a validation on one machine; the command that submitted the job passes them on.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
 import tempfile
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.build.cluster import check_work_is_shared
 from channel_tools.channel.results import ValidationRecord, record_validation
 from channel_tools.conda.platforms import current_platform
 from channel_tools.environments import installed_builds
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import hosts_of_this_job
+from channel_tools.ranks.jobs import (
+    LONGEST_TIME,
+    JobFolder,
+    JobOptions,
+    job_script,
+    recorded_job_script,
+    run_job_script,
+    seconds_of,
+)
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, UsageError
+from channel_tools.system.files import write_text_atomically
+from channel_tools.system.schedulers import scheduler_of
+from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.validate import (
     ValidationRequest,
     check_request,
@@ -30,22 +49,26 @@ from channel_tools.validate import (
 )
 from channel_tools.validate.local_scratch import local_scratch_of
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
+from channel_tools.validate.variants import VariantResult
 from channel_tools.workflow.environment import built_requests, install_channels, variants_of
-from channel_tools.workflow.launch import installed_stack, method_options
-from channel_tools.workflow.plan import asked_versions
+from channel_tools.workflow.launch import installed_stack, method_of, method_options, root_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.environments import EnvironmentResult
     from channel_tools.matrix.model import Stack
     from channel_tools.ranks.hosts import RankHosts
-    from channel_tools.requests.environment import InstallRequest
+    from channel_tools.ranks.jobs import Listener
     from channel_tools.requests.validate import ValidateRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
+
+
+_JOBS = "jobs"
+_SCRIPT = "job.sh"
+_INSTALL_MINUTES, _LEAST_MINUTES = 20, 30
 
 
 def stack_to_validate(settings: Settings, request: ValidateRequest) -> Stack:
@@ -109,23 +132,7 @@ def validate_installed(
     earlier = read_history(folder) if request.history else ()
     _check_folder(settings.reports)
     path = settings.reports / f"{name}.json"
-    wanted = ValidationRequest(
-        stack=stack.name,
-        method=str(stack.validation["method"]),
-        options=method_options(stack),
-        specs=variants.specs_for(choice),
-        channels=install_channels(settings, request.install),
-        ranks=request.rank_count,
-        subdir=current_platform(),
-        package_cache=settings.package_cache,
-        work=settings.work,
-        forbidden=(*([settings.tree.root] if settings.tree.has_recipes else []), settings.output, settings.work),
-        prefix=request.prefix,
-        keep=request.keep,
-        timeout_s=DEFAULT_TIMEOUT_S if request.timeout_s is None else request.timeout_s,
-        hosts=place.hosts,
-        local_scratch=place.local_scratch,
-    )
+    wanted = _run_of(settings, request, stack, variants.specs_for(choice), place)
     check_request(wanted)
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
@@ -154,6 +161,29 @@ def validate_installed(
             seconds=report.seconds,
         )
     return report, path
+
+
+def _run_of(
+    settings: Settings, request: ValidateRequest, stack: Stack, specs: tuple[str, ...], place: JobPlace
+) -> ValidationRequest:
+    """The run that the request comes to, of the variant that ``specs`` install."""
+    return ValidationRequest(
+        stack=stack.name,
+        method=str(stack.validation["method"]),
+        options=method_options(stack),
+        specs=specs,
+        channels=install_channels(settings, request.install),
+        ranks=request.rank_count,
+        subdir=current_platform(),
+        package_cache=settings.package_cache,
+        work=settings.work,
+        forbidden=(*([settings.tree.root] if settings.tree.has_recipes else []), settings.output, settings.work),
+        prefix=request.prefix,
+        keep=request.keep,
+        timeout_s=DEFAULT_TIMEOUT_S if request.timeout_s is None else request.timeout_s,
+        hosts=place.hosts,
+        local_scratch=place.local_scratch,
+    )
 
 
 def _check_folder(folder: Path) -> None:
@@ -186,48 +216,6 @@ def _keep_result(
     record_validation(settings.channel, record)
 
 
-class VariantOutcome(IntEnum):
-    """The outcome of a variant's validation, the worst last."""
-
-    PASSED = 0
-    DROPPED = 1
-    FAILED = 2
-    NOT_VALIDATED = 3
-
-    @property
-    def words(self) -> str:
-        """The outcome as words for a table."""
-        return self.name.replace("_", " ") if self else "ok"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariantResult:
-    """The validation of one variant: its report and the report's path, and the error if it did not pass.
-
-    There is no report if the run was not completed.
-    """
-
-    install: InstallRequest
-    report: ValidationReport | None = None
-    path: Path | None = None
-    error: ChannelToolsError | None = None
-
-    @property
-    def name(self) -> str:
-        """The versions of the variant, as words."""
-        asked = asked_versions(python=self.install.python, pytorch=self.install.pytorch)
-        return ", ".join(f"{key} {version}" for key, version in asked.items()) or "the only variant"
-
-    @property
-    def verdict(self) -> VariantOutcome:
-        """The outcome of the validation."""
-        if self.error is None:
-            return VariantOutcome.PASSED
-        if self.report is None:
-            return VariantOutcome.NOT_VALIDATED
-        return VariantOutcome.DROPPED if self.report.passed else VariantOutcome.FAILED
-
-
 def validate_variants(
     settings: Settings, request: ValidateRequest, *, environ: Mapping[str, str], progress: Progress
 ) -> list[VariantResult]:
@@ -252,20 +240,88 @@ def validate_variants(
                 raise_for_drops(report)
         except ChannelToolsError as err:
             error = err
-        results.append(VariantResult(install=install, report=report, path=path, error=error))
+        results.append(
+            VariantResult(python=install.python, pytorch=install.pytorch, report=report, path=path, error=error)
+        )
     return results
 
 
-def raise_worst(results: Sequence[VariantResult]) -> None:
-    """Raise the error of the worst variant, with the errors of all that did not pass."""
-    worst_first = sorted(results, key=lambda one: -one.verdict)
-    errors = [(one.name, one.error) for one in worst_first if one.error is not None]
-    if not errors:
-        return
-    worst = errors[0][1]
-    if len(results) > 1:
-        said = "\n".join(f"{name}: {error}" for name, error in errors)
-        worst = type(worst)(
-            f"{len(errors)} of {counted(len(results), 'variant')} did not pass\n{said}", hint=worst.hint
+def write_validation_job(settings: Settings, request: ValidateRequest, *, folder: Path) -> str:
+    """The text of a job script, whose output file the scheduler chooses. Raises as run_validation_job does."""
+    options, command = _options_and_command(settings, request, folder)
+    return job_script(options, command, asked=request.job.submit_options)
+
+
+def run_validation_job(
+    settings: Settings, request: ValidateRequest, *, folder: Path, environ: Mapping[str, str], listener: Listener
+) -> int:
+    """Submit the validation and pass on its output; returns its exit code. Its files stay in ``output/jobs``.
+
+    ``folder`` is the folder that the job's command runs in.
+
+    Raises UsageError for a stack without validation, a time that is not valid or too short for the run, and a work
+    folder that nodes cannot access; and the errors of run_job_script.
+    """
+    options, command = _options_and_command(settings, request, folder)
+    parent = settings.output / _JOBS
+    parent.mkdir(parents=True, exist_ok=True)
+    kept = JobFolder(path=Path(tempfile.mkdtemp(prefix=f"{options.name}-", dir=parent)))
+    script = kept.path / _SCRIPT
+    write_text_atomically(script, recorded_job_script(options, kept, command))
+    return run_job_script(
+        scheduler_of(options.scheduler, environ),
+        kept,
+        script,
+        options=request.job.submit_options,
+        asks=options.asks,
+        environ=environ,
+        listener=listener,
+    )
+
+
+def _options_and_command(
+    settings: Settings, request: ValidateRequest, folder: Path
+) -> tuple[JobOptions, Sequence[str]]:
+    stack, job = stack_to_validate(settings, request), request.job
+    if job.scheduler is None:
+        raise ValueError("the request has no scheduler")
+    method = method_of(stack)
+    check_work_is_shared(settings)
+    options = JobOptions(
+        scheduler=job.scheduler,
+        name=f"validate-{stack.name}",
+        ranks=request.rank_count,
+        nodes=job.node_count,
+        time=_time_for_the_run(settings, request),
+        gpus=method.uses_gpus(stack.validation),
+        folder=folder,
+        variables={CACHE_VARIABLE: str(settings.cache)},
+    )
+    command = (
+        *(sys.executable, "-P", "-m", "channel_tools", "validate", "--on", "job"),
+        *root_words(settings),
+        *("--output", str(settings.output), "--variant", stack.name),
+        *("--nodes", str(job.node_count), "--ranks-per-node", str(job.ranks_on_each), *request.words()),
+    )
+    return options, command
+
+
+def _time_for_the_run(settings: Settings, request: ValidateRequest) -> str:
+    """The job's time limit. Raises UsageError for one that ends before the run's limit."""
+    if request.job.time is not None:
+        limit_s = seconds_of(request.job.time)
+        if request.timeout_s is not None and request.timeout_s >= limit_s:
+            message = f"--time {request.job.time} ends the job before its run's --timeout of {request.timeout_s:g} s"
+            raise UsageError(
+                message, hint="give a longer --time (the run starts after the installation), or leave it out"
+            )
+        return request.job.time
+    timeout_s = DEFAULT_TIMEOUT_S if request.timeout_s is None else request.timeout_s
+    variants = len(built_requests(settings, request.install.stack)) if request.all_variants else 1
+    if variants * (timeout_s + _INSTALL_MINUTES * 60) > seconds_of(LONGEST_TIME):
+        each = f" for all {counted(variants, 'variant')}" if request.all_variants else ""
+        raise UsageError(
+            f"--timeout {timeout_s:g}: a job may take at most {LONGEST_TIME}{each}", hint="give a shorter one"
         )
-    raise worst
+    minutes = variants * max(_LEAST_MINUTES, _INSTALL_MINUTES + math.ceil(timeout_s / 60))
+    return f"{minutes // 60:02}:{minutes % 60:02}:00"

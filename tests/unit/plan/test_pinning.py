@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from channel_tools.channel.store import create_channel
 from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.matrix import load_tree
 from channel_tools.matrix.pinning_lock import PACKAGE_MIGRATIONS, pinned_folder
+from channel_tools.plan.pinning import change_pinning, write_pinning
 from channel_tools.requests.foundation import LockRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import (
@@ -29,8 +32,7 @@ from channel_tools.system.http.client import basic_authorization
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Tree, make_settings
 from channel_tools.workflow.foundation_lock import LockChange, change_lock
-from channel_tools.workflow.foundation_pinning import change_pinning, write_pinning
-from channel_tools.workflow.plan import plan_request
+from channel_tools.workflow.plan import open_index, plan_request
 from tests.support.command_line import run_tool
 from tests.support.conda_forge import conda_forge_folder
 from tests.support.packages import REGISTRY, link, make_conda, old_format
@@ -79,7 +81,15 @@ class Site:
     def fetch(self, address: str | None = None, *, asked: str | None = None) -> PinnedPackage:
         """Change the pinning alone, without a plan."""
         foundation = Foundation(kind="conda-forge", address=address or self.channel.as_uri())
-        change = change_pinning(self.settings, foundation, asked=asked, progress=SilentProgress())
+        change = asyncio.run(
+            change_pinning(
+                self.settings,
+                foundation,
+                asked=asked,
+                open_index=partial(open_index, self.settings, foundation),
+                progress=SilentProgress(),
+            )
+        )
         assert change is not None
         if change.is_new:
             write_pinning(self.settings, change)
@@ -402,7 +412,15 @@ def test_our_tree_has_the_same_values_by_version_as_by_path(tmp_path: Path) -> N
     stacks.write_text(f"pinning: {_NEW}\n{own}", encoding="utf-8")
     settings = make_settings(root=tmp_path, output=tmp_path / "output", environ={}, cwd=tmp_path)
     foundation = Foundation(kind="conda-forge", address=channel.as_uri())
-    change = change_pinning(settings, foundation, asked=None, progress=SilentProgress())
+    change = asyncio.run(
+        change_pinning(
+            settings,
+            foundation,
+            asked=None,
+            open_index=partial(open_index, settings, foundation),
+            progress=SilentProgress(),
+        )
+    )
     assert change is not None
     write_pinning(settings, change)
     assert _pinned_values(Tree(root=tmp_path)) == by_path

@@ -11,20 +11,17 @@ import pytest
 from channel_tools.channel.results import read_validations
 from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.validate import JobRequest, ValidateRequest
-from channel_tools.system.errors import ChannelError, SolveError, UsageError, ValidationError
+from channel_tools.system.errors import ChannelError, UsageError, ValidationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import make_settings
 from channel_tools.validate import ValidationReport
-from channel_tools.workflow import validation
-from channel_tools.workflow.validation import (
-    VariantOutcome,
-    VariantResult,
-    raise_worst,
+from channel_tools.workflow import validate
+from channel_tools.workflow.validate import (
     stack_to_validate,
     validate_installed,
     validate_variants,
+    write_validation_job,
 )
-from channel_tools.workflow.validation_job import write_validation_job
 from tests.support.packages import new_channel
 from tests.unit.matrix.toytree import FILES, write_tree
 from tests.unit.validate.conftest import report
@@ -38,32 +35,6 @@ OTHER_STACK = """\
     packages: [libtoy]
     install: [libtoy]
 """
-
-
-def test_the_worst_variant_gives_the_error_and_every_other_is_named(report: ValidationReport) -> None:
-    passed = VariantResult(install=InstallRequest(python="3.11"), report=report)
-    dropped = replace(passed, error=ValidationError("slower"))
-    checks = (replace(report.result.checks[0], passed=False),)
-    failed = VariantResult(
-        install=InstallRequest(python="3.12"),
-        report=replace(report, result=replace(report.result, checks=checks)),
-        error=ValidationError("1 check failed", hint="look"),
-    )
-    absent = VariantResult(install=InstallRequest(python="3.13"), error=SolveError("no such package", hint="build"))
-    results = [passed, dropped, failed, absent]
-    assert [one.verdict for one in results] == [*VariantOutcome]
-    raise_worst([passed])
-    with pytest.raises(ValidationError, match=r"^1 check failed$"):
-        raise_worst([failed])
-    with pytest.raises(SolveError) as caught:
-        raise_worst(results)
-    assert caught.value.hint == "build"
-    assert caught.value.message.splitlines() == [
-        "3 of 4 variants did not pass",
-        "python 3.13: no such package",
-        "python 3.12: 1 check failed",
-        "python 3.11: slower",
-    ]
 
 
 def test_an_environment_is_validated_as_the_stack_that_it_is_of_not_as_the_default_one(tmp_path: Path) -> None:
@@ -100,7 +71,6 @@ def test_an_environment_is_validated_though_the_default_stack_has_no_validation(
         (prefix / "conda-meta" / f"{name}-1.0-{build}.json").write_text(json.dumps(record))
     request = ValidateRequest(prefix=prefix)
     (result,) = validate_variants(settings, request, environ={}, progress=SilentProgress())
-    assert result.install.stack == "udp"
     assert isinstance(result.error, ChannelError)  # there is no local channel to validate it from
 
 
@@ -146,8 +116,8 @@ def test_the_channel_remembers_a_validation_that_broke_off(
     settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
     new_channel(tmp_path)
     request = ValidateRequest(install=InstallRequest(stack="udp"), ranks=2, timeout_s=1.0)
-    monkeypatch.setattr(validation, "install_channels", lambda _settings, _install: ())
-    monkeypatch.setattr(validation, "validate_stack", lambda _request, **_others: replace(report, stack="udp"))
+    monkeypatch.setattr(validate, "install_channels", lambda _settings, _install: ())
+    monkeypatch.setattr(validate, "validate_stack", lambda _request, **_others: replace(report, stack="udp"))
     validate_installed(settings, request, progress=SilentProgress(), environ={})
     assert [one.passed for one in read_validations(settings.channel)] == [True]
 
@@ -155,7 +125,7 @@ def test_the_channel_remembers_a_validation_that_broke_off(
         on_broken(report.environment, "2026-01-02T03:04:05+00:00", 1.25)
         raise ValidationError("rank 1: gone")
 
-    monkeypatch.setattr(validation, "validate_stack", breaks_off)
+    monkeypatch.setattr(validate, "validate_stack", breaks_off)
     with pytest.raises(ValidationError, match="rank 1: gone"):
         validate_installed(settings, request, progress=SilentProgress(), environ={})
     (kept,) = read_validations(settings.channel)
@@ -166,8 +136,8 @@ def test_a_report_is_there_though_the_channel_cannot_note_it(
     tmp_path: Path, report: ValidationReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
-    monkeypatch.setattr(validation, "validate_stack", lambda _request, **_others: report)
-    monkeypatch.setattr(validation, "install_channels", lambda _settings, _install: ())
+    monkeypatch.setattr(validate, "validate_stack", lambda _request, **_others: report)
+    monkeypatch.setattr(validate, "install_channels", lambda _settings, _install: ())
     request = ValidateRequest(install=InstallRequest(stack="udp"), ranks=2, timeout_s=1.0)
     with pytest.raises(OSError, match=str(settings.channel)):  # there is none
         validate_installed(settings, request, progress=SilentProgress(), environ={})

@@ -7,7 +7,6 @@ the package changes the version.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
@@ -42,11 +41,10 @@ from channel_tools.system.errors import FoundationError, IntegrityError, UsageEr
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.work_folder import temporary_folder
 from channel_tools.system.yamlfile import parse_yaml
-from channel_tools.workflow.plan import open_index
 
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from rattler import RepoDataRecord
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
     from channel_tools.channel import Foundation
     from channel_tools.conda.package import PackageRef
     from channel_tools.matrix.model import StacksFile
+    from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
@@ -80,10 +79,17 @@ class PinningChange:
         return self.before is None or self.before.ref != self.after.ref
 
 
-def change_pinning(
-    settings: Settings, foundation: Foundation, *, asked: str | None, progress: Progress
+async def change_pinning(
+    settings: Settings,
+    foundation: Foundation,
+    *,
+    asked: str | None,
+    open_index: Callable[[], FoundationIndex],
+    progress: Progress,
 ) -> PinningChange | None:
     """The pinning that the tree is to have; None for a tree that names none by version. Nothing is written.
+
+    ``open_index`` opens the foundation's index, which is read only if a package is looked for.
 
     It is the named version, which is fetched if the tree does not have it; or, if ``asked`` is a MatchSpec of
     conda-forge-pinning, the newest one in the foundation that it takes. Raises UsageError (no named version to move),
@@ -103,10 +109,10 @@ def change_pinning(
             return PinningChange(before=there, after=there)
         except PinningFilesError:
             known = recorded_package(root, version)
-        record = _choose(_find(settings, foundation), version=version, known=known, foundation=foundation)
+        record = _choose(await _find(open_index()), version=version, known=known, foundation=foundation)
         return PinningChange(before=None, after=_fetch(settings, foundation, record, progress))
     there = read_pinned(root, version)
-    record = _choose_newest(_find(settings, foundation), asked, version, foundation)
+    record = _choose_newest(await _find(open_index()), asked, version, foundation)
     if str(record.version) == version and record.sha256 and record.sha256.hex() == there.ref.sha256:
         return PinningChange(before=there, after=there)
     after = _fetch(settings, foundation, record, progress)
@@ -125,9 +131,9 @@ def write_pinning(settings: Settings, change: PinningChange) -> None:
     remove_other_versions(settings.tree.root, change.after.version)
 
 
-def _find(settings: Settings, foundation: Foundation) -> list[RepoDataRecord]:
-    found = asyncio.run(find_records(open_index(settings, foundation), [PINNING_PACKAGE], current_platform()))
-    return [record for record in found.values() if split_file_name(record.file_name, old_format=True) == _id(record)]
+async def _find(index: FoundationIndex) -> list[RepoDataRecord]:
+    records = await find_records(index, [PINNING_PACKAGE], current_platform())
+    return [record for record in records.values() if split_file_name(record.file_name, old_format=True) == _id(record)]
 
 
 def _id(record: RepoDataRecord) -> tuple[str, str, str]:
@@ -158,10 +164,10 @@ def _choose_newest(
 ) -> RepoDataRecord:
     """The newest that ``asked`` takes; without a version there, never one older than the tree's."""
     spec = parse_spec(asked)
-    taken = [record for record in records if matches(spec, record)]
-    if not taken:
+    matching = [record for record in records if matches(spec, record)]
+    if not matching:
         raise _absent(records, asked, foundation)
-    newest = max(taken, key=_age)
+    newest = max(matching, key=_age)
     if spec.version is None and newest.version < Version(version):
         message = (
             f"{_shown(foundation)} has nothing newer than {PINNING_PACKAGE} {newest.version}; the tree has {version}"

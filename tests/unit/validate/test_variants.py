@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from channel_tools.system.errors import SolveError, ValidationError
+from channel_tools.validate import ValidationReport
+from channel_tools.validate.variants import VariantOutcome, VariantResult, raise_worst
+
+
+def test_the_worst_variant_gives_the_error_and_every_other_is_named(report: ValidationReport) -> None:
+    passed = VariantResult(python="3.11", report=report)
+    dropped = replace(passed, error=ValidationError("slower"))
+    checks = (replace(report.result.checks[0], passed=False),)
+    failed = VariantResult(
+        python="3.12",
+        report=replace(report, result=replace(report.result, checks=checks)),
+        error=ValidationError("1 check failed", hint="look"),
+    )
+    absent = VariantResult(python="3.13", error=SolveError("no such package", hint="build"))
+    results = [passed, dropped, failed, absent]
+    assert [one.verdict for one in results] == [*VariantOutcome]
+    raise_worst([passed])
+    with pytest.raises(ValidationError, match=r"^1 check failed$"):
+        raise_worst([failed])
+    with pytest.raises(SolveError) as caught:
+        raise_worst(results)
+    assert caught.value.hint == "build"
+    assert caught.value.message.splitlines() == [
+        "3 of 4 variants did not pass",
+        "python 3.13: no such package",
+        "python 3.12: 1 check failed",
+        "python 3.11: slower",
+    ]
