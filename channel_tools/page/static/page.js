@@ -5,6 +5,7 @@
 
 const SHOWN = 30;
 const RANKS = 8;
+const SPECIAL = /[.*+?^${}()|[\]\\]/g;
 const SHOWN_AGAIN_MS = 2000;
 const root = document.body.dataset.root;
 
@@ -48,8 +49,11 @@ function offerCopies() {
 
 let searched = null; // [name, version, summary, own] and what to look in, for each package
 
-function found(words) {
-  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+function wordsOf(text) {
+  return text.toLowerCase().split(/\s+/).filter(Boolean);
+}
+
+function found(wanted) {
   if (wanted.length === 0) return [];
   searched ??= packageNames.map((row) => [row, row[0].toLowerCase(), `${row[0]} ${row[2]}`.toLowerCase()]);
   const rank = ([row, name]) => {
@@ -71,20 +75,29 @@ function element(tag, text, className = "") {
   return made;
 }
 
+// an element whose text has the words that were searched marked
+function marked(tag, text, wanted) {
+  const made = document.createElement(tag);
+  const any = new RegExp(`(${wanted.map((word) => word.replace(SPECIAL, "\\$&")).join("|")})`, "i");
+  made.append(...text.split(any).map((part, at) => (at % 2 ? element("mark", part) : part)));
+  return made;
+}
+
 function show(input, panel, count, list) {
-  const rows = found(input.value);
+  const wanted = wordsOf(input.value);
+  const rows = found(wanted);
   list.replaceChildren(...rows.slice(0, SHOWN).map((row) => {
     const link = document.createElement("a");
     link.href = `${root}page/name/${encodeURIComponent(row[0])}.html`;
-    link.append(element("b", row[0]), ` ${row[1]}`);
+    link.append(marked("b", row[0], wanted), ` ${row[1]}`);
     if (!row[3]) link.append(" ", element("span", "foundation", "chip"));
-    if (row[2]) link.append(" ", element("small", row[2]));
+    if (row[2]) link.append(" ", marked("small", row[2], wanted));
     const item = document.createElement("li");
     item.append(link);
     return item;
   }));
   const more = rows.length > SHOWN ? `, the first ${SHOWN} are shown` : "";
-  const said = input.value.trim() !== "";
+  const said = wanted.length > 0;
   count.textContent = said ? `${rows.length} ${rows.length === 1 ? "package" : "packages"} found${more}` : "";
   panel.hidden = !said;
 }

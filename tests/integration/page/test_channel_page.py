@@ -99,6 +99,7 @@ async function searched() {
   words.dispatchEvent(new Event("input"));
   await loaded;
   const found = [...frame.contentDocument.querySelectorAll("#search-found li")].map((one) => one.textContent);
+  const marks = [...frame.contentDocument.querySelectorAll("#search-found mark")].map((one) => one.textContent);
   const press = (key, target) => target.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
   const here = frame.contentDocument;
   const code = here.querySelector(".commands code");
@@ -124,7 +125,7 @@ async function searched() {
     const other = await opened(`site/${path}`);
     ran.push(other.contentWindow.ran === true);
   }
-  return {found, ran, keys, tabs, tops, command: code.textContent, lines};
+  return {found, marks, ran, keys, tabs, tops, command: code.textContent, lines};
 }
 (async () => {
   const forced = matchMedia("(forced-colors: active)").matches;
@@ -185,6 +186,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(seen: dict[str, 
 
 def test_the_search_finds_packages_and_nothing_of_them_runs(seen: dict[str, Any]) -> None:
     assert seen["search"]["found"] == [f"hostile 1.0 {HOSTILE}", "libtoy 1.0 A library of toys"]
+    assert seen["search"]["marks"] == ["toys", "toys"]
     assert seen["search"]["ran"] == [False, False, False]
     assert re.search(r"-c (file|http)://.*/site toy$", seen["search"]["command"])
     assert seen["search"]["lines"] == 1  # of --override-channels
