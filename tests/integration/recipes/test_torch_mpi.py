@@ -76,7 +76,8 @@ def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "recipes" / "torch-mpi" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*", "build")
     )
-    options = ["--pytorch-tests"] if os.environ.get(HEAVY_VARIABLE) else []
+    # without a folder of its own, pytest removes what earlier runs left
+    options = [f"--basetemp={tmp_path / 'pytest'}", *(["--pytorch-tests"] if os.environ.get(HEAVY_VARIABLE) else [])]
     result = run_command(
         [prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=sources,

@@ -43,6 +43,7 @@ def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
         [
             # two at a time: more than half of a test is waiting, and all of them would be the longest of all files
             *(prefix / "bin" / "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--switchml", "real"),
+            f"--basetemp={tmp_path / 'pytest'}",  # without which pytest removes what earlier runs left
             *("--pytorch-tests", "all" if heavy else "chosen"),
         ],
         cwd=sources,
