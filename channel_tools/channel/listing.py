@@ -299,8 +299,8 @@ def prefer(listing: Listing, packages: Iterable[IndexedFile], names: Iterable[st
 
 
 def with_yanked(listing: Listing, names: Iterable[str], reason: str) -> Listing:
-    """The listing with the packages ``names`` yanked."""
-    return dataclasses.replace(listing, yanked=dict(sorted((listing.yanked | dict.fromkeys(names, reason)).items())))
+    """The listing with the packages ``names`` yanked; what was yanked before keeps its reason."""
+    return dataclasses.replace(listing, yanked=dict(sorted((dict.fromkeys(names, reason) | listing.yanked).items())))
 
 
 def without_yanked(listing: Listing, names: Collection[str]) -> Listing:

@@ -44,7 +44,7 @@ def yank(
     place = _open(target)
     changed = maintenance.yank(place, spec, label=label, reason=None if undo else reason, dry_run=dry_run)
     if not changed:
-        print_note(f"all packages that match {spec!r} are {'listed' if undo else 'yanked'} already; nothing is changed")
+        print_note(f"all packages that match {spec!r} are {'listed' if undo else 'yanked'} already")
     _show_changed(changed, "restored" if undo else "yanked", place.address, dry_run=dry_run, as_json=as_json)
 
 

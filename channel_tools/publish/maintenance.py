@@ -47,8 +47,9 @@ class Changed:
 def yank(target: MaintainedTarget, spec: str, *, label: str | None, reason: str | None, dry_run: bool) -> list[Changed]:
     """Hide the packages that ``spec`` names (MatchSpec or file name) from new solves; with ``reason`` None undo that.
 
-    Returns the packages that this changes: none if all that match are so already, for example when it is repeated.
-    Raises UsageError if nothing matches.
+    Returns the packages that this changes: none if all that match are so already, for example when it is repeated. It
+    is done for these, too: where it was interrupted, the index may still be the one of before. Raises UsageError if
+    nothing matches.
     """
     found: dict[str, list[LabelPackage]] = {}
     seen: list[LabelPackage] = []
@@ -58,14 +59,19 @@ def yank(target: MaintainedTarget, spec: str, *, label: str | None, reason: str 
         seen += packages
         selected = select_packages(packages, spec)
         matching += selected
-        found[name] = [package for package in selected if (package.yanked is None) == (reason is not None)]
+        found[name] = selected
     where = f"{target.address}, {'every label' if label is None else f'label {label}'}"
     _require_some(matching, spec, seen, where=where)
     for name, chosen in found.items():
         keys = tuple(str(package.key) for package in chosen)
         if keys and not dry_run:
             target.yank(keys, label=name, reason=reason)
-    return sorted(Changed(label=name, key=str(package.key)) for name, packages in found.items() for package in packages)
+    return sorted(
+        Changed(label=name, key=str(package.key))
+        for name, packages in found.items()
+        for package in packages
+        if (package.yanked is None) == (reason is not None)
+    )
 
 
 def hotfix(

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
+from channel_tools.channel.listing import with_yanked, without_yanked
 from channel_tools.channel.maintenance import Retention, RetentionPlan
+from channel_tools.channel.state import read_listing, write_listing
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import Changed, hotfix, promoted_keys, retain, yank
 from channel_tools.publish.target import MaintainedTarget, maintained, open_target
@@ -113,6 +115,23 @@ def test_yanking_nothing_is_refused_with_the_nearest_name_and_again_changes_noth
         yank(target, "libtoy", label="prod", reason="x", dry_run=False)
     with pytest.raises(UsageError, match="is not a valid MatchSpec"):
         yank(target, "libtoy >=1,,", label="main", reason="x", dry_run=False)
+
+
+@pytest.mark.parametrize("undo", [False, True], ids=["yank", "undo"])
+def test_a_yank_that_was_interrupted_before_the_index_is_completed_by_the_next(
+    target: FolderTarget, made: Path, *, undo: bool
+) -> None:
+    """As on a full disk: the channel's records have the change, the index is the one of before."""
+    publish(target, *(make_conda(made, "toy", version=version) for version in ("1.0", "2.0")))
+    if undo:
+        yank(target, "toy=2", label=None, reason="x", dry_run=False)
+    channel = open_channel(target.root)
+    listing = read_listing(channel)
+    names = ["linux-64/toy-2.0-0.conda"]
+    write_listing(channel, without_yanked(listing, names) if undo else with_yanked(listing, names, "x"))
+    assert yank(target, "toy=2", label=None, reason=None if undo else "x", dry_run=False) == []
+    assert listed(target.root) == (["toy-1.0-0", "toy-2.0-0"] if undo else ["toy-1.0-0"])
+    assert sound(target)
 
 
 @pytest.mark.parametrize(
