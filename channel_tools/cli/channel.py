@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.requests.channel_page import PageRequest
 from channel_tools.requests.plan import FoundationKind  # noqa: TC001 - typer reads the annotations
 from channel_tools.system.counting import counted
 
@@ -135,68 +136,71 @@ def verify(
         raise VerificationError(message, hint=findings[0].hint)
 
 
-@app.command("page")
-@handled
-def page(
-    *,
-    at: Annotated[
+_PAGE: options.Declared = {
+    "at": Annotated[
         str | None,
         typer.Option(
             "--at", metavar="TARGET", help="A folder or a bucket's address.", show_default="the local channel"
         ),
-    ] = None,
-    label: Annotated[str, typer.Option("--label", help="The label; main is the target's own address.")] = "main",
-    address: Annotated[
+    ],
+    "label": Annotated[str, typer.Option("--label", help="The label; main is the target's own address.")],
+    "address": Annotated[
         str | None,
         typer.Option(
             help="The channel's address for clients, shown in the page's commands.", show_default="as given last"
         ),
-    ] = None,
-    title: Annotated[
+    ],
+    "title": Annotated[
         str | None, typer.Option(help="The channel's title on the page.", show_default="its folder's name")
-    ] = None,
-    sentence: Annotated[
+    ],
+    "sentence": Annotated[
         str | None,
         typer.Option(help="What the channel is for, in a sentence; none removes it.", show_default="as given last"),
-    ] = None,
-    contact: Annotated[
+    ],
+    "contact": Annotated[
         str | None,
         typer.Option(help="An e-mail or web address for questions; none removes it.", show_default="as given last"),
-    ] = None,
-    logo: Annotated[
+    ],
+    "logo": Annotated[
         Path | None,
         typer.Option(help="A PNG or SVG file of at most 100 kB; none removes it.", show_default="as given last"),
-    ] = None,
-    accent: Annotated[
+    ],
+    "accent": Annotated[
         str | None,
         typer.Option(help="The colour of links and marks, as #rrggbb; none removes it.", show_default="as given last"),
-    ] = None,
-    with_logs: Annotated[
+    ],
+    "with_logs": Annotated[
         bool | None,
         typer.Option(
             "--logs/--no-logs", help="Publish the builds' logs on the page.", show_default="as given last, else no"
         ),
-    ] = None,
-    root: options.Root = None,
-    output: options.Output = None,
-    as_json: options.Json = False,
+    ],
+}
+"""The options of ``page``, by the fields of PageRequest."""
+
+
+@app.command("page")
+@handled
+@options.grouped(PageRequest, _PAGE)
+def page(
+    request: PageRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Write a web page of the channel into its folder; from then on, publishing keeps it up to date."""
     from channel_tools.page.model import PageChoices
     from channel_tools.workflow.channel_page import read_logo, write_channel_page
 
     settings = options.settings_if_any(root, output)
-    place = str(options.settings_from(root, output).channel) if at is None else at
+    place = str(options.settings_from(root, output).channel) if request.at is None else request.at
     choices = PageChoices(
-        title=title,
-        address=address,
-        sentence=sentence,
-        contact=contact,
-        logo=None if logo is None else read_logo(logo),
-        accent=accent,
-        with_logs=with_logs,
+        title=request.title,
+        address=request.address,
+        sentence=request.sentence,
+        contact=request.contact,
+        logo=None if request.logo is None else read_logo(request.logo),
+        accent=request.accent,
+        with_logs=request.with_logs,
     )
-    index, report = write_channel_page(place, settings, label=label, choices=choices, environ=os.environ)
+    index, report = write_channel_page(place, settings, label=request.label, choices=choices, environ=os.environ)
     if as_json:
         print_json({"schema": 1, "index": index, **asdict(report)})
     else:

@@ -10,7 +10,6 @@ import tarfile
 from typing import IO, TYPE_CHECKING, cast
 
 from channel_tools.conda.contents import (
-    HashedStream,
     InfoFiles,
     PackageProblem,
     PathRow,
@@ -25,6 +24,7 @@ from channel_tools.conda.contents import (
 )
 from channel_tools.conda.metadata import check_about, check_index, check_link, check_run_exports
 from channel_tools.conda.package import OLD_SUFFIX
+from channel_tools.system.hashing import HashedStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

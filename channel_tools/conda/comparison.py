@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.conda.archive import stream_component
-from channel_tools.conda.contents import HashedStream
 from channel_tools.system.document import decode_json
+from channel_tools.system.hashing import HashedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ def _entries_of(path: Path, part: Component) -> Iterator[tuple[str, FileEntry]]:
             kept = stream.read()
             sha256 = hashlib.sha256(kept).hexdigest()
         elif stream is not None:
-            sha256 = HashedStream(stream).sha256()
+            sha256 = HashedStream(stream).hexdigest()
         yield (
             member.name,
             FileEntry(

@@ -7,7 +7,6 @@ This module also defines how large the files of ``info/`` (CEP 34) may be, where
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tempfile
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_CHUNK_BYTES = 1 << 18
+    from channel_tools.system.hashing import HashedStream
+
 _ROWS = 1_000_000
 _CONTROLS = re.compile(rf"[\t\n{CONTROLS}]")
 """Characters that end a line, move a cursor or change the direction of text."""
@@ -72,27 +72,6 @@ def damaged_package(path: Path, what: str) -> IntegrityError:
         "if it is the same there, whoever makes it has to correct it"
     )
     return IntegrityError(f"{path}: {what}", hint=hint)
-
-
-class HashedStream:
-    """A stream of a member's bytes that computes their hash."""
-
-    def __init__(self, source: IO[bytes]) -> None:
-        self._source = source
-        self._digest = hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
-        chunk = self._source.read(size)
-        self._digest.update(chunk)
-        return chunk
-
-    def sha256(self) -> str:
-        """The hash of all bytes; reads those that have not been read yet."""
-        read, update = self._source.read, self._digest.update
-        while chunk := read(_CHUNK_BYTES):
-            update(chunk)
-        return self._digest.hexdigest()
 
 
 class SafePaths:
@@ -189,7 +168,7 @@ def _difference(row: PathRow, member: tarfile.TarInfo, stream: HashedStream | No
         return "has no size or no sha256 in paths.json"
     if row.size_in_bytes is not None and row.size_in_bytes != member.size:
         return f"has {member.size} bytes, paths.json says {row.size_in_bytes}"
-    if row.sha256 is not None and row.sha256 != (found := stream.sha256()):
+    if row.sha256 is not None and row.sha256 != (found := stream.hexdigest()):
         return f"has the sha256 {found}, paths.json says {row.sha256}"
     return ""
 

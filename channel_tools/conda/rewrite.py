@@ -22,12 +22,13 @@ from typing import IO, TYPE_CHECKING
 import zstandard
 
 from channel_tools.conda.archive import stream_component
-from channel_tools.conda.contents import HashedStream, content_of, damaged_package, read_path_rows
+from channel_tools.conda.contents import content_of, damaged_package, read_path_rows
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
 from channel_tools.conda.writer import ENGINE_LEVEL, copy_component, open_component
 from channel_tools.system.build_id import renew_build_id
 from channel_tools.system.document import decode_json
 from channel_tools.system.files import atomic_path
+from channel_tools.system.hashing import HashedStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -149,7 +150,7 @@ def _copy_payload(
     hashes: dict[str, str] = {}
     if any(name.endswith(_RECORD) for name in rows):  # they come before the files that they list
         kept = _kept(path, rows, leaves_out, payload.dropped)
-        hashes = {member.name: HashedStream(copy).sha256() for member, copy in kept if copy}
+        hashes = {member.name: HashedStream(copy).hexdigest() for member, copy in kept if copy}
     for member, copy in _kept(path, rows, leaves_out, payload.dropped):
         _set_time(member, date_s)
         if copy is not None and member.name.endswith(_RECORD):
@@ -158,7 +159,7 @@ def _copy_payload(
             if row.prefix_placeholder:
                 prefix = row.prefix_placeholder.encode()
                 payload.prefixes[prefix] = _placeholder(prefix, path)
-            payload.hashes[member.name], payload.sizes[member.name] = HashedStream(copy).sha256(), member.size
+            payload.hashes[member.name], payload.sizes[member.name] = HashedStream(copy).hexdigest(), member.size
             payload.renewed[row.sha256 or ""] = payload.hashes[member.name]
             copy.seek(0)
         tar.addfile(member, copy)

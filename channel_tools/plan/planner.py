@@ -74,7 +74,32 @@ async def make_plan(
         stacks.setdefault(package.stack, []).append(package)
     planned: dict[PackageKey, PlannedPackage] = {}
     unsatisfiable: dict[tuple[object, ...], UnsatisfiablePackage] = {}
-    files = TreeFiles(root)
+    for packages, missing in await _plan_stacks(
+        list(stacks.values()), files=TreeFiles(root), foundation=foundation, virtual_packages=virtual_packages
+    ):
+        planned.update((package.key, package) for package in packages)
+        for item in missing:  # stacks share packages: each is reported once
+            variant = tuple(sorted(item.rendered.variant.items()))
+            unsatisfiable.setdefault((item.rendered.name, item.rendered.version, variant, item.reason), item)
+    locked = foundation.locked
+    plan = Plan(
+        packages=tuple(planned.values()),
+        unsatisfiable=tuple(unsatisfiable.values()),
+        choices=choices or {},
+        lock=None if locked is None else locked.result(),
+        locks=() if locked is None else tuple(locked.added),
+    )
+    return judge_again(plan, published, force=force)
+
+
+async def _plan_stacks(
+    stacks: Sequence[Sequence[RenderedPackage]],
+    *,
+    files: TreeFiles,
+    foundation: FoundationIndex,
+    virtual_packages: Sequence[GenericVirtualPackage],
+) -> list[_PlannedStack]:
+    """Plan each stack by itself. Of several errors, the first stack's is raised."""
     caches: dict[str, SolveCache] = {}
 
     async def plan_stack(packages: Sequence[RenderedPackage]) -> _PlannedStack:
@@ -89,32 +114,14 @@ async def make_plan(
         whole = foundation.shares_channel
         return await _StackPlanner(files=files, solver=solver, results={}, whole=whole).plan(packages)
 
-    async def plan_stacks() -> None:
-        results: list[_PlannedStack | BaseException]
-        if foundation.locked is None:
-            # in parallel, since the solver has its own threads; of several errors, the first stack's is raised
-            results = await asyncio.gather(*map(plan_stack, stacks.values()), return_exceptions=True)
-        else:  # what one adds to the lock, the next takes from it: their order must not vary
-            results = [await plan_stack(packages) for packages in stacks.values()]
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-            found, missing = result
-            planned.update((package.key, package) for package in found)
-            for item in missing:  # stacks share packages: each is reported once
-                variant = tuple(sorted(item.rendered.variant.items()))
-                unsatisfiable.setdefault((item.rendered.name, item.rendered.version, variant, item.reason), item)
-
-    await plan_stacks()
-    locked = foundation.locked
-    plan = Plan(
-        packages=tuple(planned.values()),
-        unsatisfiable=tuple(unsatisfiable.values()),
-        choices=choices or {},
-        lock=None if locked is None else locked.result(),
-        locks=() if locked is None else tuple(locked.added),
-    )
-    return judge_again(plan, published, force=force)
+    if foundation.locked is not None:  # what one adds to the lock, the next takes from it: their order must not vary
+        return [await plan_stack(packages) for packages in stacks]
+    # in parallel, since the solver has its own threads
+    results = await asyncio.gather(*map(plan_stack, stacks), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def judge_again(plan: Plan, published: Mapping[str, PublishedPackage], *, force: bool = False) -> Plan:

@@ -25,13 +25,14 @@ from urllib.parse import urljoin
 
 from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.system.errors import IntegrityError, NetworkError
+from channel_tools.system.hashing import HashedStream
 from channel_tools.system.processes import CommandResult, end_process_group, run_command, start_command, watch_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.system.files import Digest
+    from channel_tools.system.hashing import Digest
 
 LINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
@@ -135,20 +136,6 @@ def object_hash(kind: str, size: int, *, like: str) -> Digest:
     digest = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
     digest.update(f"{kind} {size}\0".encode())
     return digest
-
-
-class HashedStream:
-    """Reads from a stream and hashes what is read."""
-
-    def __init__(self, stream: IO[bytes], digest: Digest) -> None:
-        self._stream = stream
-        self.digest = digest
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Read up to ``size`` bytes, hashing them."""
-        data = self._stream.read(size)
-        self.digest.update(data)
-        return data
 
 
 def object_name(kind: str, content: bytes, *, like: str) -> str:

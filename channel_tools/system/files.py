@@ -19,7 +19,7 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
@@ -195,16 +195,6 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes:
     if len(content) > limit_bytes:
         raise FileAccessError(f"{path}: has more than {limit_bytes} bytes; at most that many are read")
     return content
-
-
-class Digest(Protocol):
-    """A hash that is being computed; hashlib has no public name for what its functions return."""
-
-    def update(self, data: bytes, /) -> None:
-        """Take more bytes."""
-
-    def hexdigest(self) -> str:
-        """The hash of all bytes so far, as text."""
 
 
 def sha256_of_file(path: Path) -> str:

@@ -106,16 +106,7 @@ def validate_stack(
     started, clock, host = datetime.now(UTC), time.monotonic(), describe_host()
     with _run_folder(request) as folder, _prefix(request, folder) as prefix:
         # the rest of a validation waits for processes, so that only the installation has an event loop
-        environment = asyncio.run(
-            create_environment(
-                prefix,
-                method.specs(request.specs, stack=request.stack, options=request.options),
-                request.channels,
-                package_cache=request.package_cache,
-                subdir=request.subdir,
-                progress=progress,
-            )
-        )
+        environment = asyncio.run(_install(request, method, prefix, progress))
         if request.local_scratch is not None and request.hosts is not None:
             with progress.task("copying the environment to the other nodes", total=None):
                 copy_to_hosts(environment.prefix, request.hosts, folder)
@@ -150,6 +141,19 @@ def validate_stack(
         environment=environment,
         findings=findings,
         result=replace(result, checks=(standing, *result.checks)),
+    )
+
+
+async def _install(
+    request: ValidationRequest, method: ValidationMethod, prefix: Path, progress: Progress
+) -> EnvironmentResult:
+    return await create_environment(
+        prefix,
+        method.specs(request.specs, stack=request.stack, options=request.options),
+        request.channels,
+        package_cache=request.package_cache,
+        subdir=request.subdir,
+        progress=progress,
     )
 
 

@@ -11,10 +11,8 @@ from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
 from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.specs import spec_names
-from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.pins.resolve import read_or_solve
 from channel_tools.provenance.components import Component, Inventory, read_component
-from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.pins import PinRequest
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.extras import needs_extra
@@ -25,34 +23,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
-    from typing import Literal
 
     from channel_tools.pins import Lock, LockedPackage
+    from channel_tools.requests.environment import InstallRequest
+    from channel_tools.requests.inventory import DocumentFormat, InventoryRequest
     from channel_tools.system.progress import Note
     from channel_tools.system.settings import Settings
-
-    Format = Literal["cyclonedx", "spdx"]
 
 
 def take_inventory(
     settings: Settings | None,
-    target: Path | None = None,
+    request: InventoryRequest,
     *,
-    stack: str | None = None,
-    channels: tuple[str, ...] = (),
-    choice: LockChoice = EVERYTHING,
     package_cache: Path,
     environ: Mapping[str, str],
     note: Note,
 ) -> Inventory:
-    """Read a package file or a lock (``target``), else a stack. For packages that are not local, uses only the lock.
+    """The packages of the request. For packages that are not local, uses only the lock.
 
-    ``channels`` are folders or addresses that the packages are read from; empty means the lock's, or the local channel.
-    ``choice`` says which part of a lock is meant, by default that for this machine's platform. An environment.yml is
-    solved with ``package_cache``; ``environ`` is as in read_or_solve. ``note`` gets a line for what is left out. Raises
-    UsageError for a target that is neither a package nor a lock or has another platform, the errors of read_or_solve,
-    and IntegrityError for a package that is not the locked one.
+    Of a lock for several platforms, that for this machine's is meant unless the request says which. An environment.yml
+    is solved with ``package_cache``; ``environ`` is as in read_or_solve. ``note`` gets a line for what is left out.
+    Raises UsageError for a target that is neither a package nor a lock or has another platform, the errors of
+    read_or_solve, and IntegrityError for a package that is not the locked one.
     """
+    choice, target, channels = request.choice, request.target, request.install.channels
     choice = choice if choice.platforms else replace(choice, platforms=(current_platform(),))
     if target is not None and target.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         component = read_component(target)
@@ -63,12 +57,13 @@ def take_inventory(
         )
         name = lock.stack or target.name
     else:
-        lock = _stack_lock(settings, InstallRequest(stack=stack, channels=channels), choice.platforms)
+        lock = _stack_lock(settings, request.install, choice.platforms)
         name = lock.stack
     (chosen,) = lock.platforms
     folders = [path for channel in channels if (path := local_path(channel_address(channel))) is not None]
-    found = (_component(package, folders) for package in chosen.packages)
-    return Inventory(name=name, platform=chosen.platform, components=tuple(sorted(found, key=lambda one: one.name)))
+    components = (_component(package, folders) for package in chosen.packages)
+    in_order = tuple(sorted(components, key=lambda component: component.name))
+    return Inventory(name=name, platform=chosen.platform, components=in_order)
 
 
 def _stack_lock(settings: Settings | None, install: InstallRequest, platforms: tuple[str, ...]) -> Lock:
@@ -86,10 +81,10 @@ def _component(package: LockedPackage, folders: list[Path]) -> Component:
     own = local_path(package.url)
     for path in [*(package.ref.key.path_in(folder) for folder in folders), *([own] if own is not None else [])]:
         if path.is_file():
-            if (found := sha256_of_file(path)) != package.sha256:
-                message = f"{path}: has sha256 {found}; the lock has {package.sha256}"
+            if (sha256 := sha256_of_file(path)) != package.sha256:
+                message = f"{path}: has sha256 {sha256}; the lock has {package.sha256}"
                 raise IntegrityError(message, hint="lock again, or find out who changed the package")
-            return read_component(path, sha256=found)
+            return read_component(path, sha256=sha256)
     return Component(
         name=package.name,
         version=package.version,
@@ -102,7 +97,7 @@ def _component(package: LockedPackage, folders: list[Path]) -> Component:
     )
 
 
-def make_document(inventory: Inventory, kind: Format, *, made: datetime) -> str:
+def make_document(inventory: Inventory, kind: DocumentFormat, *, made: datetime) -> str:
     """The bill of materials in a format. Raises CommandError if CycloneDX's library is not installed."""
     if kind == "spdx":
         from channel_tools.provenance.spdx import spdx_document  # noqa: PLC0415

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from channel_tools.serve.uploads.jobs import JobRunner
     from channel_tools.serve.uploads.store import Job, JobStore
     from channel_tools.system.beneath import Beneath
-    from channel_tools.system.files import Digest
+    from channel_tools.system.hashing import Digest
 
 
 _NO_JOB = "there is no such set or job; open the set again"

@@ -16,6 +16,7 @@ from channel_tools.pins.files import FORMATS, pin_files
 from channel_tools.pins.names import read_locked_names
 from channel_tools.pins.resolve import read_or_solve
 from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
+from channel_tools.requests.inventory import InventoryRequest
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import CACHE_VARIABLE
@@ -62,7 +63,11 @@ def _install(path: Path, choice: LockChoice, notes: Notes) -> set[str]:
 
 def _list(path: Path, choice: LockChoice, notes: Notes) -> set[str]:
     cache = path.parent / "pkgs"
-    inventory = take_inventory(None, path, choice=choice, package_cache=cache, environ={}, note=notes.append)
+    platform = choice.platforms[0] if choice.platforms else None
+    request = InventoryRequest(
+        target=path, platform=platform, categories=choice.categories, environment=choice.environment
+    )
+    inventory = take_inventory(None, request, package_cache=cache, environ={}, note=notes.append)
     return {component.name for component in inventory.components}
 
 

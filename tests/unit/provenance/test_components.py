@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.pins.choice import LockChoice
 from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.provenance.licenses import license_row, spdx_expression
+from channel_tools.requests.inventory import InventoryRequest
 from channel_tools.system.errors import CommandError, IntegrityError, UsageError
 from channel_tools.system.progress import ignore
 from channel_tools.workflow.inventory import make_document, take_inventory
@@ -110,8 +110,8 @@ def test_the_extra_is_named_where_it_is_missing(environment: Inventory, monkeypa
 
 
 def listed(lock: Path, platform: str) -> Inventory:
-    choice = LockChoice(platforms=(platform,))
-    return take_inventory(None, lock, choice=choice, package_cache=lock.parent / "cache", environ={}, note=ignore)
+    request = InventoryRequest(target=lock, platform=platform)
+    return take_inventory(None, request, package_cache=lock.parent / "cache", environ={}, note=ignore)
 
 
 def test_the_packages_of_a_lock_are_those_that_were_locked(tmp_path: Path) -> None:
