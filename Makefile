@@ -13,7 +13,8 @@
 # make sanitize     SwitchML's C++ under the sanitizers, its gRPC parts too, which compile for minutes
 # make simulate     SwitchML's client and switch in virtual time, SCHEDULES (1000000) of faults; says the seed of one that breaks a promise
 # make docs         the documentation as a site in output/docs, its links checked
-# make screenshots  the pictures of pages and terminals in docs/how-to/images, by the tests that look at them
+# make screenshots  the pictures of pages and terminals in docs/how-to/images, by the tests that look at them; pages before and after a change, too, with
+#                   CHANNEL_TOOLS_TEST_BEFORE and CHANNEL_TOOLS_TEST_AFTER, output folders of the same packages
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
 # make bench-cluster  what a job takes besides its build on a Slurm of two nodes, 2,000 packages planned, large plans simulated; output/bench/
@@ -113,7 +114,7 @@ docs: setup
 	$(BIN)/mkdocs build --strict --quiet
 
 screenshots: setup
-	CHANNEL_TOOLS_TEST_SCREENSHOTS=docs/how-to/images $(BIN)/python -m pytest tests/integration/page/test_channel_page.py tests/integration/cli/test_terminal.py -k screenshots
+	CHANNEL_TOOLS_TEST_SCREENSHOTS=docs/how-to/images $(BIN)/python -m pytest tests/integration/page tests/integration/cli/test_terminal.py -k 'screenshots or alike'
 
 # a missed limit fails it, after all has been measured
 bench: channel

@@ -170,7 +170,8 @@ def _announce(plan: Plan) -> None:
 
 
 def _report(result: BuildResult) -> None:
-    where = f" (log: {result.log})" if result.log is not None else ""
+    built = result.status == "built"  # its log is in output/logs; the whole path would take a line more for each
+    where = "" if built or result.log is None else f" (log: {result.log})"
     print_state(result.status.replace("_", " "), f"{result.job.stem} after {result.seconds:.1f} s{where}")
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,7 +79,8 @@ def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: b
         return
     print_table(("package", "version", "build", "subdir", "status"), [_row(package) for package in made.packages])
     if why:
-        print_line("")
+        if not sys.stdout.isatty():  # a table that is drawn ends with an empty line
+            print_line("")
         _print_reasons(made)
         _print_lock(made)
     if made.unsatisfiable:

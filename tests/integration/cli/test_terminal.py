@@ -250,8 +250,8 @@ def test_help_has_groups_within_80_columns(views: dict[str, View]) -> None:
 def test_finished_builds_stay_and_bars_do_not(views: dict[str, View]) -> None:
     words = views["build"].words
     assert views["build"].code == 7
-    assert re.search(r"^built library-1\.0-\w+ after [0-9.]+ s", words, re.MULTILINE)
-    assert re.search(r"^failed broken-1\.0-\w+ after [0-9.]+ s", words, re.MULTILINE)
+    assert re.search(r"^built library-1\.0-\w+ after [0-9.]+ s$", words, re.MULTILINE)  # in a line
+    assert re.search(r"^failed broken-1\.0-\w+ after [0-9.]+ s \(log:", words, re.MULTILINE)
     assert "all builds" not in words
     assert "\u2501" not in words  # no bar is left
 
@@ -269,6 +269,10 @@ def test_an_error_says_what_and_what_to_do_each_at_its_place(views: dict[str, Vi
     assert "tyo" in lines[0]
     assert next(line for line in lines if line.startswith("hint: "))
     assert views["error"].colours("error:") == {"bold red"}
+
+
+def test_one_line_is_empty_between_a_table_and_what_follows(views: dict[str, View]) -> None:
+    assert re.search(r"build\n\n[^\n]+because", views["plan"].words)
 
 
 @pytest.mark.parametrize("name", ["list", "plan"])
@@ -290,5 +294,5 @@ def test_screenshots_load_nothing(views: dict[str, View]) -> None:
     for name, view in views.items():
         drawn = view.svg()
         assert re.findall(r"https?://[^\"']*", drawn) == ["http://www.w3.org/2000/svg"]
-        if folder is not None and name in {"build", "plan"}:
+        if folder is not None and name in {"build", "list", "plan"}:
             (Path(folder) / f"terminal-{name}.svg").write_text(drawn)
