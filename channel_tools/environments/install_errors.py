@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import local_path, without_credentials
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
 _DISK_FULL = re.compile(r"os error (28|122)\b")
+_CUT_OFF = re.compile(r"EOF while parsing")
+_ROOM_BYTES = 64 * 1024
+"""A disk with less is full for the records of an environment, which have a few KiB each or more."""
 _DENIED = re.compile(r"os error (1|13|30)\b")
 _DAMAGED = re.compile(
     r"checksum|hash mismatch|unexpected (eof|end of file)|failed to unpack|invalid (zip|gzip)|archive|"
@@ -46,7 +50,7 @@ def install_error(err: Exception, *, prefix: Path, package_cache: Path, locked: 
     found = _PACKAGE.search(reason)
     package = found.group(1) if found else "a package"
     again = "run the same command again: complete packages are kept"
-    if _DISK_FULL.search(reason):
+    if _DISK_FULL.search(reason) or (_CUT_OFF.search(reason) and shutil.disk_usage(prefix).free < _ROOM_BYTES):
         message = f"{package}: no space left on the device of {package_cache} or {prefix}: {reason}"
         return DiskFullError(message, hint=f"free space there, then {again}")
     if _DENIED.search(reason):

@@ -274,18 +274,26 @@ def _identity(record: rattler.RepoDataRecord) -> tuple[str, str, str, str]:
 
 
 def _record_requested_specs(target: InstallTarget) -> None:
-    """Record the requested specs in conda-meta: py-rattler 0.28's install() fails with its ``requested_specs``."""
+    """Record the requested specs in conda-meta: py-rattler 0.28's install() fails with its ``requested_specs``.
+
+    All records are read, also those that are written here: py-rattler 0.28 reports no full disk when it writes the last
+    bytes of one. Raises as install_error says for one that is cut off.
+    """
     requested: dict[str, list[str]] = {}
     for spec, parsed in target.specs.items():
         if parsed.name is not None:
             requested.setdefault(str(parsed.name.normalized), []).append(spec)
-    for path in sorted((target.prefix / _META).glob("*.json")):
-        record = rattler.PrefixRecord.from_path(path)
-        specs = requested.get(record.name.normalized, [])
-        if record.requested_specs != specs:
-            record.requested_specs = specs
-            with atomic_path(path) as temporary:
-                record.write_to_path(temporary, pretty=True)
+    try:
+        for path in sorted((target.prefix / _META).glob("*.json")):
+            record = rattler.PrefixRecord.from_path(path)
+            specs = requested.get(record.name.normalized, [])
+            if record.requested_specs != specs:
+                record.requested_specs = specs
+                with atomic_path(path) as temporary:
+                    record.write_to_path(temporary, pretty=True)
+                    rattler.PrefixRecord.from_path(temporary)
+    except IoError as err:
+        raise install_error(err, prefix=target.prefix, package_cache=target.package_cache) from err
 
 
 def _installed_package(record: rattler.RepoDataRecord) -> InstalledPackage:

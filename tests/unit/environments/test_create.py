@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import socket
 import subprocess
 from contextlib import AbstractContextManager, contextmanager
@@ -99,6 +100,26 @@ class TestNewEnvironment:
         assert names(result) == ["library-2.0", "tool-1.0"]
         assert result.changed == 2
         assert result.size_bytes > 200_000
+
+    def test_a_record_that_is_cut_off_as_it_is_written_is_an_error(self, install: Installer, tmp_path: Path) -> None:
+        """py-rattler reports no error of its last write; the limit is met only with the requested specs."""
+        toy = ToyChannel(root=tmp_path / "many")
+        toy.add("many", files={f"share/many/{number}": b"" for number in range(99)})
+        first, second = (replace(install, address=toy.address, prefix_name=name) for name in ("env", "other"))
+        first("many")
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        whole = (first.prefix / "conda-meta/many-1.0-0.json").read_bytes()
+        named = len(str(second.prefix)) - len(str(first.prefix))
+        size = len(whole) + named * whole.count(bytes(first.prefix))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
+        try:
+            with pytest.raises(ChannelError, match=r"cannot be installed into .*other: .*EOF while parsing") as caught:
+                second("many")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert caught.value.hint == "run the same command again: complete packages are kept"
+        assert names(second("many")) == ["many-1.0"]
+        assert len((second.prefix / "conda-meta/many-1.0-0.json").read_bytes()) == size
 
     def test_its_programs_know_their_prefix(self, install: Installer) -> None:
         install("tool")
