@@ -146,7 +146,8 @@ class RecordedBuild:
         names = [str(name) for name in found] if isinstance(found, list) and found else ["channel/"]
         own = EnvironmentChannel(folder=holder / "own" / _last_part(names[0]), recorded=names[0])
         here = [known[identity] for identity in wanted.values() if identity in known]
-        _write_index(own.folder, {file.path: file.row for file in here})
+        without_exports = self._without_exports()
+        _write_index(own.folder, {file.path: file.row for file in here}, without_exports)
         addresses = channel.foundation.addresses
         others = names[1:] or names  # a package that names no channel was built from the foundation's, too
         places = [(name, _address_among(addresses, name)) for name in others] if addresses else []
@@ -167,7 +168,8 @@ class RecordedBuild:
             other = EnvironmentChannel(folder=holder / f"other-{number}" / _last_part(name), recorded=name)
             options = FetchOptions(client=make_http_client(environ), jobs=_DOWNLOADS_AT_ONCE)
             fetch_files(remote[name], other.folder, options=options, progress=progress)
-            _write_index(other.folder, {path: _row(path) for path in sorted(other.folder.glob(f"*/*{PACKAGE_SUFFIX}"))})
+            rows = {path: _row(path) for path in sorted(other.folder.glob(f"*/*{PACKAGE_SUFFIX}"))}
+            _write_index(other.folder, rows, without_exports)
             made.append(other)
         return tuple(made)
 
@@ -192,6 +194,13 @@ class RecordedBuild:
         dependencies = self.rendered.get("finalized_dependencies") or {}
         for part in ("build", "host"):
             yield from ((part, one) for one in (dependencies.get(part) or {}).get("resolved") or ())
+
+    def _without_exports(self) -> frozenset[str]:
+        """The sha256 of those whose index said that they have no run_exports.
+
+        Shards (CEP 16) say it, and so the engine's record of a build from a server; a folder's index does not.
+        """
+        return frozenset(str(one.get("sha256")) for _part, one in self._resolved() if one.get("run_exports") == {})
 
     def _remote(self, address: str, hashes: set[str], channel: str | None) -> Iterator[RemoteFile]:
         """The addresses of packages with ``hashes``, as far as the package records them: of ``channel`` (None: any)."""
@@ -249,15 +258,23 @@ def _row(path: Path) -> CachedPackage:
     return cached_package(path, read_package(path, contents=False), indexed_ms=0)
 
 
-def _write_index(folder: Path, rows: Mapping[Path, CachedPackage]) -> None:
-    """The indexes of a channel with these packages (``.../subdir/file name``), which are linked into it."""
+def _write_index(folder: Path, rows: Mapping[Path, CachedPackage], without_exports: frozenset[str]) -> None:
+    """The indexes of a channel with these packages (``.../subdir/file name``), which are linked into it.
+
+    The records of ``without_exports`` say so.
+    """
     for subdir in (current_platform(), NOARCH):
         here = {path: row for path, row in rows.items() if path.parent.name == subdir}
         (folder / subdir).mkdir(parents=True, exist_ok=True)
         for path in here:
             if path.parent != folder / subdir:
                 link_or_copy(path, folder / subdir / path.name)
-        records = {path.name: msgspec.Raw(row.record_json) for path, row in here.items()}
+        records = {
+            path.name: {**row.record, "run_exports": {}}
+            if row.sha256 in without_exports
+            else msgspec.Raw(row.record_json)
+            for path, row in here.items()
+        }
         exports = {path.name: msgspec.Raw(row.exports_json) for path, row in here.items()}
         (folder / subdir / REPODATA).write_bytes(encode_repodata(subdir, records))
         (folder / subdir / RUN_EXPORTS).write_bytes(encode_run_exports(subdir, exports))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 
 from channel_tools.build.recorded import RecordedBuild
-from channel_tools.channel import Foundation, create_channel
+from channel_tools.channel import Foundation, channel_writer, create_channel, index_channel, indexed_files
 from channel_tools.conda.archive import PackageInfo
+from channel_tools.conda.platforms import current_platform
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import FoundationError, NetworkError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.yamlfile import dump_yaml
+from tests.support.packages import make_conda
 
 URL = "https://upstream.example/toy-1.0.txt"
 
@@ -60,6 +63,27 @@ def test_packages_that_the_digest_leaves_out_are_wanted_too(tmp_path: Path) -> N
     with pytest.raises(FoundationError, match=f"host/tzdata {'c' * 64}$") as caught:
         recorded.link_environment(channel, tmp_path, environ={}, offline=True, progress=SilentProgress())
     assert "d" * 64 not in str(caught.value)
+
+
+def test_what_an_index_said_of_run_exports_is_said_again(tmp_path: Path) -> None:
+    """The engine records them as the index of its channel has them: a server's shards say that there are none."""
+    channel = create_channel(tmp_path / "channel", Foundation(kind="registry"))
+    for name in ("said", "unsaid"):
+        make_conda(channel.path, name, subdir=current_platform())
+    with channel_writer(channel) as writer:
+        index_channel(writer)
+    hashes = {file.row.name: file.ref.sha256 for file in indexed_files(channel, [current_platform()]).values()}
+    resolved = [
+        {"name": name, "sha256": sha256} | ({"run_exports": {}} if name == "said" else {})
+        for name, sha256 in hashes.items()
+    ]
+    recorded = replace(_recorded({}), rendered={"finalized_dependencies": {"host": {"resolved": resolved}}})
+
+    (own,) = recorded.link_environment(channel, tmp_path / "made", environ={}, offline=True, progress=SilentProgress())
+
+    repodata = json.loads((own.folder / current_platform() / "repodata.json").read_text())
+    said = {record["name"]: record.get("run_exports") for record in repodata["packages.conda"].values()}
+    assert said == {"said": {}, "unsaid": None}
 
 
 def test_a_foundation_on_the_network_is_out_of_reach_offline(tmp_path: Path) -> None:
