@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from channel_tools.environments import create_environment
+from channel_tools.system.processes import run_command
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings
 from tests.support.command_line import run_tool
-from tests.support.programs import HEAVY_VARIABLE, in_namespaces, program
+from tests.support.programs import in_namespaces, program
 from tests.support.stacks import SUBDIR
 
 pytestmark = pytest.mark.integration
@@ -43,7 +44,10 @@ coproc switchml-switch --address 127.0.0.1
 read -r ready <&"${COPROC[0]}"
 ready=${ready#*'"controller": "'}
 export SWITCHML_CONTROLLER=${ready%%'"'*} SWITCHML_HOST_REDUCTION=off GLOO_SOCKET_IFNAME=lo
-torchrun --nproc-per-node 2 --master-addr 127.0.0.1 /script.py
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2
+RANK=0 python /script.py & first=$!
+RANK=1 python /script.py
+wait $first
 kill "$COPROC_PID"
 """
 )
@@ -71,7 +75,6 @@ def test_a_packed_environment_works_where_nothing_else_is(
     assert _in_bare_root(prefix, root, script).startswith("/opt/elsewhere/lib/python3.")
 
 
-@pytest.mark.skipif(HEAVY_VARIABLE not in os.environ, reason=f"packs PyTorch: set {HEAVY_VARIABLE}")
 def test_a_packed_stack_carries_allreduces_where_nothing_else_is(tmp_path: Path, stack_channel: Path) -> None:
     in_namespaces("net", "mount")
     prefix, root = tmp_path / "made here", tmp_path / "root"
@@ -91,15 +94,9 @@ def _in_bare_root(prefix: Path, root: Path, script: str) -> str:
     shutil.rmtree(prefix)
     _copy_programs(root)
     chroot = shutil.which("chroot", path="/usr/sbin:/sbin:/usr/bin:/bin") or "chroot"
-    result = subprocess.run(
-        [
-            *(*in_namespaces("net", "mount"), "bash", "-ec", IN_THE_ROOT, "bash"),
-            *(program("ip"), program("mount"), chroot, root, script),
-        ],
-        capture_output=True, text=True, check=False, timeout=_LIMIT_S,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+    command = [*in_namespaces("net", "mount"), "bash", "-ec", IN_THE_ROOT, "bash"]
+    command += [program("ip"), program("mount"), chroot, str(root), script]
+    return run_command(command, env=os.environ, timeout_s=_LIMIT_S).stdout
 
 
 def _copy_programs(root: Path) -> None:
