@@ -73,7 +73,7 @@ def test_what_an_index_said_of_run_exports_is_said_again(tmp_path: Path) -> None
     with channel_writer(channel) as writer:
         index_channel(writer)
     hashes = {file.row.name: file.ref.sha256 for file in indexed_files(channel, [current_platform()]).values()}
-    resolved = [
+    resolved: list[dict[str, object]] = [
         {"name": name, "sha256": sha256} | ({"run_exports": {}} if name == "said" else {})
         for name, sha256 in hashes.items()
     ]
