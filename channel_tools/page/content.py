@@ -40,6 +40,8 @@ _VIRTUAL = {
     "__unix": "Unix",
 }
 _FIRST_KEYS = ("python", "pytorch")
+_DIGEST = re.compile(r"_?h[0-9a-f]{7,}_[0-9]+\Z")
+"""The end of a build string that differs from one build of a variant to the next."""
 _NONE = "-"
 
 
@@ -176,6 +178,38 @@ def field_lines(value: object) -> list[tuple[str, str]]:
     """The (kind, text) rows of a field like run_exports."""
     rows: Mapping[object, object] = value if isinstance(value, dict) else {}
     return [(str(kind), text) for kind, items in sorted(rows.items(), key=str) for text in texts(items)]
+
+
+def builds_before(package: Package) -> dict[str, Build]:
+    """By page, the build that each build of a package came after: for the same subdir and the same kind of variant.
+
+    The kind is what stands before the hash in the build string (``udp``, ``plugin_py311``).
+    """
+    found: dict[str, Build] = {}
+    newest: dict[tuple[str, str], Build] = {}
+    for build in reversed(package.builds):
+        kind = build.subdir, _DIGEST.sub("", build.build)
+        if kind in newest:
+            found[build.page] = newest[kind]
+        newest[kind] = build
+    return found
+
+
+def changes_since(before: Build, build: Build) -> list[tuple[str, str, str]]:
+    """What differs in the records of two builds of a package: (what, before, now), "" where there was or is none."""
+    found = []
+    old, new = (_needs_by_name(one) for one in (before, build))
+    found += [(f"needs {name}", old.get(name, ""), new.get(name, "")) for name in sorted({*old, *new})]
+    earlier, later = (one.row.origin.variant or {} for one in (before, build))
+    found += [(f"variant {key}", earlier.get(key, ""), later.get(key, "")) for key in sorted({*earlier, *later})]
+    return [(what, was, now) for what, was, now in found if was != now]
+
+
+def _needs_by_name(build: Build) -> dict[str, str]:
+    specs: defaultdict[str, list[str]] = defaultdict(list)
+    for spec in texts_of(build.record, "depends"):
+        specs[name_or_none(spec) or spec].append(spec)
+    return {name: ", ".join(sorted(given)) for name, given in specs.items()}
 
 
 def web_link(text: str) -> str | None:

@@ -21,7 +21,15 @@ from markupsafe import Markup
 from channel_tools import __version__
 from channel_tools.conda.addresses import without_credentials
 from channel_tools.conda.specs import name_or_none, texts_of
-from channel_tools.page.content import field_lines, machine_needs, texts, variant_table, web_link
+from channel_tools.page.content import (
+    builds_before,
+    changes_since,
+    field_lines,
+    machine_needs,
+    texts,
+    variant_table,
+    web_link,
+)
 from channel_tools.page.details import Details, read_claims, read_details, readable_log
 from channel_tools.page.look import logo_kind
 from channel_tools.page.model import (
@@ -239,12 +247,13 @@ def _render_log(site: Site, build: Build, place: PagePlace) -> str:
 def _build_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
     shared = shared_parts(site.settings)
     for package in site.packages.values():
+        older = builds_before(package) if len(package.builds) > 1 else {}
         for build in package.builds:
-            yield page_file(
-                build.page,
-                [*_build_parts(site, build), shared],
-                partial(_render_build, site, package, build, place),
-            )
+            before = older.get(build.page)
+            parts = _build_parts(site, build)
+            if before is not None:
+                parts += [before.page, before.record, before.row.origin_json, before.row.stamp.size_bytes]
+            yield page_file(build.page, [*parts, shared], partial(_render_build, site, package, build, place, before))
 
 
 def _build_parts(site: Site, build: Build) -> list[object]:
@@ -259,7 +268,7 @@ def _build_parts(site: Site, build: Build) -> list[object]:
     return [row.record_json, row.about_json, row.origin_json, patched, (build.hidden, build.foundation, known), history]
 
 
-def _render_build(site: Site, package: Package, build: Build, place: PagePlace) -> str:
+def _render_build(site: Site, package: Package, build: Build, place: PagePlace, before: Build | None) -> str:
     return render_page(
         "build.html.jinja",
         f"{build.file_name}: {site.settings.title}",
@@ -279,6 +288,8 @@ def _render_build(site: Site, package: Package, build: Build, place: PagePlace) 
         run_exports=field_lines(build.record.get("run_exports")),
         variant=sorted((build.row.origin.variant or {}).items()),
         needs=_linked_specs(site, build),
+        before=before,
+        changes=[] if before is None else changes_since(before, build),
     )
 
 

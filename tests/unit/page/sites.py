@@ -146,7 +146,8 @@ def whole_channel(work: Path) -> Channel:
     """A channel in the new folder ``work`` whose page has all that one can have: stacks, validations, logs, yanked."""
     channel = new_channel(work)
     hostile = make_conda(work / "made", "hostile", about=own("d7") | {"summary": HOSTILE})
-    publish(channel, *toys(work / "made"), hostile)
+    older = make_conda(work / "made", "libtoy", version="0.9", about=own("d0"), index={"depends": ["older"]})
+    publish(channel, *toys(work / "made"), hostile, older)
     with channel_writer(channel) as writer:
         hidden = {"linux-64/toy-1.0-py11_pt6.conda": "superseded by another"}
         relist(writer, lambda loaded: dataclasses.replace(loaded.listing, hidden=hidden, yanked=YANKED))

@@ -436,3 +436,38 @@ def test_commands_name_the_channels_that_packages_were_built_with(tmp_path: Path
     write_page(channel, address="https://channel.example/ours", stacks=(stack,))
     words = pages(channel)["page/stack/toys.html"].words
     assert "-c https://channel.example/ours -c https://lab.example/lab -c https://other.example/more" in words
+
+
+def test_a_builds_page_says_what_changed_since_the_one_before_of_its_kind(tmp_path: Path) -> None:
+    def made(version: str, build: str, variant: dict[str, str], *depends: str) -> Path:
+        about, index = own(f"d{version}{build}"), {"depends": list(depends)}
+        return make_conda(
+            tmp_path / "made", "toy", version=version, build=build, variant=variant, about=about, index=index
+        )
+
+    channel = new_channel(tmp_path)
+    publish(
+        channel,
+        made("1.0", "udp_haaaaaaa_0", {"compiler": "12"}, "libgcc >=12", "glog"),
+        made("1.0", "rdma_hbbbbbbb_0", {"compiler": "12"}, "rdma-core"),
+        made("1.1", "udp_hccccccc_0", {"compiler": "13"}, "libgcc >=13", "zlib"),
+        made("1.2", "udp_hddddddd_0", {"compiler": "13"}, "libgcc >=13", "zlib"),
+    )
+    write_page(channel)
+    words = {name: " ".join(page.words.split()) for name, page in pages(channel).items() if "/build/" in name}
+    first, other, second, third = (
+        words[f"page/build/linux-64/toy-{stem}.html"]
+        for stem in ("1.0-udp_haaaaaaa_0", "1.0-rdma_hbbbbbbb_0", "1.1-udp_hccccccc_0", "1.2-udp_hddddddd_0")
+    )
+    assert "What changed" not in first
+    assert "What changed" not in other
+    assert "Since 1.0, build udp_haaaaaaa_0, of" in second
+    for said in (
+        "needs glog glog nothing",
+        "needs libgcc libgcc >=12 libgcc >=13",
+        "needs zlib nothing zlib",
+        "variant compiler 12 13",
+    ):
+        assert said in second
+    assert "Since 1.1, build udp_hccccccc_0, of" in third
+    assert "what it needs and its variant are the same." in third
