@@ -147,22 +147,28 @@ const painted = (window) => new Promise((done) => window.requestAnimationFrame((
   const listed = new Promise((done) => new MutationObserver(done).observe(count, {childList: true}));
   type("a");
   await listed;
-  const seen = [];
-  const typed = QUERIES.flatMap((query) => [...query].map((_, at) => query.slice(0, at + 1)));
-  for (const text of Array(ROUNDS).fill(typed).flat()) {
-    await painted(frame.contentWindow);
-    const began = performance.now();
-    type(text);
-    await painted(frame.contentWindow);
-    seen.push([text, performance.now() - began, count.textContent]);
+  const best = {}; // of all rounds: what else the machine does meanwhile is no part of it
+  const said = {};
+  let left = QUERIES.flatMap((query) => [...query].map((_, at) => query.slice(0, at + 1)));
+  for (let round = 0; round < ROUNDS && left.length; round++) {
+    for (const text of left) {
+      await painted(frame.contentWindow);
+      const began = performance.now();
+      type(text);
+      await painted(frame.contentWindow);
+      best[text] = Math.min(performance.now() - began, best[text] ?? Infinity);
+      said[text] = count.textContent;
+    }
+    left = left.filter((text) => best[text] > MOST_MS);
   }
-  return {seen, atFocus};
+  return {best, said, atFocus};
 })().catch((fault) => ({fault: String(fault)})).then((seen) => {
   fetch("/seen", {method: "POST", body: JSON.stringify(seen)});
 });
 </script></body>"""
 PACKAGES = 10_000
-ROUNDS = 5
+ROUNDS = 40
+"""At most, for keys that were slower until then: 22 ms is the slowest key's on a machine with nothing else to do."""
 
 
 def test_the_search_shows_its_results_within_50_ms_of_each_key(channel: Channel, tmp_path: Path) -> None:
@@ -170,14 +176,11 @@ def test_the_search_shows_its_results_within_50_ms_of_each_key(channel: Channel,
     summary = "A library of tools for numeric arrays, HTTP and Python, number"
     rows = [[f"p{number:05}-pytorch-lib", "1.2.3", f"{summary} {number}", number < 100] for number in range(PACKAGES)]
     (tmp_path / "site/page/names.js").write_text(f"const packageNames = {json.dumps(rows)};")
-    text = KEYS.replace("QUERIES", json.dumps(QUERIES)).replace("ROUNDS", str(ROUNDS))
+    text = KEYS.replace("QUERIES", json.dumps(QUERIES)).replace("ROUNDS", str(ROUNDS)).replace("MOST_MS", str(MOST_MS))
     (tmp_path / "keys.html").write_text(text)
     seen = json.loads(told_by(Looks(width=1280, dark=False), tmp_path, "keys.html"))
     assert "fault" not in seen, seen
     assert seen["atFocus"]
-    assert next(said for text, _ms, said in seen["seen"] if text == "p0042").startswith("10 packages found")
-    best: dict[str, float] = {}  # of all rounds: what else the machine does meanwhile is no part of it
-    for typed, taken_ms, _said in seen["seen"]:
-        best[typed] = min(taken_ms, best.get(typed, taken_ms))
-    assert len(best) == len({query[:end] for query in QUERIES for end in range(1, len(query) + 1)})
-    assert {typed: taken_ms for typed, taken_ms in best.items() if taken_ms > MOST_MS} == {}
+    assert seen["said"]["p0042"].startswith("10 packages found")
+    assert len(seen["best"]) == len({query[:end] for query in QUERIES for end in range(1, len(query) + 1)})
+    assert {typed: taken_ms for typed, taken_ms in seen["best"].items() if taken_ms > MOST_MS} == {}
