@@ -440,7 +440,8 @@ def test_commands_name_the_channels_that_packages_were_built_with(tmp_path: Path
 
 def test_a_builds_page_says_what_changed_since_the_one_before_of_its_kind(tmp_path: Path) -> None:
     def made(version: str, build: str, variant: dict[str, str], *depends: str) -> Path:
-        about, index = own(f"d{version}{build}"), {"depends": list(depends)}
+        about = own(f"d{version}{build}")
+        index: dict[str, object] = {"depends": list(depends)}
         return make_conda(
             tmp_path / "made", "toy", version=version, build=build, variant=variant, about=about, index=index
         )
