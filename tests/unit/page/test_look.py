@@ -36,7 +36,7 @@ from channel_tools.system.progress import format_amount
 from channel_tools.system.yamlfile import load_plain_yaml
 from tests.support.html_pages import read_page
 from tests.support.packages import make_conda, new_channel, own
-from tests.unit.page.sites import publish, run_of, toys, write_page
+from tests.unit.page.sites import publish, run_of, toys, whole_channel, write_page
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -341,3 +341,13 @@ def test_a_stack_offers_the_list_of_what_was_validated(tmp_path: Path) -> None:
 
 def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_the_front_page_with_its_style_and_script_stays_small(tmp_path: Path) -> None:
+    channel = whole_channel(tmp_path)
+    loaded = [channel.path / name for name in ("index.html", "page/page.css", "page/page.js")]
+    page = read_page(loaded[0].read_text())
+    assert {name for name in page.values("src") + page.values("href") if name.endswith((".css", ".js"))} == {
+        path.relative_to(channel.path).as_posix() for path in loaded[1:]
+    }
+    assert sum(path.stat().st_size for path in loaded) <= MOST_BYTES
