@@ -20,8 +20,9 @@ def reduces(
 
 def main() -> None:
     """Run with RANK and WORLD_SIZE in the environment; the argument is where the ranks meet."""
-    dist.init_process_group("gloo", init_method="file://" + sys.argv[1])
-    rank, size = dist.get_rank(), dist.get_world_size()
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    # a file's ranks are named in the call: PyTorch 1.7 takes those of the environment with env:// alone
+    dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=size)
     total = size * (size + 1) // 2
     ones = torch.ones(NUMEL)
     # carried

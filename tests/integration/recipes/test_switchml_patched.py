@@ -18,12 +18,14 @@ from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
 from tests.support.ports import free_port
 from tests.support.processes import TEST_TIMEOUT_S
+from tests.support.stacks import install
 from tests.support.switch import running_switch
 from tests.support.switchml_sources import compiling_environment
 
 pytestmark = pytest.mark.integration
 
-TESTS = ROOT / "recipes" / "pytorch-switchml-patched" / "src" / "tests"
+RECIPE = ROOT / "recipes" / "pytorch-switchml-patched"
+TESTS = RECIPE / "src" / "tests"
 TOOLCHAIN = ["gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "cmake", "ninja"]
 JOBS = 40
 REFUSED = "SwitchML was asked for but cannot be used: "
@@ -199,3 +201,17 @@ def test_only_a_process_that_asks_uses_switchml(ranks: Path, prefix: Path) -> No
     assignments = ["0:SWITCHML_ENABLE=0", "1:SWITCHML_ENABLE=maybe", "2:SWITCHML_CONTROLLER= "]
     said = _run(ranks, prefix, "asks", {"SWITCHML_CONTROLLER": "switch.example"}, *assignments, size=4)
     assert said == {0: ["not requested"], 1: ["requested"], 2: ["not requested"], 3: ["requested"]}
+
+
+def test_the_recipes_own_test_tells_what_the_switch_carried(
+    own_settings: Settings, stack_channel: Path, tmp_path: Path
+) -> None:
+    """Where no PyTorch 1.7.1 is: with the plugin, which carries the same and reports it in the same words."""
+    specs = ["pytorch-switchml=*=plugin*", "libswitchml=*=udp*", "switchml-switch"]
+    prefix = install(own_settings, stack_channel, tmp_path / "env", specs)
+    variables = {**activated_environment(prefix, environ=os.environ), "EXPECTED_CUDA": "None"}
+    # as in the patched PyTorch, each rank is a worker
+    variables["SWITCHML_HOST_REDUCTION"] = "off"
+    command: list[str | Path] = [prefix / "bin" / "python", RECIPE / "tests" / "delegated.py"]
+    told = json.loads(run_command(command, env=variables, timeout_s=TEST_TIMEOUT_S).stdout)
+    assert told["switch"]["sessions_opened"] == 1
