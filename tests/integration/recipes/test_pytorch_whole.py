@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from channel_tools.environments import activated_environment
+from channel_tools.system.errors import SolveError
 from channel_tools.system.processes import CommandResult, run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
@@ -96,6 +97,14 @@ def test_the_package_says_what_was_asked_of_its_build(prefix: Path) -> None:
     run_command([prefix / "bin" / "python", RECIPE_TESTS / "built.py"], env=variables, timeout_s=LIMIT_S)
 
 
+def test_it_and_a_stock_pytorch_exclude_each_other(own_settings: Settings, channel: Path, tmp_path: Path) -> None:
+    """Both have the folder torch; a solver that is asked for one alone replaces the other, and leaves nothing of it."""
+    with pytest.raises(SolveError) as caught:
+        install(own_settings, channel, tmp_path / "env", [SPECS[0], "pytorch"])
+    assert "pytorch <0.0a0" in str(caught.value)
+    assert not (tmp_path / "env").exists()
+
+
 def test_torchruns_ranks_sum_over_gloo(prefix: Path, tmp_path: Path) -> None:
     script = tmp_path / "sum.py"
     over_gloo = _SUM.replace('"mpi"', '"gloo"').replace("ProcessGroupMPI", "ProcessGroupGloo")
@@ -158,11 +167,20 @@ def test_sharded_models_want_what_pytorchs_mpi_backend_does_not_have(prefix: Pat
         assert "does not support" in error or "no support for" in error
 
 
-@pytest.mark.parametrize("backend", ["gloo", "mpi"])
-def test_fsdp2_of_this_pytorch_wants_a_gpu(prefix: Path, tmp_path: Path, backend: str) -> None:
-    """2.6.0's fully_shard records an event on the device's stream; torch.cpu.Stream has none (later versions do)."""
-    for error in refused(prefix, tmp_path, backend, "fsdp2"):
-        assert error == "'Stream' object has no attribute 'record_event'" or "no support for" in error
+@pytest.mark.parametrize(
+    ("backend", "error", "line"),
+    [
+        # in foreach_all_gather: torch.cpu.Stream has wait_stream alone, later versions more
+        ("gloo", "'Stream' object has no attribute 'record_event'", "all_gather_stream.record_event()"),
+        ("mpi", "no support for _allgather_base in MPI process group", "dist.all_gather_into_tensor("),
+    ],
+    ids=["gloo", "mpi"],
+)
+def test_fsdp2_of_this_pytorch_wants_a_gpu(prefix: Path, tmp_path: Path, backend: str, error: str, line: str) -> None:
+    """2.6.0's fully_shard stops in the first forward pass, at the first thing that a CPU or MPI does not have there."""
+    assert refused(prefix, tmp_path, backend, "fsdp2") == [error, error]
+    (collectives,) = prefix.glob("lib/python*/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py")
+    assert line in collectives.read_text()
 
 
 def test_pytorchs_own_tests_of_groups_pass(prefix: Path, tmp_path: Path) -> None:
