@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from channel_tools.build.model import BuildUsage  # noqa: TC001 - msgspec looks for it here
+from channel_tools.channel.results import BuildRecord, record_build
 from channel_tools.conda.package import split_stem
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.build.model import BuildJob
+    from channel_tools.build.model import BuildJob, BuildResult
     from channel_tools.channel.model import Channel
 
 _SCHEMA = 1
@@ -114,3 +116,11 @@ def _key_of(stem: str) -> str:
 
 def _file_of(channel: Channel) -> Path:
     return channel.record_folder / "builds.json"
+
+
+def record_result(channel: Channel, result: BuildResult) -> None:
+    """Record in the channel when a successful build ended and, unless it was a continued build, what it used."""
+    if result.package is not None:
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        seconds = None if result.usage is None else result.seconds
+        record_build(channel.path, BuildRecord(file_name=result.package.name, finished=finished, seconds=seconds))

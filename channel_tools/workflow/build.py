@@ -8,15 +8,13 @@ import contextlib
 import functools
 import sys
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import build_packages, channels_of, locked_builds, take_over_finished
 from channel_tools.build.tools import find_tools
-from channel_tools.build.usage import read_usage, with_resources
-from channel_tools.channel import add_set, channel_writer, ensure_channel, prefer_packages
-from channel_tools.channel.results import BuildRecord, record_build
+from channel_tools.build.usage import read_usage, record_result, with_resources
+from channel_tools.channel import channel_writer, ensure_channel, prefer_packages
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
 from channel_tools.conda.platforms import current_platform
@@ -104,234 +102,289 @@ def build_stacks(
     """
     expansion = expand_request(settings, request.plan, note=progress.note)
     tools, command = check_build(settings, request)
-    attester = None if request.signing is None else Attester(settings, request.signing)
-    early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
-    if expansion.foundation.kind == "registry":
-        pythons = _built_pythons(
-            settings, expansion, request, workers=workers, progress=progress, on_plan=on_plan, on_result=on_result
-        )
-        # only this foundation needs what downloads and unpacks wheels and Debian's packages
-        from channel_tools.workflow.foundation import make_registry_foundation, with_needs  # noqa: PLC0415
-
-        asked = replace(with_needs(settings, request.foundation, expansion), pythons=pythons)
-        make_registry_foundation(settings, asked, progress=progress, attester=attester)
-    channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
-
-    def told(result: BuildResult) -> None:
-        record_result(channel, result)
-        on_result(result)
-
-    if not request.cluster.is_here:
-        from channel_tools.build.cluster import await_earlier_builds  # noqa: PLC0415 - as in check_build
-
-        await_earlier_builds(settings, request.cluster, progress.note)
-    with contextlib.ExitStack() as held:
-        with channel_writer(channel) as writer:
-            held.enter_context(locked_builds(settings.work))
-            _link(settings, writer, jobs=request.foundation.packages_at_once, progress=progress)
-            plan = _plan_locked(settings, expansion, early)
-            if request.foundation.offline:
-                require_here(expansion.foundation, plan)
-            _fill_lock(settings, expansion, plan, progress=progress)
-            on_plan(plan)
-            jobs = _jobs(settings, writer, plan, request, expansion, progress=progress)
-            if attester is not None and jobs and not request.cluster.is_here:
-                _ = attester.signer  # a key that cannot be read is an error before hours of building
-            if request.cluster.is_here:
-                results = _build_here(
-                    settings,
-                    writer,
-                    jobs,
-                    request,
-                    tools,
-                    workers=workers,
-                    attester=attester,
-                    progress=progress,
-                    on_result=told,
-                )
-            else:
-                from channel_tools.build.cluster import write_cluster_workflow  # noqa: PLC0415 - as in check_build
-
-                builds = _remote_builds(settings, channel, jobs, request, tools)
-                write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=progress.note)
-                results = []
-        if request.cluster.on is not None and jobs:  # each admission takes the lock itself
-            from channel_tools.build.cluster import run_on_cluster  # noqa: PLC0415 - as in check_build
-
-            results = run_on_cluster(
-                command,
-                request.cluster.workflow_folder(settings),
-                builds,
-                on=request.cluster.on,
-                environ=settings.environ,
-                progress=progress,
-                on_result=told,
-            )
-    check_served(plan, request.plan)
-    return BuildOutcome(plan=plan, results=tuple(results))
-
-
-def record_result(channel: Channel, result: BuildResult) -> None:
-    """Record in the channel when a successful build ended and, unless it was a continued build, what it used."""
-    if result.package is not None:
-        finished = datetime.now(UTC).isoformat(timespec="seconds")
-        seconds = None if result.usage is None else result.seconds
-        record_build(channel.path, BuildRecord(file_name=result.package.name, finished=finished, seconds=seconds))
-
-
-def _built_pythons(
-    settings: Settings,
-    expansion: Expansion,
-    request: BuildRequest,
-    *,
-    workers: ForkServer,
-    progress: Progress,
-    on_plan: Callable[[Plan], None],
-    on_result: Callable[[BuildResult], None],
-) -> dict[str, Path]:
-    """The further Pythons for the registry foundation, by minor version; built if missing."""
-    own = table_summary().default.python
-    wanted = {combination.python for combination in expansion.combinations} - {own}
-    if not wanted:
-        return {}
-    plan = PlanRequest(stack=PYTHON_STACK, foundation=expansion.foundation.kind)
-    # a workflow that is only written runs no build: then they are built here, like the foundation
-    cluster = request.cluster if request.cluster.on is not None else ClusterRequest()
-    outcome = build_stacks(
-        settings,
-        replace(request, plan=plan, cluster=cluster),
+    build = _Build(
+        settings=settings,
+        request=request,
+        expansion=expansion,
+        tools=tools,
+        attester=None if request.signing is None else Attester(settings, request.signing),
         workers=workers,
         progress=progress,
         on_plan=on_plan,
         on_result=on_result,
     )
-    built = [package for package in outcome.plan.packages if package.name == "python"]
-    found = {package.version.rpartition(".")[0]: settings.channel / str(package.key) for package in built}
-    return {minor: path for minor, path in found.items() if minor in wanted}
+    early = build.check_offline() if request.foundation.offline else None
+    if expansion.foundation.kind == "registry":
+        build.make_foundation()
+    channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
+    if not request.cluster.is_here:
+        from channel_tools.build.cluster import await_earlier_builds  # noqa: PLC0415 - as in check_build
+
+        await_earlier_builds(settings, request.cluster, progress.note)
+    results: list[BuildResult] = []
+    with contextlib.ExitStack() as locks:
+        with channel_writer(channel) as writer:
+            locks.enter_context(locked_builds(settings.work))
+            plan = build.plan(writer, early)
+            jobs = build.jobs(writer, plan)
+            if request.cluster.is_here:
+                results = build.run_here(writer, jobs)
+            else:
+                builds = build.write_workflow(channel, jobs)
+        if request.cluster.on is not None and jobs:  # each admission takes the channel's lock itself
+            results = build.run_on_cluster(channel, command, builds, request.cluster.on)
+    check_served(plan, request.plan)
+    return BuildOutcome(plan=plan, results=tuple(results))
 
 
-def _jobs(
-    settings: Settings,
-    writer: ChannelWriter,
-    plan: Plan,
-    request: BuildRequest,
-    expansion: Expansion,
-    *,
-    progress: Progress,
-) -> list[BuildJob]:
-    """The plan's jobs, with sources complete, recipes rendered and the channel's index showing what they solve from."""
-    sources = provide_sources(settings, plan, offline=request.foundation.offline, progress=progress)
-    # solves must see the planned builds: an earlier build may be hidden by a newer one
-    prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
-    rendered = request.cluster.rendered(settings)
-    index = open_index(settings, expansion.foundation)
-    views = asyncio.run(write_views(index, expansion.foundation, plan, rendered))
-    jobs = [
-        replace(_job(settings, package, sources, rendered), views=views.get(package.key, ()))
-        for package in plan.to_build
-    ]
-    stated = [expansion.resources.get(package.rendered.recipe_file.name) for package in plan.to_build]
-    return with_resources(jobs, stated, read_usage(writer.channel))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _EarlyPlan:
+    """A plan made before the channel was locked, and the foundation's index that it was made with."""
+
+    plan: Plan
+    index: str
 
 
-def _fill_lock(settings: Settings, expansion: Expansion, plan: Plan, *, progress: Progress) -> None:
-    """Write what the plan added to the foundation lock."""
-    if plan.lock is not None and plan.locks:
-        kind = expansion.foundation.kind
-        path = write_lock(settings.tree.root, kind, current_platform(), plan.lock)
-        new = counted(len(plan.locks), "new environment has", "new environments have")
-        of = "the foundation" if kind == "conda-forge" else "further channels"
-        progress.note(f"{path}: recorded what {new} of {of}; commit it")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Build:
+    """One run of ``build``: the expanded request, and what its parts share."""
 
+    settings: Settings
+    request: BuildRequest
+    expansion: Expansion
+    tools: BuildTools
+    attester: Attester | None
+    workers: ForkServer
+    progress: Progress
+    on_plan: Callable[[Plan], None]
+    on_result: Callable[[BuildResult], None]
 
-def _build_here(
-    settings: Settings,
-    writer: ChannelWriter,
-    jobs: Sequence[BuildJob],
-    request: BuildRequest,
-    tools: BuildTools,
-    *,
-    workers: ForkServer,
-    attester: Attester | None,
-    progress: Progress,
-    on_result: Callable[[BuildResult], None],
-) -> list[BuildResult]:
+    def make_foundation(self) -> None:
+        """Make or update the registry foundation with what the request needs of it."""
+        # only this foundation needs what downloads and unpacks wheels and Debian's packages
+        from channel_tools.workflow.foundation import make_registry_foundation, with_needs  # noqa: PLC0415
 
-    @functools.cache
-    def gate() -> Callable[[Path], PackageInfo | None]:
+        pythons = self._built_pythons()
+        asked = replace(with_needs(self.settings, self.request.foundation, self.expansion), pythons=pythons)
+        make_registry_foundation(self.settings, asked, progress=self.progress, attester=self.attester)
+
+    def _built_pythons(self) -> dict[str, Path]:
+        """The further Pythons for the registry foundation, by minor version; built if missing."""
+        own = table_summary().default.python
+        wanted = {combination.python for combination in self.expansion.combinations} - {own}
+        if not wanted:
+            return {}
+        plan = PlanRequest(stack=PYTHON_STACK, foundation=self.expansion.foundation.kind)
+        # a workflow that is only written runs no build: then they are built here, like the foundation
+        cluster = self.request.cluster if self.request.cluster.on is not None else ClusterRequest()
+        outcome = build_stacks(
+            self.settings,
+            replace(self.request, plan=plan, cluster=cluster),
+            workers=self.workers,
+            progress=self.progress,
+            on_plan=self.on_plan,
+            on_result=self.on_result,
+        )
+        pythons = [package for package in outcome.plan.packages if package.name == "python"]
+        paths = {one.version.rpartition(".")[0]: self.settings.channel / str(one.key) for one in pythons}
+        return {minor: path for minor, path in paths.items() if minor in wanted}
+
+    def plan(self, writer: ChannelWriter, early: _EarlyPlan | None) -> Plan:
+        """Plan while no other run can change the channel; an early plan is updated for the channel's content.
+
+        The registry foundation's packages are in the channel afterwards, and the foundation lock has what the plan
+        added to it.
+        """
+        if writer.channel.foundation.kind == "registry":
+            from channel_tools.workflow.foundation import link_foundation  # noqa: PLC0415 - as in make_foundation
+
+            at_once = self.request.foundation.packages_at_once
+            link_foundation(self.settings, writer, jobs=at_once, progress=self.progress)
+        if early is None or early.index != _index_digest(self.settings, self.expansion):
+            plan = plan_expansion(self.settings, self.expansion)
+        else:
+            plan = judge_again(early.plan, published_by_name(self.settings), force=self.request.plan.force)
+        if self.request.foundation.offline:
+            require_here(self.expansion.foundation, plan)
+        self._fill_lock(plan)
+        self.on_plan(plan)
+        return plan
+
+    def _fill_lock(self, plan: Plan) -> None:
+        """Write what the plan added to the foundation lock."""
+        if plan.lock is not None and plan.locks:
+            kind = self.expansion.foundation.kind
+            path = write_lock(self.settings.tree.root, kind, current_platform(), plan.lock)
+            new = counted(len(plan.locks), "new environment has", "new environments have")
+            of = "the foundation" if kind == "conda-forge" else "further channels"
+            self.progress.note(f"{path}: recorded what {new} of {of}; commit it")
+
+    def jobs(self, writer: ChannelWriter, plan: Plan) -> list[BuildJob]:
+        """The plan's jobs: sources complete, recipes rendered, and the channel's index showing what they solve from."""
+        settings = self.settings
+        sources = provide_sources(settings, plan, offline=self.request.foundation.offline, progress=self.progress)
+        # solves must see the planned builds: an earlier build may be hidden by a newer one
+        prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
+        rendered = self.request.cluster.rendered(settings)
+        foundation = self.expansion.foundation
+        views = asyncio.run(write_views(open_index(settings, foundation), foundation, plan, rendered))
+        jobs = [
+            replace(_job(settings, package, sources, rendered), views=views.get(package.key, ()))
+            for package in plan.to_build
+        ]
+        stated = [self.expansion.resources.get(package.rendered.recipe_file.name) for package in plan.to_build]
+        jobs = with_resources(jobs, stated, read_usage(writer.channel))
+        if self.attester is not None and jobs and not self.request.cluster.is_here:
+            _ = self.attester.signer  # a key that cannot be read is an error before hours of building
+        return jobs
+
+    def run_here(self, writer: ChannelWriter, jobs: Sequence[BuildJob]) -> list[BuildResult]:
+        """Build on this machine, after what earlier builds of a cluster have finished was taken over."""
+        gate = functools.cache(functools.partial(self._gate, writer.channel))
+        on_result = self._recording(writer.channel)
+
+        def admit(package: Path) -> PackageInfo | None:
+            return gate()(package)
+
+        places = BuildPlaces(work=self.settings.work, logs=self.settings.logs, cache=self.settings.cache)
+        finished: list[BuildResult] = []
+        if not self.request.plan.force:
+            finished = take_over_finished(
+                self.settings.nodes,
+                jobs,
+                writer=writer,
+                logs=places.logs,
+                admit=admit,
+                progress=self.progress,
+                on_result=on_result,
+            )
+        there = {result.job.file_name for result in finished}
+        options = BuildOptions(
+            platform=current_platform(),
+            max_jobs=self.request.foundation.packages_at_once,
+            cores=self.request.cores,
+            environ=self.settings.environ,
+            tools=self.tools,
+        )
+        built = build_packages(
+            [job for job in jobs if job.file_name not in there],
+            options,
+            writer=writer,
+            places=places,
+            workers=self.workers,
+            progress=self.progress,
+            admit=admit,
+            meanwhile=gate,
+            on_result=on_result,
+        )
+        return [*finished, *built]
+
+    def _gate(self, channel: Channel) -> Callable[[Path], PackageInfo | None]:
         """The audit and the signing key, which are slow to import: a key that cannot be read ends the first builds."""
         from channel_tools.workflow.audit import package_gate  # noqa: PLC0415
 
-        audited = package_gate(settings, writer.channel, cores=request.cores, progress=progress)
-        if attester is None:
+        audited = package_gate(self.settings, channel, cores=self.request.cores, progress=self.progress)
+        if self.attester is None:
             return audited
-        _ = attester.signer
-        return attester.attesting(audited)
+        _ = self.attester.signer
+        return self.attester.attesting(audited)
 
-    def admit(package: Path) -> PackageInfo | None:
-        return gate()(package)
+    def _recording(self, channel: Channel) -> Callable[[BuildResult], None]:
+        """What is called with each result: it is recorded in the channel, and passed on."""
 
-    places = BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache)
-    taken: list[BuildResult] = []
-    if not request.plan.force:
-        taken = take_over_finished(
-            settings.nodes,
-            jobs,
-            writer=writer,
-            logs=places.logs,
-            admit=admit,
-            progress=progress,
-            on_result=on_result,
-        )
-    there = {result.job.file_name for result in taken}
-    built = build_packages(
-        [job for job in jobs if job.file_name not in there],
-        BuildOptions(
+        def record(result: BuildResult) -> None:
+            record_result(channel, result)
+            self.on_result(result)
+
+        return record
+
+    def write_workflow(self, channel: Channel, jobs: Sequence[BuildJob]) -> RemoteBuilds:
+        """Write the workflow of a cluster's builds."""
+        from channel_tools.build.cluster import write_cluster_workflow  # noqa: PLC0415 - as in check_build
+        from channel_tools.build.forecast import chains_s  # noqa: PLC0415 - as in check_build
+        from channel_tools.build.remote import RemoteBuilds  # noqa: PLC0415 - as in check_build
+
+        settings, request = self.settings, self.request
+        builds = RemoteBuilds(
+            python=sys.executable,
+            tree=settings.tree.root,
+            output=settings.output,
+            places=BuildPlaces(work=settings.nodes, logs=settings.logs, cache=settings.cache),
             platform=current_platform(),
-            max_jobs=request.foundation.packages_at_once,
-            cores=request.cores,
-            environ=settings.environ,
-            tools=tools,
-        ),
-        writer=writer,
-        places=places,
-        workers=workers,
-        progress=progress,
-        admit=admit,
-        meanwhile=gate,
-        on_result=on_result,
-    )
-    return [*taken, *built]
+            channels=channels_of(channel),
+            jobs=tuple(jobs),
+            tools=self.tools,
+            chains_s=chains_s(jobs),
+            attest=None if request.signing is None else request.signing.as_texts(),
+        )
+        write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=self.progress.note)
+        return builds
 
+    def run_on_cluster(
+        self, channel: Channel, command: Sequence[str], builds: RemoteBuilds, on: str
+    ) -> list[BuildResult]:
+        """Run the workflow that was written, to its end."""
+        from channel_tools.build.cluster import run_on_cluster  # noqa: PLC0415 - as in check_build
 
-def _remote_builds(
-    settings: Settings, channel: Channel, jobs: Sequence[BuildJob], request: BuildRequest, tools: BuildTools
-) -> RemoteBuilds:
-    from channel_tools.build.forecast import chains_s  # noqa: PLC0415 - as in check_build
-    from channel_tools.build.remote import RemoteBuilds  # noqa: PLC0415 - as in check_build
+        return run_on_cluster(
+            command,
+            self.request.cluster.workflow_folder(self.settings),
+            builds,
+            on=on,
+            environ=self.settings.environ,
+            progress=self.progress,
+            on_result=self._recording(channel),
+        )
 
-    return RemoteBuilds(
-        python=sys.executable,
-        tree=settings.tree.root,
-        output=settings.output,
-        places=BuildPlaces(work=settings.nodes, logs=settings.logs, cache=settings.cache),
-        platform=current_platform(),
-        channels=channels_of(channel),
-        jobs=tuple(jobs),
-        tools=tools,
-        chains_s=chains_s(jobs),
-        attest=None if request.signing is None else request.signing.as_texts(),
-    )
+    def check_offline(self) -> _EarlyPlan | None:
+        """Raise one NetworkError for everything that an offline build lacks, before anything is written; else the plan.
 
+        If the foundation is up to date, that is the sources of the plan's builds. Without a foundation there is no
+        plan, so every source of the request counts. Returns None if the foundation has to be made first, from earlier
+        downloads.
+        """
+        settings, expansion = self.settings, self.expansion
+        packages: Sequence[RenderedPackage] = expansion.packages
+        problem: ChannelToolsError | None = None
+        early = None
+        try:
+            if self._is_foundation_ready():
+                early = _EarlyPlan(index=_index_digest(settings, expansion), plan=plan_expansion(settings, expansion))
+                packages = [package.rendered for package in early.plan.to_build]
+                require_here(expansion.foundation, early.plan)
+            elif settings.channel.exists():  # what it has may need no source
+                return None
+        except (NetworkError, FoundationError) as err:
+            problem = err
+        store = SourceStore(folder=settings.sources)
+        missing = [need for need in needed_sources(packages) if store.find(need) is None]
+        lacking = ([problem] if problem else []) + ([missing_error(missing, store)] if missing else [])
+        if lacking:
+            hints = [error.hint for error in lacking if error.hint is not None]
+            raise NetworkError("\n".join(error.message for error in lacking), hint="; and for sources: ".join(hints))
+        return early
 
-def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
-    if writer.channel.foundation.kind == "registry":
-        from channel_tools.workflow.audit import admit_foundation  # noqa: PLC0415 - as in build_stacks
-        from channel_tools.workflow.foundation import foundation_packages  # noqa: PLC0415
+    def _is_foundation_ready(self) -> bool:
+        """Whether the foundation is up to date; False if it has to be made from earlier downloads.
 
-        files = foundation_packages(settings)
-        rows = admit_foundation(settings, writer.channel, [*files.made, *files.given], jobs=jobs, progress=progress)
-        add_set(writer, files.given, files.made, trusted=rows)
+        Raises NetworkError for a foundation that cannot be reached or made.
+        """
+        address = self.expansion.foundation.address
+        if address is None:
+            from channel_tools.workflow.foundation import (  # noqa: PLC0415 - as in make_foundation
+                make_registry_foundation,
+                with_needs,
+            )
+
+            needs = with_needs(self.settings, self.request.foundation, self.expansion)
+            dry = replace(needs, jobs=1, dry_run=True)
+            made = make_registry_foundation(self.settings, dry, progress=self.progress).made
+            return not made and self.settings.foundation.exists()
+        if local_path(address) is None:
+            message = f"the foundation {address} needs the network"
+            hint = "mirror it into a folder and give --foundation-channel file:///FOLDER"
+            raise NetworkError(message, hint=hint)
+        return True
 
 
 def _job(settings: Settings, package: PlannedPackage, sources: SuppliedSources, rendered: Path) -> BuildJob:
@@ -345,21 +398,6 @@ def _job(settings: Settings, package: PlannedPackage, sources: SuppliedSources, 
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _EarlyPlan:
-    """A plan made before the channel was locked, and the foundation's index that it was made with."""
-
-    plan: Plan
-    index: str
-
-
-def _plan_locked(settings: Settings, expansion: Expansion, early: _EarlyPlan | None) -> Plan:
-    """The plan, made while no other run can change the channel: an early one is updated for the channel's content."""
-    if early is None or early.index != _index_digest(settings, expansion):
-        return plan_expansion(settings, expansion)
-    return judge_again(early.plan, published_by_name(settings), force=expansion.request.force)
-
-
 def _index_digest(settings: Settings, expansion: Expansion) -> str:
     """A hash of everything that planning reads from a foundation in a folder."""
     address = expansion.foundation.address
@@ -369,54 +407,3 @@ def _index_digest(settings: Settings, expansion: Expansion) -> str:
     ]
     files = [folder.joinpath(*name) for name in names] if folder is not None else []
     return " ".join(sha256_of_file(path) for path in files if path.is_file())
-
-
-def _check_offline(
-    settings: Settings, expansion: Expansion, request: BuildRequest, *, progress: Progress
-) -> _EarlyPlan | None:
-    """Raise one NetworkError for everything that an offline build lacks, before anything is written; else the plan.
-
-    If the foundation is up to date, that is the sources of the plan's builds. Without a foundation there is no plan, so
-    every source of the request counts. Returns None if the foundation has to be made first, from earlier downloads.
-    """
-    packages: Sequence[RenderedPackage] = expansion.packages
-    problem: ChannelToolsError | None = None
-    early = None
-    try:
-        if _is_foundation_ready(settings, expansion, request, progress):
-            early = _EarlyPlan(index=_index_digest(settings, expansion), plan=plan_expansion(settings, expansion))
-            packages = [package.rendered for package in early.plan.to_build]
-            require_here(expansion.foundation, early.plan)
-        elif settings.channel.exists():  # what it has may need no source
-            return None
-    except (NetworkError, FoundationError) as err:
-        problem = err
-    store = SourceStore(folder=settings.sources)
-    missing = [need for need in needed_sources(packages) if store.find(need) is None]
-    lacking = ([problem] if problem else []) + ([missing_error(missing, store)] if missing else [])
-    if lacking:
-        hints = [error.hint for error in lacking if error.hint is not None]
-        raise NetworkError("\n".join(error.message for error in lacking), hint="; and for sources: ".join(hints))
-    return early
-
-
-def _is_foundation_ready(settings: Settings, expansion: Expansion, request: BuildRequest, progress: Progress) -> bool:
-    """Whether the foundation is up to date; False if it has to be made from earlier downloads.
-
-    Raises NetworkError for a foundation that cannot be reached or made.
-    """
-    address = expansion.foundation.address
-    if address is None:
-        from channel_tools.workflow.foundation import (  # noqa: PLC0415 - as in build_stacks
-            make_registry_foundation,
-            with_needs,
-        )
-
-        dry = replace(with_needs(settings, request.foundation, expansion), jobs=1, dry_run=True)
-        made = make_registry_foundation(settings, dry, progress=progress).made
-        return not made and settings.foundation.exists()
-    if local_path(address) is None:
-        message = f"the foundation {address} needs the network"
-        hint = "mirror it into a folder and give --foundation-channel file:///FOLDER"
-        raise NetworkError(message, hint=hint)
-    return True

@@ -14,12 +14,14 @@ from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
 from channel_tools.requests.foundation import FoundationRequest
+from channel_tools.workflow.audit import admit_foundation
 from channel_tools.workflow.plan import expand_request, foundation_needs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.audit.model import Finding
+    from channel_tools.channel import ChannelWriter
     from channel_tools.foundation.build import FoundationResult
     from channel_tools.foundation.record import FoundationRow
     from channel_tools.requests.plan import PlanRequest
@@ -95,6 +97,13 @@ def foundation_packages(settings: Settings) -> FoundationFiles:
         made=tuple(item.key.path_in(settings.foundation) for item in packages if not item.is_given),
         given=tuple(item.key.path_in(settings.foundation) for item in packages if item.is_given),
     )
+
+
+def link_foundation(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
+    """Have the local channel list the foundation's packages, which are audited first. Raises as admit_foundation."""
+    files = foundation_packages(settings)
+    rows = admit_foundation(settings, writer.channel, [*files.made, *files.given], jobs=jobs, progress=progress)
+    add_set(writer, files.given, files.made, trusted=rows)
 
 
 def foundation_rows(settings: Settings | None) -> list[FoundationRow]:

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from channel_tools.build.model import BuildJob, BuildUsage
-from channel_tools.build.usage import asked_for, read_usage, record_usage, usage_before, with_resources
+from channel_tools.build.model import BuildJob, BuildResult, BuildUsage
+from channel_tools.build.usage import asked_for, read_usage, record_result, record_usage, usage_before, with_resources
 from channel_tools.channel import Channel
+from channel_tools.channel.results import read_builds
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.schedulers import BuildResources
-from tests.support.packages import CONDA_FORGE
+from tests.support.packages import CONDA_FORGE, new_channel
 
 GIB = 1 << 30
 
@@ -73,3 +75,16 @@ def test_jobs_get_what_they_ask_for_and_how_long_they_may_take() -> None:
     known, new = with_resources(jobs, [None, BuildResources(cores=2)], {"a-1.0-h_0": usage(60, cpu_s=60)})
     assert (known.resources, known.expected_s) == (BuildResources(cores=1, memory_mib=2560, minutes=12), 60)
     assert (new.resources, new.expected_s) == (BuildResources(cores=2), None)
+
+
+def test_the_channel_keeps_how_long_a_whole_build_took_and_not_how_long_its_rest(tmp_path: Path) -> None:
+    channel, name = new_channel(tmp_path), "toy-1.0-h1_0.conda"
+    job = BuildJob(file_name=name, subdir="linux-64", recipe_folder=tmp_path)
+    used = BuildUsage(seconds=7.5, cpu_s=7.0, memory_bytes=1, cores=1)
+    whole = BuildResult(job=job, status="built", package=tmp_path / name, seconds=8.0, usage=used)
+    record_result(channel, replace(whole, status="failed", package=None))
+    assert read_builds(channel.path) == {}
+    record_result(channel, whole)
+    assert read_builds(channel.path)[name].seconds == 8.0
+    record_result(channel, replace(whole, usage=None))
+    assert read_builds(channel.path)[name].seconds is None

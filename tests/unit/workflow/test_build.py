@@ -3,34 +3,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
-
-from channel_tools.build.model import BuildJob, BuildResult, BuildUsage
-from channel_tools.channel.results import read_builds
-from channel_tools.workflow.build import record_result
-from tests.support.packages import new_channel
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-NAME = "toy-1.0-h1_0.conda"
-
-
-def test_the_channel_keeps_how_long_a_whole_build_took_and_not_how_long_its_rest(tmp_path: Path) -> None:
-    channel = new_channel(tmp_path)
-    job = BuildJob(file_name=NAME, subdir="linux-64", recipe_folder=tmp_path)
-    usage = BuildUsage(seconds=7.5, cpu_s=7.0, memory_bytes=1, cores=1)
-    whole = BuildResult(job=job, status="built", package=tmp_path / NAME, seconds=8.0, usage=usage)
-    record_result(channel, replace(whole, status="failed", package=None))
-    assert read_builds(channel.path) == {}
-    record_result(channel, whole)
-    assert read_builds(channel.path)[NAME].seconds == 8.0
-    record_result(channel, replace(whole, usage=None))
-    assert read_builds(channel.path)[NAME].seconds is None
-
 
 NEEDLESS = {
     "urllib3",
