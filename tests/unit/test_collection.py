@@ -32,7 +32,7 @@ TESTED_WITH_OTHERS = {
     "provenance": "cyclonedx licenses spdx statements trust",
     "publish": "channels",
     "publish/bucket": "label lease page records",
-    "publish/oci": "docker_config layout reading registry target",
+    "publish/oci": "reading target",
     "publish/s3": "client",
     "publish/server": "connection protocol",
     "ranks": "plan",
