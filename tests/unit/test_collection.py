@@ -24,7 +24,7 @@ TESTED_WITH_OTHERS = {
     "foundation/repairs": "native",
     "matrix": "engine missing_keys pinning_lock stacks",
     "mirror": "format",
-    "mirror/exporting": "create extras plan",
+    "mirror/exporting": "extras",
     "mirror/importing": "channels site",
     "page": "details feed front model render stacks",
     "pins": "conda_lock_model environment_file lock md5",
