@@ -39,7 +39,7 @@ TESTED_WITH_OTHERS = {
     "serve": "application",
     "serve/uploads": "api",
     "sources": "gitarchive transfer",
-    "system": "build_id charts",
+    "system": "charts",
     "validate": "model",
     "validate/workers": "distributed_allreduce reductions switchml_allreduce",
     "workflow": ("adopt attest debug doctor foundation foundation_lock inventory mirror render sources upstream"),
