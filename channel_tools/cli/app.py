@@ -144,8 +144,8 @@ def app_for(arguments: Sequence[str], *, plain: bool = False) -> typer.Typer:
 
 
 def _without_markup(group: TyperInfo) -> TyperInfo:
-    found = copy.copy(group)
-    found.typer_instance = copy.copy(group.typer_instance)
-    if found.typer_instance is not None:
-        found.typer_instance.rich_markup_mode = None
-    return found
+    copied = copy.copy(group)
+    copied.typer_instance = copy.copy(group.typer_instance)
+    if copied.typer_instance is not None:
+        copied.typer_instance.rich_markup_mode = None
+    return copied

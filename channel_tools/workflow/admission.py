@@ -127,7 +127,7 @@ def _enter(
 def _others(builds: RemoteBuilds, builds_file: Path, own: str) -> list[_Finished]:
     """Other successful builds that wait for their admission, in the plan's order."""
     names = {path.name for path in results_of(builds_file, own).folder.iterdir()}
-    found, room_bytes = [], TOGETHER_BYTES
+    waiting, room_bytes = [], TOGETHER_BYTES
     for job in (job for job in builds.jobs if job.stem != own):
         results = results_of(builds_file, job.stem)
         if results.built.name not in names or not names.isdisjoint({results.entered.name, results.admitted.name}):
@@ -137,8 +137,8 @@ def _others(builds: RemoteBuilds, builds_file: Path, own: str) -> list[_Finished
             one = _Finished(stem=job.stem, folder=folder, outcome=read_outcome(results.built))
             if one.outcome.failure is None and (size_bytes := one.package.stat().st_size) <= room_bytes:
                 room_bytes -= size_bytes
-                found.append(one)
-    return found
+                waiting.append(one)
+    return waiting
 
 
 if __name__ == "__main__":

@@ -183,33 +183,33 @@ class _Bump:
                     message, hint="leave --variant out; it chooses among overrides of an upstream's recipe"
                 )
             return ()
-        found = [stack for stack in self._loaded.own_stacks if self._recipe.name in stack.packages]
+        stacks = [stack for stack in self._loaded.own_stacks if self._recipe.name in stack.packages]
         if self._request.stack is not None:
-            found = [stack for stack in found if stack.name == self._request.stack]
-        if not found:
+            stacks = [stack for stack in stacks if stack.name == self._request.stack]
+        if not stacks:
             message = f"no stack of the tree builds {self._recipe.name}, a recipe of an upstream"
             if self._request.stack is not None:
                 message = f"{self._request.stack!r} is not a stack of the tree that builds {self._recipe.name}"
             hint = "name it in packages of a stack of variants/stacks.yaml, or extend the upstream's stack there"
             raise UsageError(message, hint=hint)
-        return tuple(found)
+        return tuple(stacks)
 
     def _old_versions(self) -> tuple[str, ...]:
         """The versions to replace. Raises UsageError unless it is clear which, and ConfigError for the new one."""
         request, names = self._request, {stack.name for stack in self._stacks}
         concerned = [package for package in self._before if not names or package.stack in names]
-        found = sorted({package.version for package in concerned})
-        if not found:
+        versions = sorted({package.version for package in concerned})
+        if not versions:
             message = f"no stack builds a variant of {self._recipe.name} here"
             raise UsageError(message, hint="name it in packages of a stack of variants/stacks.yaml")
-        if request.old is not None and request.old not in found:
-            message = f"{self._recipe.name} has no version {request.old}: it has {', '.join(found)}"
+        if request.old is not None and request.old not in versions:
+            message = f"{self._recipe.name} has no version {request.old}: it has {', '.join(versions)}"
             raise UsageError(message, hint="give one of these to --from")
-        if request.old is None and len(found) > 1 and self._place.kind != "override":
-            message = f"{self._recipe.name} has several versions: {', '.join(found)}"
-            raise UsageError(message, hint=f"say which one {request.version} replaces: --from {found[-1]}")
-        old = tuple(found) if request.old is None else (request.old,)
-        if request.version in (found if self._place.kind == "variants" else old):
+        if request.old is None and len(versions) > 1 and self._place.kind != "override":
+            message = f"{self._recipe.name} has several versions: {', '.join(versions)}"
+            raise UsageError(message, hint=f"say which one {request.version} replaces: --from {versions[-1]}")
+        old = tuple(versions) if request.old is None else (request.old,)
+        if request.version in (versions if self._place.kind == "variants" else old):
             message = f"{self._recipe.name} has the version {request.version} already"
             raise UsageError(message, hint="channel_tools list --variant STACK shows the versions")
         return old
@@ -229,17 +229,19 @@ class _Bump:
 
     def _old_commit(self) -> str:
         """The one commit of the recipe that its version stands for. Raises UsageError."""
-        found = {str(source.revision) for package in self._with_old() for source in package.sources if source.revision}
+        commits = {
+            str(source.revision) for package in self._with_old() for source in package.sources if source.revision
+        }
         context = self._recipe.document.value
         named = context.get("context") if isinstance(context, dict) else None
         if isinstance(named, dict) and isinstance(named.get("commit"), str):
-            found = {str(named["commit"])}
-        if len(found) != 1:
+            commits = {str(named["commit"])}
+        if len(commits) != 1:
             message = (
-                f"{self._recipe.name} has {counted(len(found), 'git source')}; --commit replaces the commit of one"
+                f"{self._recipe.name} has {counted(len(commits), 'git source')}; --commit replaces the commit of one"
             )
             raise UsageError(message, hint="change the commits by hand, and bump without --commit")
-        return found.pop()
+        return commits.pop()
 
     def _moved_patches(self) -> dict[Path, Path]:
         """The tree's patches whose path has the version, and their new paths; those that are there already stay."""
@@ -312,8 +314,8 @@ class _Bump:
         if self._request.sha256 is not None and len(by_hash) != 1:
             message = f"{counted(len(by_hash), 'source')} with a sha256 would change; --sha256 is that of one"
             raise UsageError(message, hint="leave --sha256 out: they are downloaded")
-        found = {old: self._fetched(urls) for old, urls in by_hash.items()}
-        return {old: one.sha256 for old, one in found.items()}, list(found.values())
+        fetched = {old: self._fetched(urls) for old, urls in by_hash.items()}
+        return {old: one.sha256 for old, one in fetched.items()}, list(fetched.values())
 
     def _fetched(self, urls: Sequence[str]) -> NewSource:
         """The source at these addresses, in the store; with a given sha256 it may be missing there."""

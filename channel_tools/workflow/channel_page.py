@@ -149,10 +149,10 @@ def _read_runs(reports: Path) -> defaultdict[str, list[ShownRun]]:
     """The runs of each stack, by their reports. Raises as read_runs does."""
     from channel_tools.validate.history import read_runs  # noqa: PLC0415 - a quarter of a second, for pages only
 
-    found: defaultdict[str, list[ShownRun]] = defaultdict(list)
+    runs: defaultdict[str, list[ShownRun]] = defaultdict(list)
     for run in read_runs(reports):
-        found[run.stack].append(_shown_run(run))
-    return found
+        runs[run.stack].append(_shown_run(run))
+    return runs
 
 
 def _shown_run(run: KeptRun) -> ShownRun:

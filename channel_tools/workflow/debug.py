@@ -36,12 +36,12 @@ def debug_build(
     work_folder_of, and ChannelError while a build runs.
     """
     nodes = settings.nodes
-    with contextlib.ExitStack() as held:
-        held.enter_context(locked_builds(settings.work))
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(locked_builds(settings.work))
         build = find_failed([settings.work, nodes], package)
         if build.folder.parent == nodes:  # a job that has outlived its driver may be building there
             what = f"the build folder {build.folder}"
-            held.enter_context(exclusive_lock(lock_of(build.folder), what=what))
+            locks.enter_context(exclusive_lock(lock_of(build.folder), what=what))
         folder = work_folder_of(build)
         on_found(folder)
         mark_opened(build.folder)

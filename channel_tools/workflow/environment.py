@@ -277,14 +277,14 @@ def _asked_choice(asked: Mapping[str, str]) -> Choice:
 
     Raises UsageError for anything else.
     """
-    found = []
+    versions = []
     for key, version in asked.items():
         match = _ASKED_VERSION.fullmatch(version)
         if match is None or (match[3] and key != "python"):
             raise UsageError(f"--{key} {version}: not a version", hint="give it as 3.13, or for Python also 3.13t")
         ending = f".* *_cp{match[1]}{match[2]}t" if match[3] else ".*"
-        found.append((key, version.removesuffix("t") + (ending if key == "python" else "")))
-    return tuple(found)
+        versions.append((key, version.removesuffix("t") + (ending if key == "python" else "")))
+    return tuple(versions)
 
 
 _EXCLUDES_PYTORCH = "pytorch <0.0a0"

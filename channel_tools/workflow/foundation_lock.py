@@ -142,12 +142,12 @@ def _newly_unserved(plan: Plan, now: Plan) -> tuple[UnsatisfiablePackage, ...]:
 
 def _values_of(plan: Plan) -> dict[tuple[str, str, str], set[VariantScalar]]:
     """The values of each variant key of each package in each stack."""
-    found: dict[tuple[str, str, str], set[VariantScalar]] = {}
+    values: dict[tuple[str, str, str], set[VariantScalar]] = {}
     rendered = [*(one.rendered for one in plan.packages), *(one.rendered for one in plan.unsatisfiable)]
     for one in rendered:
         for key, value in one.variant.items():
-            found.setdefault((one.stack, one.name, key), set()).add(value)
-    return found
+            values.setdefault((one.stack, one.name, key), set()).add(value)
+    return values
 
 
 def _moved_pinning(change: PinningChange | None) -> MovedName | None:
@@ -197,10 +197,10 @@ def _check_names(names: tuple[str, ...], lock: FoundationLock, path: Path) -> No
 
 
 def _by_name(lock: FoundationLock) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
+    builds: dict[str, list[str]] = {}
     for name, text in sorted(_shown(lock)):
-        found.setdefault(name, []).append(text)
-    return {name: tuple(texts) for name, texts in found.items()}
+        builds.setdefault(name, []).append(text)
+    return {name: tuple(texts) for name, texts in builds.items()}
 
 
 def _shown(lock: FoundationLock) -> Iterator[tuple[str, str]]:

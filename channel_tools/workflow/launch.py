@@ -97,8 +97,8 @@ def own_stack(loaded: LoadedTree, prefix: Path) -> Stack:
     """The stack that an environment was made for, by its packages. Raises UsageError unless it is exactly one."""
     from channel_tools.environments import installed_builds  # noqa: PLC0415 - as method_of
 
-    if (found := installed_stack(loaded, installed_builds(prefix), prefix)) is not None:
-        return found
+    if (stack := installed_stack(loaded, installed_builds(prefix), prefix)) is not None:
+        return stack
     message = f"{prefix}: is an environment of no stack that carries data between ranks"
     known = ", ".join(name for name, stack in loaded.stacks.items() if stack.validation)
     hint = f"name one of {known} by --stack, or its environment by --prefix" if known else "channel_tools list"
@@ -112,12 +112,12 @@ def installed_stack(loaded: LoadedTree, installed: Mapping[str, str], prefix: Pa
     """
     whole = [stack for stack in loaded.stacks.values() if stack.validation and is_installed(stack, installed)]
     names = {stack.name: {spec_name(spec) for spec in stack.install} for stack in whole}
-    found = [one for one in whole if not any(names[one.name] < names[other.name] for other in whole)]
-    if len({repr(stack.validation) for stack in found}) > 1:
-        shown = ", ".join(stack.name for stack in found)
+    stacks = [one for one in whole if not any(names[one.name] < names[other.name] for other in whole)]
+    if len({repr(stack.validation) for stack in stacks}) > 1:
+        shown = ", ".join(stack.name for stack in stacks)
         message = f"{prefix}: has the packages of several stacks: {shown}"
-        raise UsageError(message, hint=f"say which: --stack {found[0].name}")
-    return next(iter(found), None)
+        raise UsageError(message, hint=f"say which: --stack {stacks[0].name}")
+    return next(iter(stacks), None)
 
 
 def is_installed(stack: Stack, installed: Mapping[str, str]) -> bool:

@@ -178,8 +178,8 @@ def chosen_foundation(kind: FoundationKind | None, address: str | None) -> Found
         raise UsageError(message, hint="the registry foundation is made on this machine and has no address")
     if kind is None:
         return None
-    found = None if kind == "registry" else channel_address(_CONDA_FORGE if address is None else address)
-    return Foundation(kind=kind, address=found)
+    channel = None if kind == "registry" else channel_address(_CONDA_FORGE if address is None else address)
+    return Foundation(kind=kind, address=channel)
 
 
 def _choose_foundation(settings: Settings, request: PlanRequest) -> Foundation:
@@ -189,10 +189,10 @@ def _choose_foundation(settings: Settings, request: PlanRequest) -> Foundation:
     """
     asked = chosen_foundation(request.foundation, request.address)
     if settings.channel.exists():
-        found = open_channel(settings.channel, foundation=asked).foundation
+        foundation = open_channel(settings.channel, foundation=asked).foundation
     else:
-        found = asked or Foundation(kind="registry")
-    return found.with_further(further_channels(request.further, own=settings.channel, foundation=found))
+        foundation = asked or Foundation(kind="registry")
+    return foundation.with_further(further_channels(request.further, own=settings.channel, foundation=foundation))
 
 
 def _noted_tree(settings: Settings, note: Note, pinned: PinnedPackage | None = None) -> LoadedTree:

@@ -80,14 +80,14 @@ def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
     if missing := plan.to_build:
         raise _not_built(missing, request)
     channel = open_channel(settings.channel)
-    held = indexed_files(channel, (current_platform(), "noarch"))
+    indexed = indexed_files(channel, (current_platform(), "noarch"))
     own = [PackageKey(package.subdir, package.file_name) for package in plan.packages]
     foundation: list[PackageKey] = []
     if channel.foundation.kind == "registry":
-        foundation = [key for key, file in held.items() if file.ref.foundation and file.hidden is None]
+        foundation = [key for key, file in indexed.items() if file.ref.foundation and file.hidden is None]
     return PackageSet(
         name=request.in_words,
-        files=tuple(PackageFile.of(held[key].ref, held[key].path) for key in sorted({*own, *foundation})),
+        files=tuple(PackageFile.of(indexed[key].ref, indexed[key].path) for key in sorted({*own, *foundation})),
         foundation=channel.foundation,
     )
 

@@ -88,8 +88,10 @@ def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, 
 
     ``program`` is diffoscope, else it is searched on the PATH of ``environ``. Raises CommandError if it fails.
     """
-    found = str(program.absolute()) if program is not None else shutil.which(_DIFFOSCOPE, path=environ.get("PATH", ""))
-    if found is None:
+    diffoscope = (
+        str(program.absolute()) if program is not None else shutil.which(_DIFFOSCOPE, path=environ.get("PATH", ""))
+    )
+    if diffoscope is None:
         return None
     report = rebuilt.rebuilt.with_name(f"{rebuilt.rebuilt.name}.diffoscope.txt")
     report.unlink(missing_ok=True)
@@ -97,9 +99,9 @@ def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, 
         for name, package in (("published", rebuilt.published), ("rebuilt", rebuilt.rebuilt)):
             _unpack(package, holder / name)
         options = ("--exclude-directory-metadata=yes", "--text", str(report))
-        result = run_command([found, *options, "published", "rebuilt"], cwd=holder, env=environ, check=False)
+        result = run_command([diffoscope, *options, "published", "rebuilt"], cwd=holder, env=environ, check=False)
     if result.returncode not in _DIFFOSCOPE_ENDS:
-        raise CommandError(f"{found}: exit status {result.returncode}\n{result.tail()}")
+        raise CommandError(f"{diffoscope}: exit status {result.returncode}\n{result.tail()}")
     return report if report.is_file() else None
 
 
@@ -108,7 +110,7 @@ def _unpack(package: Path, folder: Path) -> None:
     parts: tuple[Component, ...] = ("pkg", "info")
     writer = TreeWriter(folder, package)
     folder.mkdir()
-    for member, stream in (found for part in parts for found in stream_component(package, part)):
+    for member, stream in (entry for part in parts for entry in stream_component(package, part)):
         if stream is not None:
             writer.write_file(member.name, stream, executable=bool(member.mode & 0o111))
         elif member.issym():
@@ -165,17 +167,17 @@ def find_package(settings: Settings, text: str) -> Path:
         return path
     channel = open_channel(settings.channel)
     own = [file for file in indexed_files(channel, subdirs_of(channel.files)).values() if not file.ref.foundation]
-    found = [file for file in own if text in {file.ref.file_name, str(file.ref.key)}]
-    found = found or [file for file in own if file.row.name == text and file.hidden is None]
-    if not found:
+    files = [file for file in own if text in {file.ref.file_name, str(file.ref.key)}]
+    files = files or [file for file in own if file.row.name == text and file.hidden is None]
+    if not files:
         hint = nearest_names_hint(text, {file.row.name for file in own}, what="package built from a recipe")
         raise UsageError(f"{channel.path}: has no package {text!r} that was built from a recipe", hint=hint)
-    if len(found) > 1:
-        names = ", ".join(sorted(file.ref.file_name for file in found))
+    if len(files) > 1:
+        names = ", ".join(sorted(file.ref.file_name for file in files))
         raise UsageError(
-            f"{text}: the channel has {counted(len(found), 'build')} of it", hint=f"name one of them: {names}"
+            f"{text}: the channel has {counted(len(files), 'build')} of it", hint=f"name one of them: {names}"
         )
-    return found[0].path
+    return files[0].path
 
 
 def _provide(settings: Settings, recorded: RecordedBuild, request: RebuildRequest, progress: Progress) -> SourceStore:

@@ -351,9 +351,9 @@ def _need_of_file(path: Path, needs: Iterable[NeededSource]) -> NeededSource:
         raise UsageError(f"{path}: no such file or folder", hint="name a file, or the folder of a clone")
     sha256 = sha256_of_file(path)
     known = [need for need in needs if need.kind == "url"]
-    found = next((need for need in known if need.identity == sha256), None)
-    if found is not None:
-        return found
+    need = next((need for need in known if need.identity == sha256), None)
+    if need is not None:
+        return need
     wanted = "\n".join(in_words(need) for need in known) or "  no recipe has a source with a sha256"
     message = f"{path}: no recipe of the tree names its sha256 {sha256}; recipes name:\n{wanted}"
     hint = "it is truncated, changed or another release: download it again, or correct the recipe's sha256"
@@ -361,10 +361,10 @@ def _need_of_file(path: Path, needs: Iterable[NeededSource]) -> NeededSource:
 
 
 def _repository_at(path: Path) -> GitRepository:
-    found = open_repository(path)
-    if found is None:
+    repository = open_repository(path)
+    if repository is None:
         raise UsageError(f"{path}: is a folder, but not a git repository", hint="name a clone, bare or not, or a file")
-    return found
+    return repository
 
 
 def _check_repositories(
@@ -381,12 +381,12 @@ def _check_repositories(
 
 def _add_commit(store: SourceStore, need: NeededSource, searched: Sequence[GitRepository]) -> StoredSource:
     def find(path: str, commit: str, url: str) -> GitRepository:
-        found = next((repository for repository in searched if repository.holds(commit)), None)
-        if found is None:
+        repository = next((repository for repository in searched if repository.holds(commit)), None)
+        if repository is None:
             message = f"{need.urls[0]} at {need.identity}: its submodule {path} ({url}) is at {commit}, which is absent"
             hint = "also name a clone that has it: channel_tools sources add REPOSITORY SUBMODULE_REPOSITORY"
             raise IntegrityError(message, hint=hint)
-        return found
+        return repository
 
     return store.add_commit(need, find, origin=f"added from {find('', need.identity, '').folder.name}")
 

@@ -151,10 +151,10 @@ def _commit_of(tree: Tree, upstream: Upstream, address: str) -> str:
         )
         raise NetworkError(message, hint="check the address in site.yaml, the network and git's credentials")
     lines = (line.partition("\t") for line in result.stdout.splitlines())
-    found = {name: commit for commit, _, name in lines}
+    commits = {name: commit for commit, _, name in lines}
     for name in (f"refs/tags/{rev}^{{}}", f"refs/tags/{rev}", f"refs/heads/{rev}", rev):
-        if name in found:
-            return found[name]
+        if name in commits:
+            return commits[name]
     message = f"the upstream {upstream.name!r} has no tag or branch {rev!r} at {upstream.address}"
     raise ConfigError(message, path=tree.site_file, hint="name a tag, a branch, or the 40 digits of a commit")
 
