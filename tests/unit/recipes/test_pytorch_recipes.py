@@ -148,6 +148,18 @@ def test_each_torchvision_is_pinned_to_the_very_build_of_its_pytorch(stack: str,
     assert len(_named("torchvision-patched", stack)) == len(_named(brings, stack))
 
 
+def test_torchvision_is_built_without_pkg_resources_where_setuptools_has_none() -> None:
+    """setuptools 82 removed it: releases that need it have an earlier one, the others a patch and what that imports."""
+    for package in _named("torchvision-patched", "cray-mpich-patched"):
+        (source,) = package.sources
+        if package.version == "0.21.0":
+            assert [patch.name for patch in map(Path, source.patches)] == ["0001-do-without-pkg-resources.patch"]
+            assert {"setuptools", "packaging"} <= set(package.host)
+        else:
+            assert "setuptools <70" in package.host
+            assert not source.patches
+
+
 def test_a_stock_pytorch_has_the_torchvision_of_its_minor_version() -> None:
     builds = _named("torchvision", "torchvision", "registry")
     assert _prefixes(builds) == Counter(
