@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -76,15 +77,16 @@ def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "recipes" / "torch-mpi" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*", "build")
     )
-    # without a folder of its own, pytest removes what earlier runs left
-    options = [f"--basetemp={tmp_path / 'pytest'}", *(["--pytorch-tests"] if os.environ.get(HEAVY_VARIABLE) else [])]
-    result = run_command(
-        [prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider", *options],
-        cwd=sources,
-        env=variables,
-        check=False,
-        timeout_s=LIMIT_S,
-    )
+    options = ["--pytorch-tests"] if os.environ.get(HEAVY_VARIABLE) else []
+    # without a folder of its own, pytest removes what earlier runs left; with a short path, as sockets are in it
+    with tempfile.TemporaryDirectory(prefix="pytest-") as folder:
+        result = run_command(
+            [prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}", *options],
+            cwd=sources,
+            env=variables,
+            check=False,
+            timeout_s=LIMIT_S,
+        )
     assert result.returncode == 0, result.stdout
     assert re.search(r"\d+ passed", result.stdout)
 
