@@ -257,6 +257,7 @@ def find_user_settings(environ: Mapping[str, str]) -> UserSettings:
 
 @functools.lru_cache(maxsize=1)
 def _read_once(environ_items: tuple[tuple[str, str], ...]) -> UserSettings:
+    Path.cwd()  # raises where it was removed, in which rattler's Config panics
     environ = dict(environ_items)
     files = tuple(
         _read_toml(path, shared=shared) for path, shared in Config.config_search_paths(_TOOL) if path.is_file()

@@ -162,3 +162,13 @@ def test_a_missing_file_of_certificates_is_named_with_its_setting(
     settings = settings_of(monkeypatch, tmp_path, condarc=f"client_ssl_cert: {path}\n")
     with pytest.raises(ConfigError, match=f"client_ssl_cert: {re.escape(path)} does not exist"):
         _ = settings.client_certificate
+
+
+def test_a_working_folder_that_was_removed_is_an_error_of_the_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError):
+        settings_of(monkeypatch, tmp_path)
