@@ -163,7 +163,7 @@ ALLOWED = {  # how many places print by themselves, and why
     "cli/validate.py": (1, "passes on the output of a user's own job"),
     "doctor/library_probe.py": (1, "JSON for its parent process, in ASCII"),
     "ranks/run.py": (1, "passes on the output of a user's own program"),
-    "ranks/supervisor.py": (1, "the system's words about the user's own command"),
+    "ranks/supervisor.py": (2, "the system's words about the user's own command"),
     "mirror/data/bootstrap.py": (1, "a script without this package; the path that its user gave"),
     "publish/third_party/worker.py": (1, "JSON for its parent process"),
     "system/fork_server.py": (1, "the traceback of an error that is our fault, in a build's process"),
