@@ -86,6 +86,8 @@ export CFLAGS CXXFLAGS CPPFLAGS LDFLAGS
 
 # Every exported variable named BUILD_*, USE_* or CMAKE_* becomes an option of CMake, these two also.
 export -n BUILD_PREFIX CMAKE_ARGS
+# The place for an rpath is as long as the first one, which has the build's folder: relative, it is the same everywhere.
+export CMAKE_BUILD_RPATH_USE_ORIGIN=ON
 export CMAKE_PREFIX_PATH="${PREFIX}" CMAKE_POLICY_VERSION_MINIMUM=3.5 CMAKE_GENERATOR=Ninja CMAKE_BUILD_TYPE=Release
 
 # What the machine has, or the container. A compiler takes up to 2.5 GiB (torch/csrc/distributed/c10d/init.cpp) and with
