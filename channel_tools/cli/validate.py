@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,15 +23,17 @@ from channel_tools.cli.console import (
     write_result,
 )
 from channel_tools.cli.options import grouped
+from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.validate import SchedulerName, ValidateRequest
 from channel_tools.system.counting import counted
+from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
     from channel_tools.system.settings import Settings
-    from channel_tools.validate import ValidationReport
+    from channel_tools.validate import ReportTable, ValidationReport
     from channel_tools.validate.variants import VariantResult
 
 _RANKS_AT_MOST = 10_000
@@ -51,6 +54,10 @@ _VALIDATE: options.Declared = {
     "prefix": Annotated[
         Path | None,
         typer.Option(help="Validate in this environment and keep it.", show_default="a new one, removed afterwards"),
+    ],
+    "as_installed": Annotated[
+        bool,
+        typer.Option("--as-installed", help="Install nothing into the environment of --prefix; no channel is read."),
     ],
     "keep": Annotated[bool, typer.Option("--keep", help="Keep the new environment and the logs of the run.")],
     "timeout_s": Annotated[
@@ -127,7 +134,48 @@ def validate(request: ValidateRequest, *, root: options.Root = None, output: opt
         elif request.job.scheduler is not None:
             _run_job(settings, request)
         else:
-            _run_here(settings, request)
+            _run_here(settings, request, partial(print_report, details=request.details))
+
+
+@handled
+def bench(
+    prefix: Annotated[
+        Path | None, typer.Argument(help="An environment of the stack.", show_default="the active one")
+    ] = None,
+    *,
+    stack: Annotated[str | None, options.stack_option("that of the environment, else the default stack")] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes of the allreduce.", show_default="2"),
+    ] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", min=1, help="Time limit in seconds.", show_default="600")
+    ] = None,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure an installed stack's allreduce beside gloo's, of one size after the other; nothing is installed.
+
+    It is the run of `validate`, whose checks say whether the stack carried the data: if one fails, so does this.
+    """
+    chosen = prefix or (Path(active) if (active := os.environ.get("CONDA_PREFIX", "")) else None)
+    if chosen is None:
+        raise UsageError(
+            "no environment is active", hint="activate one, or name its folder: channel_tools bench FOLDER"
+        )
+    if not (chosen / "conda-meta").is_dir():
+        raise UsageError(f"{chosen}: is not an environment", hint="name the folder that has conda-meta in it")
+    request = ValidateRequest(
+        install=InstallRequest(stack=stack),
+        prefix=chosen,
+        as_installed=True,
+        ranks=ranks,
+        timeout_s=timeout_s,
+        as_json=as_json,
+    )
+    with options.settings_for_stacks(root, output, prefix=chosen, is_named=stack is not None) as settings:
+        _run_here(settings, request, print_rates)
 
 
 def _run_job(settings: Settings, request: ValidateRequest) -> None:
@@ -148,7 +196,9 @@ def _written_to(stream: TextIO) -> Callable[[bytes], None]:
     return write
 
 
-def _run_here(settings: Settings, request: ValidateRequest) -> None:
+def _run_here(
+    settings: Settings, request: ValidateRequest, print_one: Callable[[ValidationReport, Path], None]
+) -> None:
     from channel_tools.validate.variants import raise_worst
     from channel_tools.workflow.validate import validate_variants
 
@@ -157,7 +207,7 @@ def _run_here(settings: Settings, request: ValidateRequest) -> None:
     if request.as_json:
         _print_documents(results, all_variants=request.all_variants)
     else:
-        _print_results(results, all_variants=request.all_variants, details=request.details)
+        _print_results(results, print_one, all_variants=request.all_variants)
     raise_worst(results)
 
 
@@ -181,10 +231,12 @@ def _print_documents(results: Sequence[VariantResult], *, all_variants: bool) ->
         print_json(documents[0])
 
 
-def _print_results(results: Sequence[VariantResult], *, all_variants: bool, details: bool) -> None:
-    for one in results:
-        if one.report is not None and one.path is not None:
-            print_report(one.report, one.path, details=details)
+def _print_results(
+    results: Sequence[VariantResult], print_one: Callable[[ValidationReport, Path], None], *, all_variants: bool
+) -> None:
+    for result in results:
+        if result.report is not None and result.path is not None:
+            print_one(result.report, result.path)
     if all_variants:
         print_line("")
         rows = [(one.python or "", one.pytorch or "", one.verdict.words, str(one.path or "")) for one in results]
@@ -193,10 +245,27 @@ def _print_results(results: Sequence[VariantResult], *, all_variants: bool, deta
 
 def print_report(report: ValidationReport, path: Path, *, details: bool) -> None:
     """Print the result in one line, after the tables of the report if ``details`` are wanted; ``path`` is its file."""
-    from channel_tools.validate import report_tables, result_line
+    from channel_tools.validate import report_tables
 
-    for table in report_tables(report) if details else ():
+    _print_with(report_tables(report) if details else (), report, path)
+
+
+def print_rates(report: ValidationReport, path: Path) -> None:
+    """Print the rates of the report, why they may be rough, and the result in one line; ``path`` is its file."""
+    from channel_tools.validate import bandwidth_table, doubts
+
+    _print_with((bandwidth_table(report),), report, path, notes=doubts(report))
+
+
+def _print_with(
+    tables: Iterable[ReportTable], report: ValidationReport, path: Path, *, notes: Sequence[str] = ()
+) -> None:
+    from channel_tools.validate import result_line
+
+    for table in tables:
         print_table(table.columns, table.rows, title=table.title)
         print_line("")
+    for note in notes:
+        print_note(note)
     verdict = "FAILED" if report.failed_checks else "PASSED"
     print_outcome(verdict, result_line(report, path).removeprefix(f"{verdict} "))

@@ -11,6 +11,7 @@ from channel_tools.environments.transaction import (
     InstalledPackage,
     installed_addresses,
     installed_builds,
+    installed_environment,
 )
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "find_outside_paths",
     "installed_addresses",
     "installed_builds",
+    "installed_environment",
     "pack_environment",
     "user_variables",
     "write_modulefile",

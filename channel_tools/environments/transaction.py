@@ -117,6 +117,24 @@ def installed_builds(prefix: Path) -> dict[str, str]:
     return {record[0]: f"{record[1]} {record[2]}" for record in records if record is not None}
 
 
+def installed_environment(prefix: Path) -> EnvironmentResult:
+    """An environment as it is, whoever installed it.
+
+    Raises UsageError if there is none at ``prefix``, and IntegrityError for a record that cannot be read.
+    """
+    started = time.monotonic()
+    if not (prefix / _META).is_dir():
+        raise UsageError(f"{prefix}: is not an environment", hint="name the folder that has conda-meta in it")
+    records = [_installed_package(record) for record in _installed_records(prefix, drop_unreadable=False)]
+    return EnvironmentResult(
+        prefix=prefix.absolute(),
+        records=tuple(sorted(records, key=lambda package: package.name)),
+        changed=0,
+        seconds=time.monotonic() - started,
+        size_bytes=_size_of(prefix),
+    )
+
+
 def installed_addresses(prefix: Path) -> dict[str, str]:
     """The addresses of an environment's packages by their names, without credentials.
 

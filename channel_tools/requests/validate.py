@@ -80,9 +80,10 @@ class ValidateRequest:
 
     The stack of ``install`` is validated with ``ranks`` processes (None: two), or in every variant that the channel has
     with ``all_variants``, each in a new environment that is removed afterwards unless ``keep``; or in the environment
-    ``prefix``. ``timeout_s`` is the limit for the run after the installation, None for the default. With ``history``,
-    the report is compared with earlier ones and kept; a bandwidth that has dropped by more than the noise is an error
-    with ``fail_on_drop``. The result is printed with the report's tables (``details``), or ``as_json``.
+    ``prefix``, into which nothing is installed with ``as_installed``. ``timeout_s`` is the limit for the run after the
+    installation, None for the default. With ``history``, the report is compared with earlier ones and kept; a bandwidth
+    that has dropped by more than the noise is an error with ``fail_on_drop``. The result is printed with the report's
+    tables (``details``), or ``as_json``.
 
     Raises UsageError for options that contradict each other.
     """
@@ -90,6 +91,7 @@ class ValidateRequest:
     install: InstallRequest = field(default_factory=InstallRequest)
     all_variants: bool = False
     prefix: Path | None = None
+    as_installed: bool = False
     keep: bool = False
     ranks: int | None = None
     timeout_s: float | None = None
@@ -109,6 +111,12 @@ class ValidateRequest:
             message = "--all-variants validates the local channel's variants, each in a new environment"
             hint = "leave out --channel, --python, --pytorch and --prefix, or leave out --all-variants"
             raise UsageError(message, hint=hint)
+        if self.as_installed and self.prefix is None:
+            message = "--as-installed without --prefix: there is no environment yet"
+            raise UsageError(message, hint="name one with --prefix, or leave --as-installed out")
+        if self.as_installed and (install.channels or install.python or install.pytorch):
+            message = "--as-installed installs nothing, --channel, --python and --pytorch say what is installed"
+            raise UsageError(message, hint="leave these out, or --as-installed")
         if self.job.local_scratch is not None and self.prefix is not None:
             message = "--local-scratch installs into a new folder on each node, --prefix names an existing one"
             raise UsageError(message, hint="leave one of the two out")
@@ -136,7 +144,7 @@ class ValidateRequest:
         if self.timeout_s is not None:
             yield from ("--timeout", str(self.timeout_s))
         flags = {
-            "--all-variants": self.all_variants,
+            "--all-variants": self.all_variants, "--as-installed": self.as_installed,
             "--keep": self.keep, "--history": self.history, "--fail-on-drop": self.fail_on_drop,
             "--details": self.details, "--json": self.as_json,
         }  # fmt: skip

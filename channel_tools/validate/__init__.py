@@ -5,6 +5,9 @@ from channel_tools.validate.history import compare_with_history, kept_file, rais
 from channel_tools.validate.model import ValidationReport
 from channel_tools.validate.page import write_page
 from channel_tools.validate.report import (
+    ReportTable,
+    bandwidth_table,
+    doubts,
     raise_for_failures,
     report_document,
     report_tables,
@@ -14,10 +17,13 @@ from channel_tools.validate.report import (
 from channel_tools.validate.runner import ValidationRequest, check_request, validate_stack
 
 __all__ = [
+    "ReportTable",
     "ValidationReport",
     "ValidationRequest",
+    "bandwidth_table",
     "check_request",
     "compare_with_history",
+    "doubts",
     "kept_file",
     "raise_for_drops",
     "raise_for_failures",

@@ -105,7 +105,7 @@ def report_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
         _check_table(report),
         _case_table(report),
         _transport_table(report),
-        _bandwidth_table(report),
+        bandwidth_table(report),
     )
     return tables if report.history is None else (*tables, _history_table(report.history))
 
@@ -242,7 +242,8 @@ def _transport_table(report: ValidationReport) -> ReportTable:
     )
 
 
-def _bandwidth_table(report: ValidationReport) -> ReportTable:
+def bandwidth_table(report: ValidationReport) -> ReportTable:
+    """The rates of each type and size, the stack's and the baseline's, and their ratio."""
     baseline = report.result.baseline
     return ReportTable(
         title="Bandwidth, MB of tensor per second and rank: median call (quartiles)",

@@ -22,14 +22,16 @@ from typing import TYPE_CHECKING
 
 from channel_tools import __version__
 from channel_tools.conda.addresses import channel_address, local_path
+from channel_tools.conda.specs import spec_name
 from channel_tools.doctor import examine, subject_of
 from channel_tools.environments import (
     activated_environment,
     create_environment,
     find_outside_paths,
     installed_builds,
+    installed_environment,
 )
-from channel_tools.system.errors import ConfigError, ValidationError
+from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.work_folder import make_work_folder, temporary_folder
 from channel_tools.validate.distributed.method import DistributedMethod
@@ -65,8 +67,9 @@ class ValidationRequest:
 
     ``specs`` are the stack's install list, ``channels`` addresses or folders in order of priority, ``options`` the
     stack's ``validate`` block without ``method``. ``prefix`` None installs into the run's own folder and removes it
-    afterwards unless ``keep``. ``forbidden`` are the paths that the environment must not name: the tree, the build
-    folders (the virtual environment of this process is added). ``timeout_s`` limits the run after the installation.
+    afterwards unless ``keep``; with ``as_installed``, nothing is installed into it, and it must have the packages that
+    ``specs`` name. ``forbidden`` are the paths that the environment must not name: the tree, the build folders (the
+    virtual environment of this process is added). ``timeout_s`` limits the run after the installation.
     The ranks run on ``hosts``, None for this host's loopback network. ``local_scratch`` is a folder on the local disk
     of each host, into which a new environment is installed.
     """
@@ -82,6 +85,7 @@ class ValidationRequest:
     work: Path
     forbidden: tuple[Path, ...]
     prefix: Path | None = None
+    as_installed: bool = False
     keep: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
     hosts: RankHosts | None = None
@@ -106,11 +110,15 @@ def validate_stack(
     started, clock, host = datetime.now(UTC), time.monotonic(), describe_host()
     with _run_folder(request) as folder, _prefix(request, folder) as prefix:
         # the rest of a validation waits for processes, so that only the installation has an event loop
-        environment = asyncio.run(_install(request, method, prefix, progress))
+        specs = method.specs(request.specs, stack=request.stack, options=request.options)
+        if request.as_installed:
+            environment = _environment_with(specs, request.stack, prefix)
+        else:
+            environment = asyncio.run(_install(request, specs, prefix, progress))
         if request.local_scratch is not None and request.hosts is not None:
             with progress.task("copying the environment to the other nodes", total=None):
                 copy_to_hosts(environment.prefix, request.hosts, folder)
-        standing = _self_contained_check(request, environment.prefix)
+        standing = _self_contained_check(request, environment)
         variables = activated_environment(environment.prefix, environ=environ)
         findings = _examine(request, environment.prefix, variables)
         context = MethodContext(
@@ -145,16 +153,27 @@ def validate_stack(
 
 
 async def _install(
-    request: ValidationRequest, method: ValidationMethod, prefix: Path, progress: Progress
+    request: ValidationRequest, specs: Sequence[str], prefix: Path, progress: Progress
 ) -> EnvironmentResult:
     return await create_environment(
         prefix,
-        method.specs(request.specs, stack=request.stack, options=request.options),
+        specs,
         request.channels,
         package_cache=request.package_cache,
         subdir=request.subdir,
         progress=progress,
     )
+
+
+def _environment_with(specs: Sequence[str], stack: str, prefix: Path) -> EnvironmentResult:
+    """The environment as it is. Raises UsageError if it lacks a package that ``specs`` name, in whichever version."""
+    environment = installed_environment(prefix)
+    there = {record.name for record in environment.records}
+    missing = [spec for spec in specs if spec_name(spec) not in there]
+    if missing:
+        message = f"{prefix}: lacks what a run of the stack {stack} needs: {', '.join(missing)}"
+        raise UsageError(message, hint="install it there from the stack's channel")
+    return environment
 
 
 def check_request(request: ValidationRequest) -> ValidationMethod:
@@ -211,10 +230,11 @@ def _examine(request: ValidationRequest, prefix: Path, variables: Mapping[str, s
     return examine(subject)
 
 
-def _self_contained_check(request: ValidationRequest, prefix: Path) -> Check:
+def _self_contained_check(request: ValidationRequest, environment: EnvironmentResult) -> Check:
     forbidden = [*request.forbidden, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
-    sources = [*_local_folders(request.channels), request.package_cache]
-    findings = find_outside_paths(prefix, [path.absolute() for path in forbidden], recorded_sources=sources)
+    channels = {record.channel for record in environment.records if record.channel}
+    sources = [*_local_folders((*request.channels, *sorted(channels))), request.package_cache]
+    findings = find_outside_paths(environment.prefix, [path.absolute() for path in forbidden], recorded_sources=sources)
     shown = [f"{finding.file} {'links to' if finding.is_link else 'names'} {finding.names}" for finding in findings]
     more = f"; {len(shown) - _FINDINGS_SHOWN} more" if len(shown) > _FINDINGS_SHOWN else ""
     return Check(

@@ -137,8 +137,10 @@ def validate_installed(
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
         written.unlink(missing_ok=True)
-    # a channel that is named, or that installed stacks come from, belongs to somebody else
-    remembers = not request.install.channels and (settings.tree.has_recipes or settings.channel.exists())
+    # a channel that is named, or that installed packages or stacks come from, belongs to somebody else
+    remembers = not (request.install.channels or request.as_installed) and (
+        settings.tree.has_recipes or settings.channel.exists()
+    )
 
     def broke_off(environment: EnvironmentResult, started: str, seconds: float) -> None:
         if remembers:
@@ -172,13 +174,14 @@ def _run_of(
         method=str(stack.validation["method"]),
         options=method_options(stack),
         specs=specs,
-        channels=install_channels(settings, request.install),
+        channels=() if request.as_installed else install_channels(settings, request.install),
         ranks=request.rank_count,
         subdir=current_platform(),
         package_cache=settings.package_cache,
         work=settings.work,
         forbidden=(*([settings.tree.root] if settings.tree.has_recipes else []), settings.output, settings.work),
         prefix=request.prefix,
+        as_installed=request.as_installed,
         keep=request.keep,
         timeout_s=DEFAULT_TIMEOUT_S if request.timeout_s is None else request.timeout_s,
         hosts=place.hosts,

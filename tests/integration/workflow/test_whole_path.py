@@ -100,6 +100,9 @@ def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
     theirs = mirror / "channels" / "ours"
     offline.run("env", "create", environment, "--lock", pins / "conda-lock.yml", "--channel", theirs)
     offline.run("validate", "--ranks", RANKS, "--prefix", environment, "--channel", theirs)
+    measured = offline.run("bench", environment)  # what is installed there, without any channel
+    assert [line.split()[0] for line in measured.splitlines()[2:4]] == ["float32", "float32"], measured
+    assert "carried by switchml" in measured.splitlines()[-1]
 
 
 def validate_counting(side: Side, channel: str, output: Path) -> None:

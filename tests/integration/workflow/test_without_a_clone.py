@@ -50,4 +50,6 @@ def test_the_installed_program_needs_nothing_but_the_channel(
     assert planned.stdout.splitlines()[-1].endswith("train.py"), planned.stderr
     validated = tool("validate", "--prefix", "job")
     assert (validated.returncode, validated.stdout[:6]) == (0, "PASSED"), validated.stderr
+    measured = tool("bench", "job")
+    assert (measured.returncode, measured.stdout.count("float32")) == (0, 3), measured.stderr
     assert sorted(path.name for path in here.iterdir()) == ["job", "output"]

@@ -137,10 +137,21 @@ def test_an_environment_of_several_stacks_is_one_error(both: Path) -> None:
         (("launch", "train.py"), "nothing here says what a stack is"),
         (("doctor", "--root", "."), "not a tree of recipes"),
         (("validate", "--channel", "bare"), "bare: has no package channel_tools-stacks"),
+        (("validate", "--as-installed"), "--as-installed without --prefix"),
+        (("validate", "--as-installed", "--prefix", "e", "-c", "channel"), "--as-installed installs nothing"),
+        (("bench",), "no environment is active"),
+        (("bench", "e"), "e: is not an environment"),
     ],
 )
 def test_what_is_missing_is_named(arguments: tuple[str, ...], said: str, folder: Path) -> None:
     assert said in run(folder, *arguments, code=2)
+
+
+def test_an_environment_that_is_measured_as_it_is_has_all_that_the_stack_needs(folder: Path) -> None:
+    installed(folder, "env", "base", "channel_tools-stacks", "-c", "channel")
+    said = run(folder, "bench", "env", "--stack", "toy", code=2)
+    assert "env: lacks what a run of the stack toy needs: toy >=1" in said
+    assert "'nix' is not a stack" in run(folder, "bench", "env", "--stack", "nix", code=2)
 
 
 def test_versions_without_recipes_become_specs(folder: Path) -> None:
