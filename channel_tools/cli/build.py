@@ -17,10 +17,10 @@ from channel_tools.cli.console import (
     print_note,
     print_state,
     print_table,
-    shown_progress,
 )
 from channel_tools.cli.options import grouped
 from channel_tools.cli.plan import reasons_in_short, show_plan, unsatisfiable_in_short
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.build import BuildRequest, CacheName, EngineName
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, print_note, shown_progress
+from channel_tools.cli.console import handled, print_json, print_line, print_note
 from channel_tools.cli.options import grouped
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.bump import BumpRequest
 from channel_tools.system.counting import counted
 

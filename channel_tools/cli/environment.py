@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.environment import EnvironmentRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.settings import available_cores

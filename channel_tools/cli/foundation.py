@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
+from channel_tools.cli.console import handled, print_json, print_line, print_table
 from channel_tools.cli.options import grouped
 from channel_tools.cli.plan import unsatisfiable_in_short
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.foundation import FoundationRequest, LockRequest
 from channel_tools.system.counting import counted
 

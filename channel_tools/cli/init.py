@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from channel_tools.cli import options  # noqa: TC001 - typer reads the annotations
-from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+from channel_tools.cli.console import handled, print_json, print_line
 from channel_tools.cli.options import grouped
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.init import CiService, InitRequest
 
 _INIT: options.Declared = {

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_line, print_note, shown_progress, write_result
+from channel_tools.cli.console import handled, print_line, print_note, write_result
 from channel_tools.cli.options import grouped
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.launch import LauncherName, ScriptRequest
 from channel_tools.requests.validate import SchedulerName
 

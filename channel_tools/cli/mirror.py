@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import mirror_keys, options
-from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+from channel_tools.cli.console import handled, print_json, print_line
 from channel_tools.cli.options import grouped
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.mirror import MirrorRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.extras import needs_extra

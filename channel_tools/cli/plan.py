@@ -18,9 +18,9 @@ from channel_tools.cli.console import (
     print_line,
     print_note,
     print_table,
-    shown_progress,
 )
 from channel_tools.cli.options import grouped
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.counting import counted
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.plan import FoundationKind, PlanRequest
 from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.counting import counted

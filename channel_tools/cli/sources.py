@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
+from channel_tools.cli.console import handled, print_json, print_line, print_table
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.counting import counted
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.cli.progress import shown_progress
 from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="The trees that a site's tree builds on (site.yaml).")

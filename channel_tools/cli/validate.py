@@ -19,10 +19,10 @@ from channel_tools.cli.console import (
     print_note,
     print_outcome,
     print_table,
-    shown_progress,
     write_result,
 )
 from channel_tools.cli.options import grouped
+from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.validate import SchedulerName, ValidateRequest
 from channel_tools.system.counting import counted

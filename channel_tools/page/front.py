@@ -39,6 +39,7 @@ from channel_tools.page.stacks import (
     validated_builds,
 )
 from channel_tools.system.charts import chart_style
+from channel_tools.system.counting import counted
 from channel_tools.system.pages import shared_style
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _list_files(site: Site) -> Iterator[PageFile]:
                 render_page,
                 "list.html.jinja",
                 f"Packages of {site.settings.title}",
-                f"All {len(names)} packages of the conda channel {site.settings.title}",
+                f"What is in the conda channel {site.settings.title}: {counted(len(names), 'package')}",
                 site,
                 path,
                 rows=rows,
