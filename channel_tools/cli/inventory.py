@@ -31,13 +31,7 @@ _INVENTORY: options.Declared = {
         "stack": options.Stack,
         "channels": Annotated[
             list[str] | None,
-            typer.Option(
-                "--channel",
-                "-c",
-                callback=options.given_channels,
-                help="A channel's folder with the packages; may be repeated.",
-                show_default="where the lock says",
-            ),
+            options.channels_option("A channel's folder with the packages; may be repeated.", "where the lock says"),
         ],
     },
     "platform": Annotated[

@@ -79,12 +79,9 @@ _BUNDLE = {
     ],
     "channels": Annotated[
         list[str] | None,
-        typer.Option(
-            "--channel",
-            "-c",
-            callback=options.given_channels,
-            help="Mirror from this address or folder, our own channel first; may be repeated.",
-            show_default="the local channel and its foundation",
+        options.channels_option(
+            "Mirror from this address or folder, our own channel first; may be repeated.",
+            "the local channel and its foundation",
         ),
     ],
     "virtual_packages": options.VirtualPackages,

@@ -17,7 +17,14 @@ import typer
 
 from channel_tools.requests.plan import FoundationKind
 from channel_tools.system.errors import UsageError
-from channel_tools.system.settings import ROOT_VARIABLE, Settings, find_cache, make_settings, package_cache_in
+from channel_tools.system.settings import (
+    ROOT_VARIABLE,
+    Settings,
+    active_prefix,
+    find_cache,
+    make_settings,
+    package_cache_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -93,6 +100,11 @@ def given_channels(channels: list[str] | None) -> list[str] | None:
     return list(find_user_settings(os.environ).addresses_of(channels))
 
 
+def channels_option(words: str, default: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """The option for channels by address, folder or name; ``default`` says which they are where none is given."""
+    return typer.Option("--channel", "-c", callback=given_channels, help=words, show_default=default)
+
+
 def _given_channel(channel: str | None) -> str | None:
     found = given_channels([channel] if channel else None)
     if found and len(found) > 1:
@@ -120,23 +132,16 @@ Jobs = Annotated[
 ]
 Channels = Annotated[
     list[str] | None,
-    typer.Option(
-        "--channel",
-        "-c",
-        callback=given_channels,
-        help="Install from this address, folder or name (`config` shows whose); may be repeated.",
-        show_default="the local channel",
+    channels_option(
+        "Install from this address, folder or name (`config` shows whose); may be repeated.", "the local channel"
     ),
 ]
 FurtherChannels = Annotated[
     list[str] | None,
-    typer.Option(
-        "--channel",
-        "-c",
-        callback=given_channels,
-        help="Build and host requirements may also come from this address, folder or name (`config` shows whose), "
+    channels_option(
+        "Build and host requirements may also come from this address, folder or name (`config` shows whose), "
         "below the local channel, which records it; may be repeated.",
-        show_default="those that the local channel records",
+        "those that the local channel records",
     ),
 ]
 Categories = Annotated[
@@ -252,8 +257,7 @@ def settings_for_stacks(
     from channel_tools.system.settings import installed_settings, make_stacks_settings
 
     cwd = Path.cwd()
-    active = os.environ.get("CONDA_PREFIX", "")
-    chosen = prefix or (Path(active) if active else None)
+    chosen = prefix or active_prefix(os.environ)
     is_tree_named = root is not None or ROOT_VARIABLE in os.environ
     own: Settings | None = None
     if chosen is not None and not is_named and not is_tree_named:

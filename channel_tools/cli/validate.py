@@ -26,7 +26,6 @@ from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.validate import SchedulerName, ValidateRequest
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +37,14 @@ if TYPE_CHECKING:
 
 _RANKS_AT_MOST = 10_000
 
+_Ranks = Annotated[
+    int | None,
+    typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes of the allreduce.", show_default="2"),
+]
+_Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", min=1, help="Time limit in seconds for the run after installing.", show_default="600"),
+]
 _VALIDATE: options.Declared = {
     "install": {
         "stack": Annotated[str | None, options.stack_option("that of --prefix, else the default stack")],
@@ -60,12 +67,7 @@ _VALIDATE: options.Declared = {
         typer.Option("--as-installed", help="Install nothing into the environment of --prefix; no channel is read."),
     ],
     "keep": Annotated[bool, typer.Option("--keep", help="Keep the new environment and the logs of the run.")],
-    "timeout_s": Annotated[
-        float | None,
-        typer.Option(
-            "--timeout", min=1, help="Time limit in seconds for the run after installing.", show_default="600"
-        ),
-    ],
+    "timeout_s": _Timeout,
     "history": Annotated[
         bool, typer.Option("--history", help="Keep the report with earlier ones, and report what has become slower.")
     ],
@@ -113,10 +115,7 @@ _VALIDATE: options.Declared = {
             typer.Option("--submit-option", help="An option for sbatch or qsub; may be repeated.", show_default=False),
         ],
     },
-    "ranks": Annotated[
-        int | None,
-        typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes of the allreduce.", show_default="2"),
-    ],
+    "ranks": _Ranks,
 }
 """The options, by the fields of ValidateRequest."""
 
@@ -144,13 +143,8 @@ def bench(
     ] = None,
     *,
     stack: Annotated[str | None, options.stack_option("that of the environment, else the default stack")] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes of the allreduce.", show_default="2"),
-    ] = None,
-    timeout_s: Annotated[
-        float | None, typer.Option("--timeout", min=1, help="Time limit in seconds.", show_default="600")
-    ] = None,
+    ranks: _Ranks = None,
+    timeout_s: _Timeout = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
@@ -159,13 +153,11 @@ def bench(
 
     It is the run of `validate`, whose checks say whether the stack carried the data: if one fails, so does this.
     """
-    chosen = prefix or (Path(active) if (active := os.environ.get("CONDA_PREFIX", "")) else None)
-    if chosen is None:
-        raise UsageError(
-            "no environment is active", hint="activate one, or name its folder: channel_tools bench FOLDER"
-        )
-    if not (chosen / "conda-meta").is_dir():
-        raise UsageError(f"{chosen}: is not an environment", hint="name the folder that has conda-meta in it")
+    from channel_tools.environments import check_environment
+    from channel_tools.workflow.launch import chosen_prefix
+
+    chosen = chosen_prefix(prefix, os.environ)
+    check_environment(chosen)
     request = ValidateRequest(
         install=InstallRequest(stack=stack),
         prefix=chosen,

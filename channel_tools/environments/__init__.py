@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Environments from conda channels: installs into a prefix, runs programs in it, proves that it is self-contained."""
 
-from channel_tools.environments.activation import activated_environment, user_variables
+from channel_tools.environments.activation import activated_environment, check_environment, user_variables
 from channel_tools.environments.create import create_environment, create_locked_environment
 from channel_tools.environments.modulefiles import check_modulefile, write_modulefile
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
@@ -12,6 +12,7 @@ from channel_tools.environments.transaction import (
     installed_addresses,
     installed_builds,
     installed_environment,
+    missing_specs,
 )
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "OutsidePath",
     "activated_environment",
     "check_archive",
+    "check_environment",
     "check_modulefile",
     "create_environment",
     "create_locked_environment",
@@ -27,6 +29,7 @@ __all__ = [
     "installed_addresses",
     "installed_builds",
     "installed_environment",
+    "missing_specs",
     "pack_environment",
     "user_variables",
     "write_modulefile",

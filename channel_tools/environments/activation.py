@@ -55,6 +55,12 @@ def check_prefix_path(prefix: Path) -> None:
         raise UsageError(message, hint="choose a prefix with a shorter path")
 
 
+def check_environment(prefix: Path) -> None:
+    """Raise UsageError unless there is an environment at ``prefix``."""
+    if not (prefix / "conda-meta").is_dir():
+        raise UsageError(f"{prefix}: not an environment: expected a folder with conda-meta/")
+
+
 def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: bool = False) -> dict[str, str]:
     """The variables of the activated environment at ``prefix``: PATH, CONDA_PREFIX, its activation scripts' effects.
 
@@ -65,8 +71,7 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: 
     """
     prefix = prefix.absolute()
     check_prefix_path(prefix)
-    if not (prefix / "conda-meta").is_dir():
-        raise UsageError(f"{prefix}: not an environment: expected a folder with conda-meta/")
+    check_environment(prefix)
     all_kept = {name: value for name, value in environ.items() if _OF_ANOTHER.fullmatch(name) is None}
     kept = all_kept if inherit else user_variables(environ)
     path = tuple(environ.get("PATH", "").split(":")) if inherit else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from channel_tools.environments.activation import check_environment
 from channel_tools.system.errors import UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.files import atomic_path
@@ -39,8 +40,7 @@ def pack_environment(prefix: Path, archive: Path, *, threads: int) -> int:
     with needs_extra("pack", "packing an environment"):
         from conda_pack import CondaEnv, CondaPackException  # noqa: PLC0415 - of an extra
 
-    if not (prefix / "conda-meta").is_dir():
-        raise UsageError(f"{prefix}: not an environment: expected a folder with conda-meta/")
+    check_environment(prefix)
     suffix = next(one for one in SUFFIXES if archive.name.endswith(one))
     try:
         environment = CondaEnv.from_prefix(str(prefix), on_missing_cache="raise")

@@ -22,7 +22,8 @@ from rattler.package_cache import PackageCache, ValidationMode
 
 from channel_tools.conda.link_scripts import ACTIONS, REMOVAL
 from channel_tools.conda.package import PACKAGE_SUFFIX, split_file_name
-from channel_tools.environments.activation import check_prefix_path
+from channel_tools.conda.specs import as_record, read_spec, spec_name
+from channel_tools.environments.activation import check_environment, check_prefix_path
 from channel_tools.environments.install_errors import install_error, panics_reported
 from channel_tools.environments.linked_files import (
     cached_name,
@@ -40,7 +41,7 @@ from channel_tools.system.errors import (
 from channel_tools.system.files import atomic_path, disk_full_reported, exclusive_lock, walk_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from rattler.install import InstallerReporter
@@ -110,6 +111,17 @@ class InstallTarget:
         return self.subdir.startswith("win-")
 
 
+def missing_specs(specs: Iterable[str], installed: Mapping[str, str]) -> list[str]:
+    """The MatchSpecs that no package meets which is ``installed``, by name as ``VERSION BUILD``."""
+    missing = []
+    for spec in specs:
+        name = spec_name(spec)
+        version, _space, build = installed.get(name, "").partition(" ")
+        if not build or not read_spec(spec).matches(as_record(name, version, build)):
+            missing.append(spec)
+    return missing
+
+
 def installed_builds(prefix: Path) -> dict[str, str]:
     """The packages of an environment by name, each as ``VERSION BUILD``, from the names of its records."""
     files = (path.name.removesuffix(".json") for path in sorted((prefix / _META).glob("*-*-*.json")))
@@ -120,11 +132,10 @@ def installed_builds(prefix: Path) -> dict[str, str]:
 def installed_environment(prefix: Path) -> EnvironmentResult:
     """An environment as it is, whoever installed it.
 
-    Raises UsageError if there is none at ``prefix``, and IntegrityError for a record that cannot be read.
+    Raises as check_environment does, and IntegrityError for a record that cannot be read.
     """
     started = time.monotonic()
-    if not (prefix / _META).is_dir():
-        raise UsageError(f"{prefix}: is not an environment", hint="name the folder that has conda-meta in it")
+    check_environment(prefix)
     records = [_installed_package(record) for record in _installed_records(prefix, drop_unreadable=False)]
     return EnvironmentResult(
         prefix=prefix.absolute(),

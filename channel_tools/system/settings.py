@@ -176,6 +176,12 @@ def make_stacks_settings(folder: Path, *, output: Path | None, environ: Mapping[
     return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
 
 
+def active_prefix(environ: Mapping[str, str]) -> Path | None:
+    """The environment that a client has activated in a shell, by its CONDA_PREFIX; None if there is none."""
+    prefix = environ.get("CONDA_PREFIX", "")
+    return Path(prefix) if prefix else None
+
+
 def installed_settings(
     prefixes: Iterable[Path], *, output: Path | None, environ: Mapping[str, str], cwd: Path
 ) -> Settings | None:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from channel_tools import __version__
 from channel_tools.conda.addresses import channel_address, local_path
-from channel_tools.conda.specs import spec_name
 from channel_tools.doctor import examine, subject_of
 from channel_tools.environments import (
     activated_environment,
@@ -30,6 +29,7 @@ from channel_tools.environments import (
     find_outside_paths,
     installed_builds,
     installed_environment,
+    missing_specs,
 )
 from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
@@ -166,11 +166,9 @@ async def _install(
 
 
 def _environment_with(specs: Sequence[str], stack: str, prefix: Path) -> EnvironmentResult:
-    """The environment as it is. Raises UsageError if it lacks a package that ``specs`` name, in whichever version."""
+    """The environment as it is. Raises UsageError if it lacks what ``specs`` ask for."""
     environment = installed_environment(prefix)
-    there = {record.name for record in environment.records}
-    missing = [spec for spec in specs if spec_name(spec) not in there]
-    if missing:
+    if missing := missing_specs(specs, installed_builds(prefix)):
         message = f"{prefix}: lacks what a run of the stack {stack} needs: {', '.join(missing)}"
         raise UsageError(message, hint="install it there from the stack's channel")
     return environment

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.doctor import Diagnosis, Subject, examine, subject_of
@@ -13,10 +12,12 @@ from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
-from channel_tools.workflow.launch import ACTIVE_PREFIX_VARIABLE, installed_stack, is_installed, method_of
+from channel_tools.system.settings import active_prefix
+from channel_tools.workflow.launch import installed_stack, is_installed, method_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from channel_tools.matrix.model import LoadedTree, Stack
     from channel_tools.system.settings import Settings
@@ -39,8 +40,7 @@ def run_doctor(
     Raises as find_stack, activated_environment and read_hosts do, and UsageError for a stack without a fabric and for
     an environment of several stacks.
     """
-    active = environ.get(ACTIVE_PREFIX_VARIABLE, "")
-    given = prefix or (Path(active) if active else None)
+    given = prefix or active_prefix(environ)
     prefix = None if given is None else given.absolute()
     variables = environ if prefix is None else activated_environment(prefix, environ=environ, inherit=True)
     installed = {} if prefix is None else installed_builds(prefix)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.specs import as_record, read_spec, spec_name
+from channel_tools.conda.specs import spec_name
+from channel_tools.environments import missing_specs
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.ranks.jobs import JobOptions, job_script
 from channel_tools.ranks.plan import find_place, plan_ranks
 from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import active_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from channel_tools.requests.launch import ScriptRequest
     from channel_tools.system.settings import Settings
     from channel_tools.validate.model import ValidationMethod
-
-ACTIVE_PREFIX_VARIABLE = "CONDA_PREFIX"
 
 
 def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> RankPlan:
@@ -122,12 +122,7 @@ def installed_stack(loaded: LoadedTree, installed: Mapping[str, str], prefix: Pa
 
 def is_installed(stack: Stack, installed: Mapping[str, str]) -> bool:
     """Whether packages that satisfy the stack's MatchSpecs are ``installed``, by name as ``VERSION BUILD``."""
-    for spec in stack.install:
-        name = spec_name(spec)
-        version, _space, build = installed.get(name, "").partition(" ")
-        if not build or not read_spec(spec).matches(as_record(name, version, build)):
-            return False
-    return True
+    return not missing_specs(stack.install, installed)
 
 
 def method_of(stack: Stack) -> ValidationMethod:
@@ -144,10 +139,8 @@ def method_options(stack: Stack) -> dict[str, object]:
 
 def chosen_prefix(given: Path | None, environ: Mapping[str, str]) -> Path:
     """The given environment, else the active one. Raises UsageError if there is neither."""
-    from pathlib import Path  # noqa: PLC0415
-
-    active = environ.get(ACTIVE_PREFIX_VARIABLE, "")
-    if given is None and not active:
+    prefix = given or active_prefix(environ)
+    if prefix is None:
         message = "no environment is active and none is given"
-        raise UsageError(message, hint="activate one or give --prefix DIR; channel_tools env create makes one")
-    return given or Path(active)
+        raise UsageError(message, hint="activate one, or give its folder; channel_tools env create makes one")
+    return prefix

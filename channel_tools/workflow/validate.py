@@ -132,7 +132,8 @@ def validate_installed(
     earlier = read_history(folder) if request.history else ()
     _check_folder(settings.reports)
     path = settings.reports / f"{name}.json"
-    wanted = _run_of(settings, request, stack, variants.specs_for(choice), place)
+    specs = stack.install if request.as_installed else variants.specs_for(choice)
+    wanted = _run_of(settings, request, stack, specs, place)
     check_request(wanted)
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):

@@ -139,8 +139,8 @@ def test_an_environment_of_several_stacks_is_one_error(both: Path) -> None:
         (("validate", "--channel", "bare"), "bare: has no package channel_tools-stacks"),
         (("validate", "--as-installed"), "--as-installed without --prefix"),
         (("validate", "--as-installed", "--prefix", "e", "-c", "channel"), "--as-installed installs nothing"),
-        (("bench",), "no environment is active"),
-        (("bench", "e"), "e: is not an environment"),
+        (("bench",), "no environment is active and none is given"),
+        (("bench", "e"), "e: not an environment"),
     ],
 )
 def test_what_is_missing_is_named(arguments: tuple[str, ...], said: str, folder: Path) -> None:
