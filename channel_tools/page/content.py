@@ -40,8 +40,8 @@ _VIRTUAL = {
     "__unix": "Unix",
 }
 _FIRST_KEYS = ("python", "pytorch")
-_DIGEST = re.compile(r"_?h[0-9a-f]{7,}_[0-9]+\Z")
-"""The end of a build string that differs from one build of a variant to the next."""
+_DIGEST = re.compile(r"_?h[0-9a-f]{7,}_[0-9]+(?=_|\Z)")
+"""The part of a build string that differs from one build of a variant to the next: the hash and the build number."""
 _NONE = "-"
 
 
@@ -183,12 +183,14 @@ def field_lines(value: object) -> list[tuple[str, str]]:
 def builds_before(package: Package) -> dict[str, Build]:
     """By page, the build that each build of a package came after: for the same subdir and the same kind of variant.
 
-    The kind is what stands before the hash in the build string (``udp``, ``plugin_py311``).
+    The kind is the build string without hash and build number (``udp``, ``plugin_py311``), and the Python and PyTorch,
+    which not every build string names.
     """
     found: dict[str, Build] = {}
-    newest: dict[tuple[str, str], Build] = {}
+    newest: dict[tuple[str, ...], Build] = {}
     for build in reversed(package.builds):
-        kind = build.subdir, _DIGEST.sub("", build.build)
+        versions = (variant_value(build, key) for key in _FIRST_KEYS)
+        kind = (build.subdir, _DIGEST.sub("", build.build), *versions)
         if kind in newest:
             found[build.page] = newest[kind]
         newest[kind] = build

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -472,3 +473,32 @@ def test_a_builds_page_says_what_changed_since_the_one_before_of_its_kind(tmp_pa
         assert said in second
     assert "Since 1.1, build udp_hccccccc_0, of" in third
     assert "what it needs and its variant are the same." in third
+
+
+def test_a_build_for_another_pytorch_or_python_is_not_the_one_before(tmp_path: Path) -> None:
+    def made(build: str, number: int, **variant: str) -> Path:
+        index: dict[str, object] = {"build_number": number}
+        return make_conda(tmp_path / "made", "toy", build=build, index=index, variant=variant, about=own(f"d{build}"))
+
+    channel = new_channel(tmp_path)
+    publish(
+        channel,
+        made("py311haaaaaaa_0", 0, python="3.11.* *_cpython", pytorch="2.12.*"),
+        made("py311hbbbbbbb_0", 0, python="3.11.* *_cpython", pytorch="2.13.*"),
+        made("py311hccccccc_1", 1, python="3.11.* *_cpython", pytorch="2.13.*"),
+        made("hddddddd_0_cpython", 0),
+        made("heeeeeee_1_cpython", 1),  # as of the package python, whose build string does not end with the hash
+    )
+    write_page(channel)
+    since = {
+        name.removeprefix("page/build/linux-64/toy-1.0-"): re.findall(r"Since 1\.0, build (\w+),", page.words)
+        for name, page in pages(channel).items()
+        if "/build/" in name
+    }
+    assert since == {
+        "py311haaaaaaa_0.html": [],
+        "py311hbbbbbbb_0.html": [],
+        "py311hccccccc_1.html": ["py311hbbbbbbb_0"],
+        "hddddddd_0_cpython.html": [],
+        "heeeeeee_1_cpython.html": ["hddddddd_0_cpython"],
+    }
