@@ -208,9 +208,12 @@ def lock_commands(environment: str) -> list[tuple[str, str]]:
 
 
 def exact_commands(environment: str, address: str) -> list[tuple[str, str]]:
-    """For each client, the command that installs what the explicit list at ``address`` names."""
+    """For each client, the command that installs what the explicit list at ``address`` names.
+
+    A private channel's token is in .netrc, which all of them read.
+    """
     name, file = shlex.quote(environment), shlex.quote(address.rpartition("/")[2])
-    fetched = f"curl --fail --remote-name {shlex.quote(address)}"
+    fetched = f"curl --fail --location --netrc-optional --remote-name {shlex.quote(address)}"
     return [
         ("conda", f"{fetched} && conda create -n {name} --file {file}"),
         ("mamba", f"{fetched} && mamba create -n {name} --file {file}"),
