@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from functools import partial
@@ -169,27 +170,15 @@ def _stack_files(site: Site, stack: ShownStack) -> Iterator[PageFile]:
 
 def _explicit_list(stack: str, channel: str, builds: Sequence[Build]) -> str:
     """The builds as an explicit list (CEP 23) with their addresses in the channel."""
-    from channel_tools.pins.explicit import render_explicit  # noqa: PLC0415 - only such a list needs the stage
-    from channel_tools.pins.lock import Lock, LockedPackage, PlatformLock, in_installation_order, repodata_record  # noqa: PLC0415
+    from channel_tools.pins.choice import package_of_address  # noqa: PLC0415 - only such a list needs the stage
+    from channel_tools.pins.explicit import render_explicit  # noqa: PLC0415
+    from channel_tools.pins.lock import Lock, PlatformLock, in_installation_order, repodata_record  # noqa: PLC0415
 
-    packages = {
-        build.row.name: LockedPackage(
-            name=build.row.name,
-            version=build.version,
-            build=build.build,
-            build_number=int(str(build.record.get("build_number", 0))),
-            subdir=build.subdir,
-            file_name=build.file_name,
-            channel=channel,
-            url=f"{channel}/{build.subdir}/{build.file_name}",
-            sha256=build.row.sha256,
-            md5=None,
-            size_bytes=build.row.stamp.size_bytes,
-            depends=tuple(texts_of(build.record, "depends")),
-            constrains=(),
-        )
-        for build in builds
-    }
+    packages = {}
+    for build in builds:
+        address = f"{channel}/{build.subdir}/{build.file_name}"
+        package = package_of_address(address, sha256=build.row.sha256, md5=None)
+        packages[package.name] = dataclasses.replace(package, depends=tuple(texts_of(build.record, "depends")))
     ordered = in_installation_order([repodata_record(package) for package in packages.values()])
     platform = PlatformLock(
         platform=next((build.subdir for build in builds if build.subdir != NOARCH), NOARCH),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.results import last_built
-from channel_tools.conda.package import split_stem
+from channel_tools.conda.package import NOARCH, split_stem
 from channel_tools.conda.specs import matches, name_or_none, read_spec, record_of, spec_name, specs_on, texts_of
 from channel_tools.page.content import as_numbers, variant_value
 from channel_tools.page.render import duration
@@ -74,18 +74,25 @@ def _was_replaced(site: Site, stem: str) -> bool:
 
 
 def validated_builds(site: Site, stack: ShownStack) -> tuple[Build, ...]:
-    """What the stack's newest validation that passed had installed, by name.
+    """What the stack's newest validation that passed had installed, by name: of one platform, and noarch.
 
     Nothing if the channel does not have all of it, as with a foundation elsewhere, or if some of it was yanked.
     """
     packages = next((run.packages for run in reversed(stack.runs) if run.passed), ())
-    found = [
-        next((build for build in site.packages[name].builds if build.stem == stem and build.yanked is None), None)
-        for stem in packages
-        if (name := split_stem(stem)[0]) in site.packages
-    ]
-    there = tuple(build for build in found if build is not None)
-    return there if len(there) == len(packages) else ()
+    found = [_not_yanked(site, stem) for stem in packages]
+    platforms = {build.subdir for builds in found for build in builds} - {NOARCH}
+    for platform in sorted(platforms) or [NOARCH]:
+        # a name may stand for a build of each platform, as _openmp_mutex-4.5-2_gnu does in conda-forge
+        there = {build.stem: build for builds in found for build in builds if build.subdir in {platform, NOARCH}}
+        if len(there) == len(packages):
+            return tuple(there.values())
+    return ()
+
+
+def _not_yanked(site: Site, stem: str) -> list[Build]:
+    package = site.packages.get(split_stem(stem)[0])
+    builds = () if package is None else package.builds
+    return [build for build in builds if build.stem == stem and build.yanked is None]
 
 
 def is_installable(site: Site, stack: ShownStack) -> bool:

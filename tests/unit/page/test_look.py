@@ -340,6 +340,24 @@ def test_a_stack_offers_the_list_of_what_was_validated(tmp_path: Path) -> None:
     assert "Install exactly what was validated" not in page.read_text()
 
 
+def test_the_list_of_what_was_validated_has_the_builds_of_one_platform(tmp_path: Path) -> None:
+    """As of a foundation of several platforms, in which a file name may stand for a file of each."""
+    channel = new_channel(tmp_path)
+    publish(
+        channel,
+        make_conda(tmp_path / "made", "mutex", subdir="linux-64"),
+        make_conda(tmp_path / "made", "mutex", subdir="linux-aarch64"),
+        make_conda(tmp_path / "made", "toy", subdir="linux-aarch64", about=own("d1"), index={"depends": ["mutex"]}),
+    )
+    run = run_of(20, "mutex-1.0-0", "toy-1.0-0")
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(run,))
+    write_page(channel, address="https://conda.our.site/ours", stacks=(stack,))
+    path = channel.path / "page/stack/toys.txt"
+    (platform,) = parse_explicit(path.read_text(), path).platforms
+    assert platform.platform == "linux-aarch64"
+    assert [one.ref.key.subdir for one in platform.packages] == ["linux-aarch64"] * 2
+
+
 def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
