@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packages conda-forge-pinning as conda-forge makes them, in a channel's index."""
+"""Packages conda-forge-pinning as conda-forge makes them, in a channel's index, and trees that name one."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
+from channel_tools.channel.model import Foundation
 from channel_tools.conda.package import by_format
 from channel_tools.matrix.pinning_lock import PACKAGE_MIGRATIONS, PINNING_PACKAGE
 from channel_tools.matrix.variants import CONDA_BUILD_CONFIG
+from channel_tools.plan.pinning import change_pinning, write_pinning
+from channel_tools.system.progress import SilentProgress
+from channel_tools.workflow.plan import open_index
 from tests.support.packages import make_conda
 
 if TYPE_CHECKING:
     import tarfile
     from collections.abc import Mapping
     from pathlib import Path
+
+    from channel_tools.plan.pinning import PinningChange
+    from channel_tools.system.settings import Settings
 
 _MEMBERS: Mapping[str, bytes | tarfile.TarInfo] = {
     f"{PACKAGE_MIGRATIONS}/example.exyaml": b"not read: [\n",
@@ -69,3 +78,21 @@ def unlist_version(channel: Path, version: str) -> None:
     for kind in ("packages", "packages.conda"):
         content[kind] = {name: one for name, one in content[kind].items() if one["version"] != version}
     index.write_text(json.dumps(content), encoding="utf-8")
+
+
+def fetch_pinning(settings: Settings, address: str, *, asked: str | None = None) -> PinningChange:
+    """Change the tree's pinning alone, from the conda-forge at ``address``, without a plan; the change is written."""
+    foundation = Foundation(kind="conda-forge", address=address)
+    change = asyncio.run(
+        change_pinning(
+            settings,
+            foundation,
+            asked=asked,
+            open_index=partial(open_index, settings, foundation),
+            progress=SilentProgress(),
+        )
+    )
+    assert change is not None
+    if change.is_new:
+        write_pinning(settings, change)
+    return change

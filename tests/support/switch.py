@@ -20,6 +20,19 @@ import pytest
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 
+SUM_SCRIPT = """
+import torch, torch.distributed, torch_switchml
+torch.distributed.init_process_group()
+tensor = torch.ones(1000, dtype=torch.int32)
+torch.distributed.all_reduce(tensor)
+carried = torch_switchml.stats()["delegated"]["int32"]["jobs"]
+print(f"{tensor.sum()} by {carried} of SwitchML's jobs\\n", end="", flush=True)
+torch.distributed.destroy_process_group()
+"""
+"""A script for ranks with the plugin: each says what it has of a sum, and how much of it SwitchML carried."""
+SUMMED_BY_TWO = ["2000 by 1 of SwitchML's jobs"] * 2
+"""What two ranks print, in lines."""
+
 
 class Switch:
     """A software switch that runs, and what it counted once it has ended."""

@@ -18,6 +18,7 @@ from channel_tools.system.settings import Settings
 from tests.support.command_line import run_tool
 from tests.support.programs import in_namespaces, program
 from tests.support.stacks import SUBDIR
+from tests.support.switch import SUM_SCRIPT, SUMMED_BY_TWO
 
 pytestmark = pytest.mark.integration
 _LIMIT_S = 300
@@ -41,6 +42,7 @@ RANKS = (
     UNPACKS
     + """
 coproc switchml-switch --address 127.0.0.1
+trap 'kill $(jobs -p)' EXIT
 read -r ready <&"${COPROC[0]}"
 ready=${ready#*'"controller": "'}
 export SWITCHML_CONTROLLER=${ready%%'"'*} SWITCHML_HOST_REDUCTION=off GLOO_SOCKET_IFNAME=lo
@@ -48,18 +50,8 @@ export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2
 RANK=0 python /script.py & first=$!
 RANK=1 python /script.py
 wait $first
-kill "$COPROC_PID"
 """
 )
-SCRIPT = """
-import torch, torch.distributed, torch_switchml
-torch.distributed.init_process_group()
-tensor = torch.ones(1000, dtype=torch.int32)
-torch.distributed.all_reduce(tensor)
-carried = torch_switchml.stats()["delegated"]["int32"]["jobs"]
-print(f"{tensor.sum()} by {carried} of SwitchML's jobs\\n", end="", flush=True)
-torch.distributed.destroy_process_group()
-"""
 
 
 def test_a_packed_environment_works_where_nothing_else_is(
@@ -82,8 +74,8 @@ def test_a_packed_stack_carries_allreduces_where_nothing_else_is(tmp_path: Path,
     created = run_tool(*words, cwd=tmp_path, environ=os.environ)
     assert created.returncode == 0, created.stderr
     root.mkdir()
-    (root / "script.py").write_text(SCRIPT)
-    assert _in_bare_root(prefix, root, RANKS).splitlines() == ["2000 by 1 of SwitchML's jobs"] * 2
+    (root / "script.py").write_text(SUM_SCRIPT)
+    assert _in_bare_root(prefix, root, RANKS).splitlines() == SUMMED_BY_TWO
 
 
 def _in_bare_root(prefix: Path, root: Path, script: str) -> str:

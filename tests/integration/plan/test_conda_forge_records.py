@@ -3,25 +3,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.channel.model import Foundation
 from channel_tools.matrix.variants import CONDA_BUILD_CONFIG
 from channel_tools.plan.lock import write_lock
-from channel_tools.plan.pinning import change_pinning, write_pinning
 from channel_tools.requests.plan import PlanRequest
-from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.plan import open_index, plan_request
+from channel_tools.workflow.plan import plan_request
 from tests.support.conda_forge import conda_forge_folder, copy_tree, copy_with_newer, copy_with_pinned
 from tests.support.folder_server import serve_folder
-from tests.support.pinning_packages import make_pinning
+from tests.support.pinning_packages import fetch_pinning, make_pinning
 
 if TYPE_CHECKING:
     from channel_tools.plan import Plan
@@ -36,27 +31,14 @@ _PINNING = "2026.08.12.18.05.35"
 _DATA = ("tzdata", "ca-certificates")
 
 
+def settings_of(tmp_path: Path, root: Path) -> Settings:
+    return make_settings(root=root, output=tmp_path / "output", environ={}, cwd=tmp_path)
+
+
 def plan_over(channel: Path | str, tmp_path: Path, root: Path) -> Plan:
     """The default variant of every stack, with a conda-forge foundation in a folder or at an address."""
-    settings: Settings = make_settings(root=root, output=tmp_path / "output", environ={}, cwd=tmp_path)
-    return plan_request(settings, PlanRequest(every_stack=True, foundation="conda-forge", address=str(channel)))
-
-
-def fetch_pinning(address: str, tmp_path: Path, root: Path) -> None:
-    """Take the version of the pinning that a tree names into it."""
-    settings: Settings = make_settings(root=root, output=tmp_path / "output", environ={}, cwd=tmp_path)
-    foundation = Foundation(kind="conda-forge", address=address)
-    change = asyncio.run(
-        change_pinning(
-            settings,
-            foundation,
-            asked=None,
-            open_index=partial(open_index, settings, foundation),
-            progress=SilentProgress(),
-        )
-    )
-    assert change is not None
-    write_pinning(settings, change)
+    request = PlanRequest(every_stack=True, foundation="conda-forge", address=str(channel))
+    return plan_request(settings_of(tmp_path, root), request)
 
 
 def _content(plan: Plan) -> dict[str, dict[str, str]]:
@@ -124,7 +106,7 @@ def test_every_stack_can_be_built_with_the_pinned_versions(planned: Plan, channe
     offered = copy_with_pinned(channel, tmp_path / "channel")
     make_pinning(offered, _PINNING, (conda_forge_folder() / CONDA_BUILD_CONFIG).read_text(encoding="utf-8"))
     with serve_folder(offered) as address:
-        fetch_pinning(address, tmp_path, pinned)
+        fetch_pinning(settings_of(tmp_path, pinned), address)
     found = plan_over(offered, tmp_path, pinned)
     assert _unserved(found) == _unserved(planned)
     libtorch = {

@@ -22,6 +22,7 @@ from tests.integration.conftest import ROOT
 from tests.support.command_line import run_tool
 from tests.support.processes import processes_naming, seconds_since_the_last_step
 from tests.support.stacks import failed, install, method_context
+from tests.support.switch import SUM_SCRIPT, SUMMED_BY_TWO
 from tests.unit.validate.fakes import small_plan
 
 pytestmark = pytest.mark.integration
@@ -126,22 +127,11 @@ def test_a_fault_is_an_error_within_seconds(run: Run, fault: str, message: str) 
     assert processes_naming(run.folder) == []
 
 
-_SCRIPT = """
-import torch, torch.distributed, torch_switchml
-torch.distributed.init_process_group()
-tensor = torch.ones(1000, dtype=torch.int32)
-torch.distributed.all_reduce(tensor)
-carried = torch_switchml.stats()["delegated"]["int32"]["jobs"]
-print(f"{tensor.sum()} by {carried} of SwitchML's jobs\\n", end="", flush=True)
-torch.distributed.destroy_process_group()
-"""
-
-
 def test_launch_brings_its_own_switch_and_ends_it(prefix: Path, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(_SCRIPT)
+    (tmp_path / "script.py").write_text(SUM_SCRIPT)
     words = ("launch", "--root", str(ROOT), "--stack", "udp", "--ranks", "2", "--prefix", str(prefix), "script.py")
     result = run_tool(*words, cwd=tmp_path, environ={"SWITCHML_REQUIRE": "1"})
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines() == ["2000 by 1 of SwitchML's jobs"] * 2
+    assert result.stdout.splitlines() == SUMMED_BY_TWO
     assert "switchml-switch --address 127." in result.stderr
     assert processes_naming(prefix) == []

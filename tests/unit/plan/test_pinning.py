@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.channel.model import Foundation
 from channel_tools.channel.store import create_channel
 from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.matrix import load_tree
 from channel_tools.matrix.pinning_lock import PACKAGE_MIGRATIONS, pinned_folder
-from channel_tools.plan.pinning import change_pinning, write_pinning
 from channel_tools.requests.foundation import LockRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import (
@@ -29,14 +25,13 @@ from channel_tools.system.errors import (
     UsageError,
 )
 from channel_tools.system.http.client import basic_authorization
-from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Tree, make_settings
 from channel_tools.workflow.foundation_lock import LockChange, change_lock
-from channel_tools.workflow.plan import open_index, plan_request
+from channel_tools.workflow.plan import plan_request
 from tests.support.command_line import run_tool
 from tests.support.conda_forge import conda_forge_folder
 from tests.support.packages import REGISTRY, link, make_conda, old_format
-from tests.support.pinning_packages import list_package, make_pinning, unlist_version
+from tests.support.pinning_packages import fetch_pinning, list_package, make_pinning, unlist_version
 from tests.unit.environments.toychannel import served
 from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
 
@@ -80,20 +75,7 @@ class Site:
 
     def fetch(self, address: str | None = None, *, asked: str | None = None) -> PinnedPackage:
         """Change the pinning alone, without a plan."""
-        foundation = Foundation(kind="conda-forge", address=address or self.channel.as_uri())
-        change = asyncio.run(
-            change_pinning(
-                self.settings,
-                foundation,
-                asked=asked,
-                open_index=partial(open_index, self.settings, foundation),
-                progress=SilentProgress(),
-            )
-        )
-        assert change is not None
-        if change.is_new:
-            write_pinning(self.settings, change)
-        return change.after
+        return fetch_pinning(self.settings, address or self.channel.as_uri(), asked=asked).after
 
     def lock(self, *names: str, update: bool = False, dry_run: bool = False) -> LockChange:
         address = str(self.channel)
@@ -411,16 +393,5 @@ def test_our_tree_has_the_same_values_by_version_as_by_path(tmp_path: Path) -> N
     make_pinning(channel, _NEW, (records / "conda_build_config.yaml").read_text(encoding="utf-8"))
     stacks.write_text(f"pinning: {_NEW}\n{own}", encoding="utf-8")
     settings = make_settings(root=tmp_path, output=tmp_path / "output", environ={}, cwd=tmp_path)
-    foundation = Foundation(kind="conda-forge", address=channel.as_uri())
-    change = asyncio.run(
-        change_pinning(
-            settings,
-            foundation,
-            asked=None,
-            open_index=partial(open_index, settings, foundation),
-            progress=SilentProgress(),
-        )
-    )
-    assert change is not None
-    write_pinning(settings, change)
+    assert fetch_pinning(settings, channel.as_uri()).is_new
     assert _pinned_values(Tree(root=tmp_path)) == by_path
