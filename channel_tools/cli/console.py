@@ -193,6 +193,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
         print_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+def print_gap() -> None:
+    """Print the empty line between a table and what follows it; a table that is drawn ends with one."""
+    if not sys.stdout.isatty():
+        print_line("")
+
+
 def print_error(error: ChannelToolsError) -> None:
     """Print the message of a failed command on stderr."""
     from rich.console import Console

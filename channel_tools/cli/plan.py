@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from channel_tools.cli import options
 from channel_tools.cli.console import (
     confirmed,
     handled,
+    print_gap,
     print_json,
     print_line,
     print_note,
@@ -79,12 +79,14 @@ def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: b
         return
     print_table(("package", "version", "build", "subdir", "status"), [_row(package) for package in made.packages])
     if why:
-        if not sys.stdout.isatty():  # a table that is drawn ends with an empty line
-            print_line("")
+        print_gap()
         _print_reasons(made)
         _print_lock(made)
     if made.unsatisfiable:
-        print_line("")
+        if why:
+            print_line("")
+        else:
+            print_gap()
         if request.stack is not None and not request.every_stack:
             _print_unsatisfiable(made)
         else:

@@ -126,6 +126,19 @@ def test_json_is_read_back_as_it_was(text: str) -> None:
     assert json.loads(printed("JSON", text, io.StringIO)) == {text: [text]}
 
 
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_one_line_is_empty_between_a_table_and_what_follows_it(
+    stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = stream()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("TERM", "dumb")
+    console.print_table(["name"], [["toy"]])
+    console.print_gap()
+    console.print_line("next")
+    assert [line.strip() for line in out.getvalue().splitlines()[-3:]] == ["toy", "", "next"]
+
+
 HOSTILE = CLEAR + OLD_CLEAR + TURNED
 
 
