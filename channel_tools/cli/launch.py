@@ -46,8 +46,12 @@ _LAUNCH: options.Declared = {
         SchedulerName | None, typer.Option(help="Write a job script instead of running it.", show_default=False)
     ],
     "to": Annotated[Path | None, typer.Option("-o", help="The job script's file.", show_default="stdout")],
-    "nodes": Annotated[int, typer.Option(min=1, max=_RANKS_AT_MOST, help="The nodes of the job script.")],
-    "time": Annotated[str, typer.Option(help="The time limit of the job script, HH:MM:SS.")],
+    "nodes": Annotated[
+        int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="The nodes of the job script.", show_default="1")
+    ],
+    "time": Annotated[
+        str | None, typer.Option(help="The time limit of the job script, HH:MM:SS.", show_default="01:00:00")
+    ],
 }
 """The options, by the fields of ScriptRequest."""
 

@@ -64,8 +64,8 @@ def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[st
         scheduler=request.emit,
         name=stack.name,
         ranks=request.ranks,
-        nodes=request.nodes,
-        time=request.time,
+        nodes=request.node_count,
+        time=request.time_limit,
         gpus=method_of(stack).uses_gpus(stack.validation),
         folder=request.folder,
     )
