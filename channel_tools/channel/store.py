@@ -114,18 +114,28 @@ def open_channel(path: Path, *, foundation: Foundation | None = None, within: Pa
     return Channel(path=path, foundation=recorded, within=within)
 
 
-def ensure_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",)) -> Channel:
-    """Open the channel at ``path`` with this foundation, or create it if nothing exists there.
+def ensure_channel(
+    path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",), within: Path | None = None
+) -> Channel:
+    """Open the channel at ``path`` with this foundation, or create it if nothing or an empty folder is there.
 
-    Further channels of the foundation are recorded. Raises as open_channel and create_channel do.
+    Of an existing one, nothing is written: who has its lock calls record_further. ``within`` is as for open_channel.
+    Raises as open_channel and create_channel do.
     """
-    if path.exists():
-        return record_further(open_channel(path, foundation=foundation))
-    return create_channel(path, foundation, subdirs=subdirs)
+    if not path.exists() or (path.is_dir() and not folder_beneath(path, within=within).names()):
+        try:
+            return create_channel(path, foundation, subdirs=subdirs, within=within)
+        except ChannelError:
+            if not (path / RECORD_FOLDER).exists():  # else another process has just created it
+                raise
+    return open_channel(path, foundation=foundation, within=within)
 
 
 def record_further(channel: Channel) -> Channel:
-    """Add the channel's further channels to its record, which others may have changed; returns the channel."""
+    """Add the channel's further channels to its record, which others may have changed; returns the channel.
+
+    To be called with the writer's lock (channel_writer).
+    """
     record = read_channel_record(channel.files)
     foundation = record.foundation.with_further(channel.foundation.further)
     if record.foundation.further != foundation.further:

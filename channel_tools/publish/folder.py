@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from channel_tools.channel import add_set, channel_writer, create_channel, indexed_files, open_channel
+from channel_tools.channel import add_set, channel_writer, ensure_channel, indexed_files, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import read_listing, read_state
 from channel_tools.channel.store import record_further
@@ -23,8 +23,8 @@ from channel_tools.conda.package import PackageKey, sidecar_of, subdirs_of
 from channel_tools.page.write import SETTINGS, follow_change, paged_folder
 from channel_tools.publish.channels import ChannelTarget, compare
 from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, is_label, label_path
-from channel_tools.system.beneath import Beneath, folder_beneath, folder_of, status_in
-from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.system.beneath import Beneath, folder_of, status_in
+from channel_tools.system.errors import UsageError
 from channel_tools.system.files import check_replaceable
 from channel_tools.system.settings import user_path
 
@@ -223,18 +223,8 @@ class FolderTarget(ChannelTarget):
         place = self.label_folder(label)
         with contextlib.ExitStack() as stack:
             for path in dict.fromkeys((self.root, place)):
-                channel = _opened(path, foundation, within=self.root)
+                channel = ensure_channel(path, foundation, within=self.root)
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
                 record_further(channel)
             yield writer
             follow_change(paged_folder(writer))
-
-
-def _opened(path: Path, foundation: Foundation, *, within: Path) -> Channel:
-    if not path.exists() or not folder_beneath(path, within=within).names():
-        try:
-            return create_channel(path, foundation, within=within)
-        except ChannelError:
-            if not (path / RECORD_FOLDER).exists():  # else another publisher has just made it
-                raise
-    return open_channel(path, foundation=foundation, within=within)

@@ -15,6 +15,7 @@ from channel_tools.build.schedule import build_packages, channels_of, locked_bui
 from channel_tools.build.tools import find_tools
 from channel_tools.build.usage import read_usage, record_result, with_resources
 from channel_tools.channel import channel_writer, ensure_channel, prefer_packages
+from channel_tools.channel.store import record_further
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
 from channel_tools.conda.platforms import current_platform
@@ -125,6 +126,7 @@ def build_stacks(
     with contextlib.ExitStack() as locks:
         with channel_writer(channel) as writer:
             locks.enter_context(locked_builds(settings.work))
+            record_further(channel)
             plan = build.plan(writer, early)
             jobs = build.jobs(writer, plan)
             if request.cluster.is_here:

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from channel_tools.channel import (
+    Channel,
+    Foundation,
     add_set,
     channel_writer,
     create_channel,
     ensure_channel,
     open_channel,
     published_packages,
+    store,
 )
 from channel_tools.channel.store import record_further
 from channel_tools.system.errors import ChannelError, FoundationError
@@ -99,3 +103,23 @@ def test_further_channels_that_two_writers_record_at_once_are_all_recorded(tmp_p
     record_further(second)
     assert record_further(first).foundation.further == ("file:///a", "file:///b")
     assert open_channel(path).foundation.further == ("file:///a", "file:///b")
+
+
+def test_only_who_has_the_lock_records_further_channels(tmp_path: Path) -> None:
+    path = new_channel(tmp_path).path
+    channel = ensure_channel(path, REGISTRY.with_further(["file:///a"]))
+    assert channel.foundation.further == ("file:///a",)
+    assert open_channel(path).foundation.further == ()
+
+
+def test_a_channel_that_another_process_has_just_created_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def created_meanwhile(
+        path: Path, foundation: Foundation, *, subdirs: Sequence[str], within: Path | None = None
+    ) -> Channel:
+        create_channel(path, foundation, subdirs=subdirs, within=within)
+        return create_channel(path, foundation, subdirs=subdirs, within=within)
+
+    monkeypatch.setattr(store, "create_channel", created_meanwhile)
+    assert ensure_channel(tmp_path / "channel", REGISTRY) == open_channel(tmp_path / "channel")
