@@ -270,11 +270,14 @@ def end_process_group(*processes: subprocess.Popen[bytes] | GroupLeader, grace_s
     """
     for process in processes:
         _signal_group(process, signal.SIGTERM)
+    grace = Deadline.after(grace_s)
     for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=grace_s)
+            process.wait(timeout=grace.left_s())
         _signal_group(process, signal.SIGKILL)
-        left = _await_end_of_group(process)
+    dying = Deadline.after(DYING_S)
+    for process in processes:
+        left = _await_end_of_group(process, dying)
         if left:
             _log.warning("%s", left_in_words(left))
         if isinstance(process, subprocess.Popen):
@@ -392,18 +395,17 @@ def _signal_group(process: subprocess.Popen[bytes] | GroupLeader, number: signal
         os.killpg(process.pid, number)
 
 
-def _await_end_of_group(leader: subprocess.Popen[bytes] | GroupLeader) -> list[int]:
-    """Wait until all processes of a killed group have ended; returns those that have not within DYING_S."""
-    end_s = time.monotonic() + DYING_S
+def _await_end_of_group(leader: subprocess.Popen[bytes] | GroupLeader, deadline: Deadline) -> list[int]:
+    """Wait until all processes of a killed group have ended; returns those that have not by the deadline."""
     try:
-        leader.wait(timeout=DYING_S)
+        leader.wait(timeout=deadline.left_s())
     except subprocess.TimeoutExpired:
         return [leader.pid]
     with contextlib.suppress(ProcessLookupError):  # none is left, not even as a zombie
         while True:
             os.killpg(leader.pid, 0)
             left = [one.number for one in all_processes() if one.group == leader.pid and not one.is_zombie]
-            if not left or time.monotonic() > end_s:
+            if not left or not deadline.left_s():
                 return left
             time.sleep(_LOOK_S)
     return []

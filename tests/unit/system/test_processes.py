@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -266,6 +267,18 @@ def test_a_group_is_waited_for_until_all_of_it_have_ended(monkeypatch: pytest.Mo
         monkeypatch.setattr(processes, "all_processes", looked)
         end_process_group(leader)
         assert len(looks) == 3
+
+
+def test_groups_that_do_not_end_by_themselves_share_one_grace() -> None:
+    ignoring = ["sh", "-c", "trap '' TERM; echo; exec sleep 1000"]
+    groups = [start_command(ignoring, stdout=subprocess.PIPE) for _ in range(4)]
+    for process in groups:
+        assert process.stdout is not None
+        process.stdout.readline()  # it ignores SIGTERM by now
+    started_s = time.monotonic()
+    end_process_group(*groups, grace_s=1.0)
+    assert time.monotonic() - started_s < 3.0  # four graces take 4 s
+    assert [process.returncode for process in groups] == [-signal.SIGKILL] * 4
 
 
 _ENDING = """
