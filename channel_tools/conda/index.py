@@ -66,12 +66,13 @@ class SubdirIndex:
     folder: str
 
 
-def parse_index(content: bytes, names: Collection[str] | None = None) -> SubdirRecords:
-    """The records of a repodata.json for these file names (None: all). Raises msgspec.MsgspecError."""
-    return _selected(decode_repodata(content), names)
+def parse_index(content: bytes) -> SubdirRecords:
+    """The records of a repodata.json. Raises msgspec.MsgspecError."""
+    return _selected(decode_repodata(content), None)
 
 
-def _name_unread(unread: Mapping[str, int], where: str) -> None:
+def warn_of_unread(unread: Mapping[str, int], where: str) -> None:
+    """Say how many entries of the index at ``where`` are left out, as unread_entries counts them."""
     for key, count in unread.items():
         entries = counted(count, "entry", "entries")
         _log.warning("%s: left out %s under %r in its index, which this program does not read", where, entries, key)
@@ -133,7 +134,7 @@ def _no_index(where: str) -> ChannelError:
 def _select(content: bytes, names: Collection[str] | None, *, where: str) -> _Found:
     try:
         index = decode_repodata(content)
-        _name_unread(index.unread, where)
+        warn_of_unread(index.unread, where)
         return index.base_url, _selected(index, names)
     except msgspec.MsgspecError as err:
         raise IntegrityError(f"{where}: its repodata cannot be read: {err}", hint="index the channel again") from None
@@ -189,7 +190,7 @@ def _from_shards(client: HttpClient, shards: _Shards, names: Collection[str] | N
     unread: Counter[str] = Counter()
     for shard in found:
         unread.update(shard.unread)
-    _name_unread(unread, without_credentials(shards.folder))
+    warn_of_unread(unread, without_credentials(shards.folder))
     rows = {name: row for shard in found for name, row in shard.records.items() if names is None or name in names}
     return dict(sorted(rows.items()))
 

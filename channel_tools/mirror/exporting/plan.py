@@ -78,7 +78,7 @@ class SourceChannel:
         return without_credentials(self.address).rstrip("/")
 
     def read_index(self, subdir: str, names: Collection[str], client: HttpClient) -> SubdirIndex:
-        """What it lists for the files ``names`` of a subdir. Raises as mirror.records.read_index does."""
+        """What it lists for the files ``names`` of a subdir. Raises as conda.index.read_index does."""
         if self.registry is None:
             return read_index(self.address, subdir, names, client)
         records = self.registry.records(subdir) if names else {}

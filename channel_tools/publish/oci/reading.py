@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from channel_tools.conda.index import warn_of_unread
 from channel_tools.conda.package import RECORD_FIELD
 from channel_tools.conda.repodata import REPODATA, decode_repodata, unpack_index
 from channel_tools.publish.model import MAIN_LABEL
@@ -87,13 +88,15 @@ class RegistryChannel:
     def records(self, subdir: str) -> dict[str, JsonObject]:
         """All records of a subdir by file name, without attestations, for which the layout has no place.
 
-        Raises ChannelError if it has no index, or one that cannot be read.
+        A warning names entries of its index that this program does not read. Raises ChannelError if it has no index,
+        or one that cannot be read.
         """
         with self.registry.repository(index_name(self.registry.address, subdir)) as repository:
             found = read_index(repository)
         if found.digest is None:
             message = f"{self.registry.address}/{subdir}: not a channel: it has no {REPODATA}"
             raise ChannelError(message, hint="check the channel's address")
+        warn_of_unread(found.unread, f"{self.registry.address}/{subdir}")
         return {
             name: {key: value for key, value in record.items() if key != RECORD_FIELD}
             for name, record in found.records.items()

@@ -140,7 +140,7 @@ def test_names_are_added_once_and_keep_their_bytes(
 
 
 def test_an_index_with_entries_that_would_be_lost_is_not_written_again(
-    registry: RunningRegistry, tmp_path: Path, environ: dict[str, str]
+    registry: RunningRegistry, tmp_path: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     target = target_at(registry.address, environ)
     index = json.dumps({"packages": {}, "packages.conda": {}, "v3": {"conda": {"new-1.0-0": {"name": "new"}}}}).encode()
@@ -153,6 +153,8 @@ def test_an_index_with_entries_that_would_be_lost_is_not_written_again(
     with pytest.raises(ChannelError, match="latest: lists 1 entry under 'v3', which this program would leave out"):
         publish(target, make_conda(tmp_path, "toy"))
     assert registry.manifest("ours/linux-64/repodata.json", "latest") == json.loads(manifest)
+    assert registry_at(registry.address, environ).records("linux-64") == {}
+    assert "/ours/linux-64: left out 1 entry under 'v3' in its index" in caplog.text
 
 
 def test_what_was_cut_off_is_completed_without_sending_packages_again(
