@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.addresses import split_last, without_credentials
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.package import split_package_address
 from channel_tools.conda.platforms import current_platform
 from channel_tools.environments.create import create_environment
 from channel_tools.environments.transaction import installed_addresses
@@ -63,7 +64,7 @@ def channels_of_stacks(tree: Tree) -> tuple[str, ...]:
     addresses = installed_addresses(prefix)
     first = addresses.get(STACKS_PACKAGE)
     ordered = [*([] if first is None else [first]), *addresses.values()]
-    channels = tuple(dict.fromkeys(split_last(split_last(address)[0])[0] for address in ordered))
+    channels = tuple(dict.fromkeys(split_package_address(address)[0] for address in ordered))
     if not channels:
         message = f"{prefix}: was not installed from a channel, so nothing says where the stack's packages are"
         raise UsageError(message, hint="name the channel: --channel ADDRESS")
