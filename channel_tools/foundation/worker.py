@@ -89,7 +89,7 @@ def make_package(job: PackageJob) -> RecordedPackage:
                 license_files=licenses,
             )
     except ChannelToolsError as err:
-        raise type(err)(f"package {plan.entry.place}: {err.message}", hint=err.hint) from err
+        raise err.with_message(f"package {plan.entry.place}: {err.message}") from err
     return recorded(plan, size_bytes=written.size_bytes, unpacked_bytes=written.unpacked_bytes, sha256=written.sha256)
 
 

@@ -342,7 +342,7 @@ def _download_ftp(url: str, part: Path, *, on_bytes: Callable[[int], None]) -> N
 
 def _placed(place: str, error: ChannelToolsError) -> ChannelToolsError:
     """The same error, with its message starting with the place that was tried."""
-    return type(error)(f"{place}: {error.message}", hint=error.hint)
+    return error.with_message(f"{place}: {error.message}")
 
 
 def _with_reason(failure: _Failure, error: ChannelToolsError) -> _Failure:

@@ -15,7 +15,7 @@ import difflib
 import errno
 import os
 import signal
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,6 +53,12 @@ class ChannelToolsError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    def with_message(self, message: str) -> Self:
+        """The same error with another message, whatever else its class is made from."""
+        changed = type(self).__new__(type(self), message)
+        vars(changed).update(vars(self), message=message)
+        return changed
 
 
 def nearest_names_hint(name: str, known: Iterable[str], *, what: str) -> str:

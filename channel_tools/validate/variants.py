@@ -69,7 +69,5 @@ def raise_worst(results: Sequence[VariantResult]) -> None:
     worst = errors[0][1]
     if len(results) > 1:
         lines = "\n".join(f"{name}: {error}" for name, error in errors)
-        worst = type(worst)(
-            f"{len(errors)} of {counted(len(results), 'variant')} did not pass\n{lines}", hint=worst.hint
-        )
+        worst = worst.with_message(f"{len(errors)} of {counted(len(results), 'variant')} did not pass\n{lines}")
     raise worst

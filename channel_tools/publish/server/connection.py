@@ -139,7 +139,7 @@ class ServerConnection:
         if error.kind in _OUT_OF_STEP:
             raise TemporaryError(f"{self.address}: {error.message}", hint=error.hint)
         reported = from_error_response(error)
-        raise type(reported)(f"{self.address}: {reported.message}", hint=reported.hint)
+        raise reported.with_message(f"{self.address}: {reported.message}")
 
     def _unauthorised(self, status: int) -> UsageError:
         if status == 403:  # noqa: PLR2004

@@ -215,7 +215,7 @@ class ServerTarget:
     def _reported(self, job: JobResponse) -> ReportResponse:
         if job.error is not None:
             error = from_error_response(job.error)
-            raise type(error)(f"{self.address}: {error.message}", hint=error.hint)
+            raise error.with_message(f"{self.address}: {error.message}")
         if job.report is None:
             raise NetworkError(f"{self.address}: the server reported neither a result nor an error")
         return job.report

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from channel_tools.conda.specs import InvalidSpecError
 from channel_tools.system.errors import SolveError, ValidationError
 from channel_tools.validate import ValidationReport
 from channel_tools.validate.variants import VariantOutcome, VariantResult, raise_worst
@@ -34,3 +35,15 @@ def test_the_worst_variant_gives_the_error_and_every_other_is_named(report: Vali
         "python 3.12: 1 check failed",
         "python 3.11: slower",
     ]
+
+
+def test_an_error_that_is_made_from_more_than_a_message_stands_for_all_as_well() -> None:
+    """As that of a MatchSpec, which is made from its text and a reason."""
+    results = [
+        VariantResult(python=python, error=InvalidSpecError("a b c d", "too long")) for python in ("3.11", "3.12")
+    ]
+    with pytest.raises(InvalidSpecError) as caught:
+        raise_worst(results)
+    assert str(caught.value).startswith("2 of 2 variants did not pass\npython 3.11: 'a b c d' is not a valid MatchSpec")
+    assert caught.value.hint == InvalidSpecError("a b c d", "too long").hint
+    assert caught.value.reason == "too long"
