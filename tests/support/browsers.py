@@ -6,6 +6,7 @@ from __future__ import annotations
 import mimetypes
 import os
 import queue
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from tests.support.processes import TEST_TIMEOUT_S, wait_for
 from tests.support.programs import program
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 
+SCREENSHOTS = "CHANNEL_TOOLS_TEST_SCREENSHOTS"
+"""The variable that names the folder for pictures of pages and terminals."""
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+"""What a page allows itself; a test's own script runs in a copy without it."""
 KEPT_OPEN: dict[str, tuple[str, ...]] = {"firefox": (), "chromium": ("--remote-debugging-port=0",)}
 """Without it, Chromium ends when a page is loaded."""
 PREFERENCES = """\

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
+from tests.support.browsers import SCREENSHOTS
 from tests.support.processes import TEST_TIMEOUT_S
 
 pytestmark = pytest.mark.integration
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.integration
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 DRAWN = re.compile("\u2500+")
 ROOT = Path(__file__).resolve().parents[3]
-SCREENSHOTS = "CHANNEL_TOOLS_TEST_SCREENSHOTS"
 RECIPE = """\
 schema_version: 1
 package: {{name: {name}, version: '1.0'}}

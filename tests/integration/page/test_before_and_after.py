@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browsers import Looks, browse
+from tests.support.browsers import SCREENSHOTS, Looks, browse
 
 pytestmark = pytest.mark.integration
 
-SCREENSHOTS = "CHANNEL_TOOLS_TEST_SCREENSHOTS"
 FOLDERS = {when: f"CHANNEL_TOOLS_TEST_{when.upper()}" for when in ("before", "after")}
 VIEWS = {
     "front": "channel/index.html",

@@ -16,14 +16,12 @@ import pytest
 
 from channel_tools.channel.model import Channel
 from channel_tools.validate import write_page as write_report_page
-from tests.support.browsers import Looks, browse, told_by
+from tests.support.browsers import POLICY, SCREENSHOTS, Looks, browse, told_by
 from tests.unit.page.sites import HOSTILE, OTHERS, STACK, whole_channel, write_page
 from tests.unit.validate.reports import whole_report
 
 pytestmark = pytest.mark.integration
 
-SCREENSHOTS = "CHANNEL_TOOLS_TEST_SCREENSHOTS"
-POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 REPORT = "report.html"
 """A validation's report, which is no part of a channel's page, but is looked at alike."""
 PAGES = (

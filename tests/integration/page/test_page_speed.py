@@ -7,7 +7,6 @@ Times and shifts are the browser's own (performance.now, the Layout Instability 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import time
 from pathlib import Path
@@ -16,13 +15,12 @@ from typing import Any
 import pytest
 
 from channel_tools.channel.model import Channel
-from tests.support.browsers import Looks, told_by
+from tests.support.browsers import POLICY, Looks, told_by
 from tests.support.scripted_server import Asked, Reply
 from tests.unit.page.sites import STACK, whole_channel, write_page
 
 pytestmark = pytest.mark.integration
 
-POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 MOST_SHIFT = 0.01
 """A tenth of what Lighthouse calls good."""
 MOST_MS = 50
