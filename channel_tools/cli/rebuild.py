@@ -57,7 +57,7 @@ _REBUILD: options.Declared = {
 def rebuild(
     request: RebuildRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
-    """Build a published package again from its own recipe and compare it; the channel is not changed."""
+    """Build a published package again from its own recipe; with --compare, list what differs. No channel is changed."""
     from channel_tools.workflow.rebuild import compare_packages, rebuild_package
 
     with shown_progress() as progress:

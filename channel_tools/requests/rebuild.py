@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.system.errors import UsageError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -19,6 +21,8 @@ class RebuildRequest:
     The new package is written to ``destination`` (None: ``output/rebuilt``), below its subdir. With ``compare``, what
     differs is shown for each file, by ``diffoscope`` if it is there (None: on the PATH). With ``offline``, nothing is
     downloaded.
+
+    Raises UsageError for diffoscope without a comparison.
     """
 
     package: str
@@ -26,6 +30,11 @@ class RebuildRequest:
     diffoscope: Path | None = None
     destination: Path | None = None
     offline: bool = False
+
+    def __post_init__(self) -> None:
+        if self.diffoscope is not None and not self.compare:
+            message = "--diffoscope without --compare: nothing is compared"
+            raise UsageError(message, hint="give --compare as well")
 
     def folder(self, settings: Settings) -> Path:
         """The folder for the new package."""
