@@ -133,7 +133,7 @@ def _list_files(site: Site) -> Iterator[PageFile]:
         path = list_page(number)
         yield page_file(
             path,
-            [rows, ranges, shared_parts(site.settings)],
+            [rows, ranges, len(names), shared_parts(site.settings)],
             partial(
                 render_page,
                 "list.html.jinja",

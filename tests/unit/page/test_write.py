@@ -179,3 +179,13 @@ def test_a_page_of_a_package_takes_few_calls(tmp_path: Path) -> None:
     calls = pstats.Stats(profile, stream=io.StringIO()).total_calls  # type: ignore[attr-defined]
     assert report.written > 40
     assert calls / report.written < _MOST_CALLS
+
+
+def test_every_page_of_a_long_list_says_how_many_packages_there_are(tmp_path: Path) -> None:
+    """Also one whose rows have not changed."""
+    channel = new_channel(tmp_path)
+    publish(channel, *(make_conda(tmp_path / "made", f"p{number}") for number in range(1000, 1502)))
+    write_page(channel)
+    publish(channel, make_conda(tmp_path / "made", "p1500a"))
+    for number in (1, 2):
+        assert "All 503 packages" in (channel.path / f"page/packages-{number}.html").read_text()
