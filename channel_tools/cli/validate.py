@@ -14,6 +14,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import (
     handled,
+    print_gap,
     print_json,
     print_line,
     print_note,
@@ -256,7 +257,7 @@ def _print_with(
 
     for table in tables:
         print_table(table.columns, table.rows, title=table.title)
-        print_line("")
+        print_gap()
     for note in notes:
         print_note(note)
     verdict = "FAILED" if report.failed_checks else "PASSED"
