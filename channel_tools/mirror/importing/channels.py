@@ -241,20 +241,24 @@ def import_foundation(
     """The foundation of the packages of ``channel``, ours, at the importing site, where it was ``existing`` before.
 
     ``there`` are the packages that the site has of it. The kind of an existing one stays if its channels have the names
-    of those at the addresses ``third_party``. Else it is the registry's if the channel has packages that this program
-    did not build, or if there are no others, and otherwise the last of the others. All the rest are further channels.
+    of those at the addresses ``third_party``, or if there are none of these and this program built all packages. Else
+    it is the registry's if the channel has packages that this program did not build, or if there are no others, and
+    otherwise the last of the others. All the rest are further channels.
     """
     if existing is not None and _has_channels(existing, third_party):
-        is_registry = existing.kind == "registry"
+        kind = existing.kind
+    elif not _is_all_ours(channel, there):
+        kind = "registry"
+    elif third_party:
+        kind = "conda-forge"
     else:
-        is_registry = not third_party or not _is_all_ours(channel, there)
-    if is_registry:
-        found = Foundation(kind="registry", further=tuple(third_party))
-    else:
-        found = Foundation(kind="conda-forge", address=third_party[-1], further=tuple(third_party[:-1]))
-    if existing is not None and existing.kind == found.kind:
-        return existing.with_further(found.further)  # its address may have been moved since
-    return found
+        kind = "registry" if existing is None else existing.kind
+    if existing is not None and existing.kind == kind:  # its address may have been moved since
+        own = None if existing.address is None else channel_name(existing.address)
+        return existing.with_further(address for address in third_party if channel_name(address) != own)
+    if kind == "registry":
+        return Foundation(kind=kind, further=tuple(third_party))
+    return Foundation(kind=kind, address=third_party[-1], further=tuple(third_party[:-1]))
 
 
 def _has_channels(foundation: Foundation, third_party: Sequence[str]) -> bool:

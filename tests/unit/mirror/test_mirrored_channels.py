@@ -227,6 +227,26 @@ def test_further_channels_are_at_the_new_place_after_a_move(tmp_path: Path) -> N
     assert (foundation.kind, foundation.further) == ("registry", (lab.replace("/far/", "/moved/"),))
 
 
+def test_a_bundle_without_packages_of_the_foundation_leaves_it_as_it_is(tmp_path: Path) -> None:
+    channel = toy_channel(tmp_path, foundation=[])
+    site = exporting_site(tmp_path, channel, foreign_channel(tmp_path / "forge", ["probe"]))
+    far = carry(site, tmp_path, "first")
+    expected = Foundation(kind="conda-forge", address=(far / "forge").as_uri())
+    assert open_channel(far / "channel").foundation == expected
+    add_toys(channel, ["more"])
+    carry(exporting_site(tmp_path, channel, keys=site.keys), tmp_path, "second")
+    assert open_channel(far / "channel").foundation == expected
+    assert "more-1.0-0.conda" in listed(far / "channel")
+    add_toys(channel, ["again"])
+    carry(
+        exporting_site(tmp_path, channel, foreign_channel(tmp_path / "lab", ["tool"]), keys=site.keys),
+        tmp_path,
+        "third",
+    )
+    found = open_channel(far / "channel").foundation
+    assert (found, found.further) == (expected, ((far / "lab").as_uri(),))
+
+
 def test_locks_from_elsewhere_are_refused(tmp_path: Path, site: ExportingSite) -> None:
     other = toy_channel(tmp_path / "elsewhere")
     with pytest.raises(UsageError, match="not one of the mirrored channels"):
