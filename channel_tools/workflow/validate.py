@@ -118,7 +118,8 @@ def validate_installed(
 ) -> tuple[ValidationReport, Path]:
     """Validate a stack and write its report to ``output/report/<stack>.json`` and as a page; returns report and path.
 
-    The report of a variant other than the default one has the Python and PyTorch in its name. The report of an earlier
+    The report of a variant other than the default one has the Python and PyTorch in its name; one of an environment as
+    it was is in ``output/report/as-installed``, which the channel's page does not show. The report of an earlier
     run is removed when this run starts, so an interrupted run leaves none; the channel records it as failed.
 
     With ``history``, the report is compared with those in ``output/report/history/<stack>`` and kept there. It
@@ -128,10 +129,12 @@ def validate_installed(
     variants = variants_of(settings, stack.name)
     choice = variants.choose(request.install)
     name = variants.report_name(choice)
-    folder = settings.reports / "history" / name
+    # the channel's page shows the reports of what its packages were installed as, not of whatever somebody has
+    reports = settings.reports / "as-installed" if request.as_installed else settings.reports
+    folder = reports / "history" / name
     earlier = read_history(folder) if request.history else ()
-    _check_folder(settings.reports)
-    path = settings.reports / f"{name}.json"
+    _check_folder(reports)
+    path = reports / f"{name}.json"
     specs = stack.install if request.as_installed else variants.specs_for(choice)
     wanted = _run_of(settings, request, stack, specs, place)
     check_request(wanted)

@@ -103,6 +103,7 @@ def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
     measured = offline.run("bench", environment)  # what is installed there, without any channel
     assert [line.split()[0] for line in measured.splitlines()[2:4]] == ["float32", "float32"], measured
     assert "carried by switchml" in measured.splitlines()[-1]
+    assert measured.splitlines()[-1].endswith("output/report/as-installed/udp.json")  # no report of the channel
 
 
 def validate_counting(side: Side, channel: str, output: Path) -> None:
