@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -41,7 +42,7 @@ from channel_tools.system.files import walk_entries, write_bytes_atomically
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from pathlib import Path
 
     from rattler import RepoDataRecord
@@ -59,6 +60,8 @@ _AT_ONCE = 8
 _ATTEMPTS = 3
 """A download that breaks off is tried so often; rattler tries again by itself only before the first byte."""
 _BROKEN_OFF = "error decoding response body"
+_TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
+"""A folder cannot be renamed to a path, since there is a folder with content or a file."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -144,17 +147,32 @@ def _folder_name(record: RepoDataRecord) -> str:
 async def _fetch_all(
     missing: dict[str, RepoDataRecord], store: PackageStore, staging: Path, done: Callable[[str], None]
 ) -> dict[str, Unpacked]:
+    """Fetch packages, a few at a time; raises the first error, after which no thread works in ``staging`` any more."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def fetch(folder: str, record: RepoDataRecord) -> Unpacked:
         async with turns:
             hashes = await _unpack(record, staging / folder, store)
-            unpacked = await asyncio.to_thread(_admit, record, hashes, staging / folder, store)
+            unpacked = await _to_its_end(asyncio.to_thread(_admit, record, hashes, staging / folder, store))
             done(folder)
             return unpacked
 
-    unpacked = await asyncio.gather(*(fetch(folder, record) for folder, record in missing.items()))
-    return dict(zip(missing, unpacked, strict=True))
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = {folder: group.create_task(fetch(folder, record)) for folder, record in missing.items()}
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return {folder: task.result() for folder, task in tasks.items()}
+
+
+async def _to_its_end(work: Coroutine[object, object, Unpacked]) -> Unpacked:
+    """The result of work in a thread, which goes on where it is cancelled: that is then waited for."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 async def _unpack(record: RepoDataRecord, folder: Path, store: PackageStore) -> tuple[str, str]:
@@ -202,7 +220,9 @@ def _move(unpacked: Path, place: Path, record: RepoDataRecord, store: PackageSto
     while True:
         try:
             unpacked.rename(place)
-        except OSError:  # there is something
+        except OSError as err:
+            if err.errno not in _TAKEN:
+                raise
             if (found := _usable(place, record, store)) is not None:
                 return found
             with contextlib.suppress(FileNotFoundError):

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import rattler
 
-from channel_tools.environments import create_environment, create_locked_environment
+from channel_tools.environments import create_environment, create_locked_environment, package_cache
 from channel_tools.pins.files import FORMATS, pin_files, read_lock
 from channel_tools.pins.virtual import to_generic
+from channel_tools.system.errors import IntegrityError
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import (
     GROWTH_BYTES,
@@ -161,3 +166,42 @@ def test_a_package_that_is_a_link_to_a_folder_elsewhere_is_unpacked_again(site: 
     site.solved()
     assert not package.is_symlink()
     assert state_of(elsewhere) == before
+
+
+def test_nothing_of_a_package_that_is_being_checked_is_removed_at_the_error_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread would go on, and move what is left of it to where rattler looks, or try that for ever."""
+    channel = make_channel(tmp_path / "channel")
+    archive = channel.archive("library", "2.0")
+    archive.write_bytes(archive.read_bytes()[:-100])
+    check, left = package_cache._check, []
+
+    def slow_check(folder: Path, record: rattler.RepoDataRecord) -> None:
+        end_s = time.monotonic() + 1
+        while folder.exists() and time.monotonic() < end_s:
+            time.sleep(0.01)
+        left.append(folder.exists())
+        check(folder, record)
+
+    monkeypatch.setattr(package_cache, "_check", slow_check)
+    with pytest.raises(IntegrityError, match=r"library-2\.0"):
+        Site(root=tmp_path).solved()
+    assert left == [True]
+    assert [path.name for path in (tmp_path / "pkgs").iterdir() if path.name.startswith("tool")] == ["tool-1.0-0"]
+
+
+def test_a_package_that_is_gone_before_it_is_moved_is_an_error_at_once(tmp_path: Path) -> None:
+    failed: list[OSError] = []
+
+    def move() -> None:
+        record, store = Mock(spec=rattler.RepoDataRecord), Mock(spec=package_cache.PackageStore)
+        try:
+            package_cache._move(tmp_path / "gone", tmp_path / "place", record, store)
+        except OSError as err:
+            failed.append(err)
+
+    thread = threading.Thread(target=move, daemon=True)  # before, it never ended
+    thread.start()
+    thread.join(timeout=30)
+    assert [type(err) for err in failed] == [FileNotFoundError]
