@@ -76,8 +76,8 @@ def find_adapters(root: Path) -> Iterator[Diagnosis]:
         if name != "lo" and (driver := driver_of(interface)):
             state = read_line(interface / "operstate") or "unknown"
             fix = "" if state in {"up", "unknown"} else f"sudo ip link set {name} up"
-            found = f"{driver}, {state}, MTU {read_line(interface / 'mtu')}"
-            yield Diagnosis(subject=f"interface {name}", level="warning" if fix else "ok", found=found, fix=fix)
+            message = f"{driver}, {state}, MTU {read_line(interface / 'mtu')}"
+            yield Diagnosis(subject=f"interface {name}", level="warning" if fix else "ok", found=message, fix=fix)
     for name in names_in(root / "sys/class/infiniband"):
         yield from _verbs_device(root / "sys/class/infiniband" / name)
     for name in names_in(root / "sys/class/cxi"):
@@ -142,9 +142,9 @@ def find_verbs(root: Path) -> Iterator[Diagnosis]:
     files = [name for name in names_in(root / "dev/infiniband") if name.startswith("uverbs")]
     usable = [name for name in files if os.access(root / "dev/infiniband" / name, os.R_OK | os.W_OK)]
     if not usable:
-        found = f"none of {', '.join(files)} may be opened" if files else f"no {root / 'dev/infiniband'}/uverbs0"
+        message = f"none of {', '.join(files)} may be opened" if files else f"no {root / 'dev/infiniband'}/uverbs0"
         fix = "sudo chmod a+rw /dev/infiniband/uverbs*" if files else "sudo modprobe ib_uverbs"
-        yield Diagnosis(subject="verbs device files", level="fault", found=found, fix=fix)
+        yield Diagnosis(subject="verbs device files", level="fault", found=message, fix=fix)
     if active and usable:
         yield Diagnosis(subject="verbs", level="ok", found=f"{', '.join(active)} by {', '.join(usable)}")
 
@@ -167,8 +167,8 @@ def find_locked_memory(root: Path) -> Iterator[Diagnosis]:
         )
     else:
         fix = "ulimit -l unlimited, or in /etc/security/limits.conf: * - memlock unlimited"
-        found = f"at most {int(soft[0]) // _KIB} KiB; adapters register {_LOCKED_BYTES // _MIB} MiB and more"
-        yield Diagnosis(subject="locked memory", level="fault", found=found, fix=fix)
+        message = f"at most {int(soft[0]) // _KIB} KiB; adapters register {_LOCKED_BYTES // _MIB} MiB and more"
+        yield Diagnosis(subject="locked memory", level="fault", found=message, fix=fix)
 
 
 def find_huge_pages(root: Path) -> Iterator[Diagnosis]:
@@ -177,15 +177,15 @@ def find_huge_pages(root: Path) -> Iterator[Diagnosis]:
     free = {name.removeprefix("hugepages-"): read_line(sizes / name / "free_hugepages") for name in names_in(sizes)}
     some = {size: int(count) for size, count in free.items() if count.isdecimal() and int(count)}
     if not some:
-        found = "none is free (" + (", ".join(f"{size}: 0" for size in free) or "the kernel has no support") + ")"
+        message = "none is free (" + (", ".join(f"{size}: 0" for size in free) or "the kernel has no support") + ")"
         fix = "sudo sysctl -w vm.nr_hugepages=1024, or --no-huge in SWITCHML_DPDK_EAL_OPTIONS"
-        yield Diagnosis(subject="huge pages", level="fault", found=found, fix=fix)
+        yield Diagnosis(subject="huge pages", level="fault", found=message, fix=fix)
     elif not any(line.split()[2:3] == [_MOUNTED] for line in _lines(root / "proc/mounts")):
         fix = "sudo mkdir -p /dev/hugepages && sudo mount -t hugetlbfs nodev /dev/hugepages"
         yield Diagnosis(subject="huge pages", level="fault", found="hugetlbfs is not mounted", fix=fix)
     else:
-        found = ", ".join(f"{count} of {size}" for size, count in some.items())
-        yield Diagnosis(subject="huge pages", level="ok", found=f"{found} free")
+        message = ", ".join(f"{count} of {size}" for size, count in some.items())
+        yield Diagnosis(subject="huge pages", level="ok", found=f"{message} free")
 
 
 def find_gpu(root: Path) -> Iterator[Diagnosis]:
@@ -224,8 +224,8 @@ def find_loopback() -> Iterator[Diagnosis]:
             probe.sendto(b"?", probe.getsockname())
             probe.recv(1)
     except OSError as err:
-        found = f"127.0.0.1 cannot be used: {err.strerror or err}"
-        yield Diagnosis(subject="loopback", level="fault", found=found, fix="sudo ip link set lo up")
+        message = f"127.0.0.1 cannot be used: {err.strerror or err}"
+        yield Diagnosis(subject="loopback", level="fault", found=message, fix="sudo ip link set lo up")
     else:
         yield Diagnosis(subject="loopback", level="ok", found="127.0.0.1 answers")
 
@@ -238,9 +238,9 @@ def find_socket_buffers(root: Path) -> Iterator[Diagnosis]:
             # network namespaces have no file of their own before Linux 6.14
             yield Diagnosis(subject=f"net.core.{name}", level="ok", found="not visible here; the host's limit applies")
         elif int(value) < _BUFFER_BYTES:
-            found = f"{value} bytes; with less than {_BUFFER_BYTES}, packets are lost under load"
+            message = f"{value} bytes; with less than {_BUFFER_BYTES}, packets are lost under load"
             fix = f"sudo sysctl -w net.core.{name}={_BUFFER_BYTES}"
-            yield Diagnosis(subject=f"net.core.{name}", level="warning", found=found, fix=fix)
+            yield Diagnosis(subject=f"net.core.{name}", level="warning", found=message, fix=fix)
         else:
             yield Diagnosis(subject=f"net.core.{name}", level="ok", found=f"{value} bytes")
 
@@ -255,8 +255,8 @@ def find_offload() -> Iterator[Diagnosis]:
             except OSError:
                 lacking.append(name)
     if lacking:
-        found = f"the kernel has no UDP {' nor '.join(lacking)}: about a tenth of the bandwidth"
-        yield Diagnosis(subject="UDP offload", level="warning", found=found, fix="boot Linux 5.0 or later")
+        message = f"the kernel has no UDP {' nor '.join(lacking)}: about a tenth of the bandwidth"
+        yield Diagnosis(subject="UDP offload", level="warning", found=message, fix="boot Linux 5.0 or later")
     else:
         yield Diagnosis(subject="UDP offload", level="ok", found="GSO and GRO")
 
@@ -267,12 +267,12 @@ def find_controller(variables: Mapping[str, str]) -> Iterator[Diagnosis]:
     subject = "SwitchML controller"
     if not configured:
         fix = "export SWITCHML_CONTROLLER=HOST:PORT, or use channel_tools launch, which starts a software switch"
-        found = "SWITCHML_CONTROLLER is not set: gloo would carry the allreduces"
-        yield Diagnosis(subject=subject, level="fault", found=found, fix=fix)
+        message = "SWITCHML_CONTROLLER is not set: gloo would carry the allreduces"
+        yield Diagnosis(subject=subject, level="fault", found=message, fix=fix)
         return
     if variables.get("SWITCHML_ENABLE") == "0":
-        found = "SWITCHML_ENABLE is 0: the plugin is switched off"
-        yield Diagnosis(subject=subject, level="fault", found=found, fix="unset SWITCHML_ENABLE")
+        message = "SWITCHML_ENABLE is 0: the plugin is switched off"
+        yield Diagnosis(subject=subject, level="fault", found=message, fix="unset SWITCHML_ENABLE")
     host, port = _split(configured)
     try:
         with socket.create_connection((host, port), timeout=_LIMIT_S) as connection:
@@ -294,9 +294,9 @@ def _path_mtu(peer: tuple[str, int]) -> Iterator[Diagnosis]:
         if mtu >= _DATAGRAM_BYTES:
             yield Diagnosis(subject="path to the switch", level="ok", found=f"MTU {mtu}")
         else:
-            found = f"MTU {mtu}; packets of 256 values need {_DATAGRAM_BYTES} bytes"
+            message = f"MTU {mtu}; packets of 256 values need {_DATAGRAM_BYTES} bytes"
             fix = "raise the interface's MTU (sudo ip link set NAME mtu 1500), or export SWITCHML_PACKET_NUMEL=64"
-            yield Diagnosis(subject="path to the switch", level="fault", found=found, fix=fix)
+            yield Diagnosis(subject="path to the switch", level="fault", found=message, fix=fix)
 
 
 def _split(configured: str) -> tuple[str, int]:

@@ -60,18 +60,18 @@ def _of_the_backend(subject: Subject) -> Iterator[Diagnosis]:
 def _emulator(subject: Subject) -> Iterator[Diagnosis]:
     """Whether the environment has the emulator of ACCL's kernels, which replaces FPGAs."""
     if subject.prefix is not None:
-        found = shutil.which("accl-emulator", path=subject.variables.get("PATH", ""))
-        fix = "" if found else f"conda install -p {subject.prefix} accl-emulator"
-        level: Level = "ok" if found else "fault"
-        yield Diagnosis(subject="ACCL's emulator", level=level, found=found or "not in the environment", fix=fix)
+        executable = shutil.which("accl-emulator", path=subject.variables.get("PATH", ""))
+        fix = "" if executable else f"conda install -p {subject.prefix} accl-emulator"
+        level: Level = "ok" if executable else "fault"
+        yield Diagnosis(subject="ACCL's emulator", level=level, found=executable or "not in the environment", fix=fix)
 
 
 def _switchml(subject: Subject) -> Iterator[Diagnosis]:
     yield from _plugin(subject)
     if subject.transport == "dummy":
-        found = "none: this transport multiplies by the number of workers"
+        message = "none: this transport multiplies by the number of workers"
         yield Diagnosis(
-            subject="SwitchML's network", level="fault", found=found, fix="conda install 'libswitchml=*=udp*'"
+            subject="SwitchML's network", level="fault", found=message, fix="conda install 'libswitchml=*=udp*'"
         )
         return
     if subject.transport == "udp":

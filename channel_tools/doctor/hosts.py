@@ -91,8 +91,8 @@ def _clocks(answers: Sequence[HostAnswer]) -> Diagnosis:
         return Diagnosis(
             subject="clocks", level="ok", found=f"of {counted(len(answers), 'host')}, within {_CLOCK_S:g} s"
         )
-    found = f"{worst} is off by {off[worst]:.1f} s or more"
-    return Diagnosis(subject="clocks", level="warning", found=found, fix=f"ssh {worst} sudo chronyc makestep")
+    message = f"{worst} is off by {off[worst]:.1f} s or more"
+    return Diagnosis(subject="clocks", level="warning", found=message, fix=f"ssh {worst} sudo chronyc makestep")
 
 
 def _alike(answers: Sequence[HostAnswer], key: str, subject: str, *, level: Level, fix: str) -> Diagnosis:
@@ -101,5 +101,5 @@ def _alike(answers: Sequence[HostAnswer], key: str, subject: str, *, level: Leve
         by_value.setdefault(answer.values[key], []).append(answer.name)
     if len(by_value) == 1 and _ABSENT not in by_value:
         return Diagnosis(subject=subject, level="ok", found=f"the same on {counted(len(answers), 'host')}")
-    found = "; ".join(f"{', '.join(names)}: {value}" for value, names in by_value.items())
-    return Diagnosis(subject=subject, level=level, found=found, fix=fix)
+    message = "; ".join(f"{', '.join(names)}: {value}" for value, names in by_value.items())
+    return Diagnosis(subject=subject, level=level, found=message, fix=fix)

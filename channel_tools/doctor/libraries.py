@@ -62,8 +62,8 @@ def load_libraries(subject: Subject, names: Sequence[str]) -> dict[str, LoadedLi
         return {}
     command = [str(subject.prefix / "bin" / "python"), "-I", "-S", str(_PROBE), *names]
     result = run_command(command, env=subject.variables, timeout_s=_TIMEOUT_S)
-    found = TypeAdapter(tuple[LoadedLibrary, ...]).validate_json(result.stdout.splitlines()[-1])
-    return {one.name: one for one in found}
+    libraries = TypeAdapter(tuple[LoadedLibrary, ...]).validate_json(result.stdout.splitlines()[-1])
+    return {library.name: library for library in libraries}
 
 
 def find_mpi(subject: Subject) -> Iterator[Diagnosis]:
@@ -78,8 +78,8 @@ def find_mpi(subject: Subject) -> Iterator[Diagnosis]:
         return
     yield _which_mpi(subject, library)
     yield from _fabric_of_mpi(subject, library)
-    if found := shutil.which("mpiexec", path=subject.variables.get("PATH", "")):
-        yield Diagnosis(subject="mpiexec", level="ok", found=found)
+    if mpiexec := shutil.which("mpiexec", path=subject.variables.get("PATH", "")):
+        yield Diagnosis(subject="mpiexec", level="ok", found=mpiexec)
     else:
         fix = f"conda install -p {subject.prefix} mpich, or load the module that brings mpiexec"
         yield Diagnosis(subject="mpiexec", level="fault", found="not on the activated environment's PATH", fix=fix)
@@ -97,20 +97,21 @@ def _is_external(subject: Subject) -> bool:
 
 
 def _which_mpi(subject: Subject, library: LoadedLibrary) -> Diagnosis:
-    said = f"{library.file}: {library.version}" + (f", {library.device}" if library.device else "")
-    said += "" if library.takes_gpu is None else f", {'takes' if library.takes_gpu else 'does not take'} CUDA memory"
+    description = f"{library.file}: {library.version}" + (f", {library.device}" if library.device else "")
+    if library.takes_gpu is not None:
+        description += f", {'takes' if library.takes_gpu else 'does not take'} CUDA memory"
     inside = _is_inside(library.file, subject.prefix)
     if not inside and not _is_external(subject):
         set_here = [name for name in _LOADER_VARIABLES if subject.variables.get(name)]
-        found = f"the loader takes {said}, not the environment's ({', '.join(set_here) or 'no variable'} set)"
+        message = f"the loader takes {description}, not the environment's ({', '.join(set_here) or 'no variable'} set)"
         fix = f"unset {' '.join(set_here)}" if set_here else f"conda install -p {subject.prefix} mpich"
-        return Diagnosis(subject="MPI library", level="fault", found=found, fix=fix)
+        return Diagnosis(subject="MPI library", level="fault", found=message, fix=fix)
     if inside and _is_external(subject):
-        found = f"{said}, although the site's MPI is expected in its place"
+        message = f"{description}, although the site's MPI is expected in its place"
         return Diagnosis(
-            subject="MPI library", level="fault", found=found, fix="export CRAY_MPICH_DIR=DIR, and activate again"
+            subject="MPI library", level="fault", found=message, fix="export CRAY_MPICH_DIR=DIR, and activate again"
         )
-    return Diagnosis(subject="MPI library", level="ok", found=said)
+    return Diagnosis(subject="MPI library", level="ok", found=description)
 
 
 def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Diagnosis]:
@@ -118,15 +119,15 @@ def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Diagnos
     adapters = fabric_adapters(subject.root)
     if has_slingshot(subject.root) and "cray" not in library.version.lower():
         fix = f"conda install -p {subject.prefix} 'mpich=*=external_cray*'"
-        found = f"the machine has Slingshot, which {library.version} does not support: TCP would carry the data"
-        yield Diagnosis(subject="MPI's fabric", level="fault", found=found, fix=fix)
+        message = f"the machine has Slingshot, which {library.version} does not support: TCP would carry the data"
+        yield Diagnosis(subject="MPI's fabric", level="fault", found=message, fix=fix)
     elif adapters:
         yield Diagnosis(
             subject="MPI's fabric", level="ok", found=f"{', '.join(adapters)}, by {library.device or 'MPI'}"
         )
     else:
-        found = "no fabric adapter: shared memory inside this machine, TCP between machines"
-        yield Diagnosis(subject="MPI's fabric", level="ok", found=found)
+        message = "no fabric adapter: shared memory inside this machine, TCP between machines"
+        yield Diagnosis(subject="MPI's fabric", level="ok", found=message)
 
 
 def find_switchml(subject: Subject) -> Iterator[Diagnosis]:
@@ -140,14 +141,14 @@ def find_oneccl(subject: Subject) -> Iterator[Diagnosis]:
     """Whether oneCCL loads, and which transport layer (ATL) and interface it is configured to use."""
     atl = subject.variable("CCL_ATL_TRANSPORT") or "mpi"
     if atl not in _ATL:
-        found = f"CCL_ATL_TRANSPORT is {atl!r}, expected {' or '.join(_ATL)}"
-        yield Diagnosis(subject="oneCCL's ATL", level="fault", found=found, fix="export CCL_ATL_TRANSPORT=mpi")
+        message = f"CCL_ATL_TRANSPORT is {atl!r}, expected {' or '.join(_ATL)}"
+        yield Diagnosis(subject="oneCCL's ATL", level="fault", found=message, fix="export CCL_ATL_TRANSPORT=mpi")
     else:
         yield Diagnosis(subject="oneCCL's ATL", level="ok", found=atl)
     interface = subject.variable("CCL_KVS_IFACE")
     if interface and not (subject.root / "sys/class/net" / interface).exists():
-        found = f"CCL_KVS_IFACE is {interface!r}, which is not an interface of this machine"
-        yield Diagnosis(subject="oneCCL's interface", level="fault", found=found, fix="export CCL_KVS_IFACE=lo")
+        message = f"CCL_KVS_IFACE is {interface!r}, which is not an interface of this machine"
+        yield Diagnosis(subject="oneCCL's interface", level="fault", found=message, fix="export CCL_KVS_IFACE=lo")
     yield from _loads(subject, CCL, "oneCCL", f"conda install -p {subject.prefix} oneccl")
     if atl == "ofi":
         yield from find_providers(subject)
@@ -165,8 +166,8 @@ def find_nccl(subject: Subject) -> Iterator[Diagnosis]:
         else:
             yield _nccl_abis(subject, library)
     if (wanted := subject.variable("NCCL_NET")) and wanted not in {"OFI", "AWS Libfabric"}:
-        found = f"NCCL_NET is {wanted!r}: NCCL would not use the plugin"
-        yield Diagnosis(subject="NCCL's network", level="fault", found=found, fix="export NCCL_NET=OFI")
+        message = f"NCCL_NET is {wanted!r}: NCCL would not use the plugin"
+        yield Diagnosis(subject="NCCL's network", level="fault", found=message, fix="export NCCL_NET=OFI")
     yield from find_providers(subject)
 
 
@@ -175,8 +176,8 @@ def _nccl_abis(subject: Subject, plugin: LoadedLibrary) -> Diagnosis:
     has = PluginAbis(net=plugin.net_abis, tuner=plugin.tuner_abis)
     nccl = None if subject.prefix is None else subject.prefix / "lib" / NCCL
     if nccl is None or not nccl.is_file():
-        found = f"{plugin.file}: net ABIs {in_words(has.net)}; no {NCCL} in the environment to compare it with"
-        return Diagnosis(subject="NCCL's plugin", level="ok", found=found)
+        message = f"{plugin.file}: net ABIs {in_words(has.net)}; no {NCCL} in the environment to compare it with"
+        return Diagnosis(subject="NCCL's plugin", level="ok", found=message)
     try:
         shared = shared_net_abi(has, known_abis(nccl))
     except ValidationError as err:
@@ -192,12 +193,12 @@ def find_providers(subject: Subject) -> Iterator[Diagnosis]:
             fix = f"conda install -p {subject.prefix} libfabric"
             yield Diagnosis(subject="libfabric", level="fault", found=library.error, fix=fix)
         elif wanted and not wanted.startswith("^") and not set(wanted.split(",")) & _bare(library.providers):
-            found = f"FI_PROVIDER is {wanted!r}; working here: {', '.join(library.providers) or 'none'}"
-            yield Diagnosis(subject="libfabric", level="fault", found=found, fix="unset FI_PROVIDER")
+            message = f"FI_PROVIDER is {wanted!r}; working here: {', '.join(library.providers) or 'none'}"
+            yield Diagnosis(subject="libfabric", level="fault", found=message, fix="unset FI_PROVIDER")
         elif not _bare(library.providers) & _FAST_PROVIDERS:
-            found = f"{library.file}: {', '.join(library.providers) or 'no provider'}; none is for a fabric"
+            message = f"{library.file}: {', '.join(library.providers) or 'no provider'}; none is for a fabric"
             fix = "load the adapter's driver, or use the site's libfabric: export LD_LIBRARY_PATH=DIR"
-            yield Diagnosis(subject="libfabric", level="warning", found=found, fix=fix)
+            yield Diagnosis(subject="libfabric", level="warning", found=message, fix=fix)
         else:
             yield Diagnosis(subject="libfabric", level="ok", found=f"{library.file}: {', '.join(library.providers)}")
 
@@ -207,12 +208,12 @@ def _bare(providers: Sequence[str]) -> set[str]:
     return {name.partition(";")[0] for name in providers}
 
 
-def _loads(subject: Subject, name: str, what: str, fix: str) -> Iterator[Diagnosis]:
+def _loads(subject: Subject, name: str, title: str, fix: str) -> Iterator[Diagnosis]:
     for library in load_libraries(subject, [name]).values():
         if library.error:
-            yield Diagnosis(subject=what, level="fault", found=library.error, fix=fix)
+            yield Diagnosis(subject=title, level="fault", found=library.error, fix=fix)
         else:
-            yield Diagnosis(subject=what, level="ok", found=library.file)
+            yield Diagnosis(subject=title, level="ok", found=library.file)
 
 
 def _is_inside(file: str, prefix: Path | None) -> bool:
@@ -232,14 +233,14 @@ class PluginAbis:
 
 def known_abis(nccl: Path) -> PluginAbis:
     """The versions that an NCCL library knows. Raises ValidationError for a file that names none."""
-    found: dict[bytes, set[int]] = {b"Net": set(), b"Tuner": set()}
+    abis: dict[bytes, set[int]] = {b"Net": set(), b"Tuner": set()}
     with nccl.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         for kind, number in _NAME.findall(content):
-            found[kind].add(int(number))
-    if not found[b"Net"]:
+            abis[kind].add(int(number))
+    if not abis[b"Net"]:
         message = f"{nccl}: names no ncclNetPlugin_v<number>: expected NCCL's library"
         raise ValidationError(message, hint="install nccl again")
-    return PluginAbis(net=tuple(sorted(found[b"Net"])), tuner=tuple(sorted(found[b"Tuner"])))
+    return PluginAbis(net=tuple(sorted(abis[b"Net"])), tuner=tuple(sorted(abis[b"Tuner"])))
 
 
 def shared_net_abi(plugin: PluginAbis, nccl: PluginAbis) -> int:

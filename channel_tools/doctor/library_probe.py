@@ -29,15 +29,15 @@ def load(name: str) -> dict[str, Any]:
         library = ctypes.CDLL(name)
     except OSError as err:
         return {"name": name, "file": "", "error": str(err)}
-    found: dict[str, Any] = {"name": name, "file": mapped_file(name), "error": ""}
+    properties: dict[str, Any] = {"name": name, "file": mapped_file(name), "error": ""}
     if "libmpi" in name:
-        found |= describe_mpi(library)
+        properties |= describe_mpi(library)
     if "libfabric" in name:
-        found["providers"] = providers(library)
+        properties["providers"] = providers(library)
     if "nccl" in name:
-        found["net_abis"] = [version for version in _ABIS if hasattr(library, f"ncclNetPlugin_v{version}")]
-        found["tuner_abis"] = [version for version in _ABIS if hasattr(library, f"ncclTunerPlugin_v{version}")]
-    return found
+        properties["net_abis"] = [version for version in _ABIS if hasattr(library, f"ncclNetPlugin_v{version}")]
+        properties["tuner_abis"] = [version for version in _ABIS if hasattr(library, f"ncclTunerPlugin_v{version}")]
+    return properties
 
 
 def mapped_file(name: str) -> str:

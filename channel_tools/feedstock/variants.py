@@ -63,7 +63,8 @@ def feedstock_variants(
     values of one of ZIPPED_KEYS and none of them is conda-forge's.
     """
     by_key = {
-        key: _by_stack(rendered, key) for key in sorted(set(pinned) & {key for one in rendered for key in one.variant})
+        key: _by_stack(rendered, key)
+        for key in sorted(set(pinned) & {key for package in rendered for key in package.variant})
     }
     followed = {
         key
@@ -93,13 +94,13 @@ def feedstock_variants(
 
 
 def _by_stack(rendered: Sequence[RenderedPackage], key: str) -> _ByStack:
-    found: dict[str, dict[str, dict[VariantScalar, None]]] = {}
+    values_by_stack: dict[str, dict[str, dict[VariantScalar, None]]] = {}
     for package in rendered:
         if key in package.variant:
-            found.setdefault(package.stack, {}).setdefault(package.platform, {})[package.variant[key]] = None
+            values_by_stack.setdefault(package.stack, {}).setdefault(package.platform, {})[package.variant[key]] = None
     return {
         stack: {platform: tuple(values) for platform, values in by_platform.items()}
-        for stack, by_platform in found.items()
+        for stack, by_platform in values_by_stack.items()
     }
 
 
@@ -129,8 +130,8 @@ def _overrides(
             for stack in sorted(merged.keys() - agreeing):
                 left_out.setdefault(stack, []).append(f"{key} {_listed(merged[stack])}")
     return overrides, tuple(
-        f"the feedstock has conda-forge's compilers and Pythons, not those of the stack {stack}: {'; '.join(found)}"
-        for stack, found in sorted(left_out.items())
+        f"the feedstock has conda-forge's compilers and Pythons, not those of the stack {stack}: {'; '.join(differing)}"
+        for stack, differing in sorted(left_out.items())
     )
 
 
@@ -143,8 +144,10 @@ def _listed(values: Iterable[VariantScalar]) -> str:
 
 
 def _disagreement(key: str, by_stack: Mapping[str, Sequence[VariantScalar]]) -> UsageError:
-    found = "; ".join(f"{stack}: {_listed(values)}" for stack, values in by_stack.items())
-    message = f"the stacks build it with different values of {key} ({found}), but a feedstock can have only one list"
+    differences = "; ".join(f"{stack}: {_listed(values)}" for stack, values in by_stack.items())
+    message = (
+        f"the stacks build it with different values of {key} ({differences}), but a feedstock can have only one list"
+    )
     return UsageError(message, hint=f"give --variant with one of {', '.join(by_stack)}")
 
 

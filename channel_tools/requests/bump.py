@@ -30,7 +30,7 @@ class BumpRequest:
     check: bool = False
 
     def __post_init__(self) -> None:
-        for option, digits, given in (("--sha256", 64, self.sha256), ("--commit", 40, self.commit)):
-            if given is not None and not re.fullmatch(rf"[0-9a-f]{{{digits}}}", given):
-                message = f"{option} must be {digits} hexadecimal digits in lower case, got {given!r}"
+        for option, digits, value in (("--sha256", 64, self.sha256), ("--commit", 40, self.commit)):
+            if value is not None and not re.fullmatch(rf"[0-9a-f]{{{digits}}}", value):
+                message = f"{option} must be {digits} hexadecimal digits in lower case, got {value!r}"
                 raise UsageError(message, hint="copy it from the release's page, or leave it out")

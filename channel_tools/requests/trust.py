@@ -39,5 +39,5 @@ class TrustRequest:
     @property
     def _names_sigstore(self) -> bool:
         """Whether an option for Sigstore is given; an empty one is, too: a variable of a script that is not set."""
-        given = (self.certificate_identity, self.certificate_oidc_issuer, self.sigstore_config)
-        return any(one is not None for one in given)
+        settings = (self.certificate_identity, self.certificate_oidc_issuer, self.sigstore_config)
+        return any(setting is not None for setting in settings)

@@ -148,6 +148,6 @@ class ValidateRequest:
             "--keep": self.keep, "--history": self.history, "--fail-on-drop": self.fail_on_drop,
             "--details": self.details, "--json": self.as_json,
         }  # fmt: skip
-        yield from (flag for flag, given in flags.items() if given)
+        yield from (flag for flag, is_set in flags.items() if is_set)
         if self.job.local_scratch:
             yield from ("--local-scratch", self.job.local_scratch)

@@ -13,20 +13,52 @@ import channel_tools
 PACKAGE = Path(channel_tools.__file__).parent
 VAGUE = frozenset({"found", "given", "it", "kept", "one", "place", "said", "taken", "there", "what"})
 """Names that could stand for anything: name the package, record, folder, path, message ... that is held."""
+FIELDS = frozenset({"found", "kept", "taken"})
+"""Allowed as fields: keys of JSON that others read, as what a check found beside what it expected."""
 TO_DO = frozenset(
     {
-        *("audit", "build", "channel", "cli", "conda", "doctor", "environments", "feedstock", "foundation", "matrix"),
-        *("mirror", "page", "pins", "plan", "provenance", "publish", "ranks", "requests", "serve", "sources"),
-        *("system", "validate", "workflow"),
+        *(
+            "audit",
+            "build",
+            "channel",
+            "cli",
+            "conda",
+            "environments",
+            "foundation",
+            "matrix",
+            "mirror",
+            "page",
+            "pins",
+        ),
+        *("plan", "provenance", "publish", "ranks", "serve", "sources", "system", "validate", "workflow"),
     }
 )
 """Folders in which such names still stand."""
+IN_DIGESTS = (
+    "system/elf.py",
+    "foundation/repairs/",
+    *(f"foundation/{name}.py" for name in ("bytecode", "tree", "unpack", "wheel", "worker")),
+)
+"""The text of these is in the digests of a foundation's packages: renaming a variable would make all of them anew."""
+READ_IN_DIGESTS = frozenset({("foundation/model.py", "place"), ("foundation/acquire.py", "place")})
+"""Names that those modules use too."""
 
 
 def vague_names(source: str) -> list[tuple[int, str]]:
     """The vague names that a module gives or uses, each with its line."""
+    tree = ast.parse(source)
     names: list[tuple[int, str]] = []
-    for node in ast.walk(ast.parse(source)):
+    fields: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(body=body):
+                fields |= {item.target for item in body if isinstance(item, ast.AnnAssign)}
+            case ast.Attribute(attr=attr) if attr in FIELDS:
+                continue
+            case ast.Name(id=name) if name in FIELDS and node in fields:
+                continue
+            case _:
+                pass
         match node:
             case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name):
                 names.append((node.lineno, name))
@@ -45,6 +77,8 @@ def vague_names(source: str) -> list[tuple[int, str]]:
         ("def said(): ...", ["said"]),
         ("print(self._place)", ["_place"]),
         ("names = [one.name for one in packages]", ["one", "one"]),
+        ("class Check:\n    found: str\n    place: str", ["place"]),
+        ("print(check.found, check.place)", ["place"]),
         ("packages = founded + replaced", []),
         ("'found'  # taken", []),
     ],
@@ -54,10 +88,12 @@ def test_vague_names_are_seen(source: str, names: list[str]) -> None:
 
 
 def test_names_say_what_they_hold() -> None:
-    modules = [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in TO_DO]
+    modules = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
     vague = [
-        f"{path.relative_to(PACKAGE)}:{line}: {name}"
-        for path in sorted(modules)
+        f"{module}:{line}: {name}"
+        for module, path in modules.items()
+        if module.partition("/")[0] not in TO_DO and not module.startswith(IN_DIGESTS)
         for line, name in vague_names(path.read_text(encoding="utf-8"))
+        if (module, name) not in READ_IN_DIGESTS
     ]
     assert vague == []
