@@ -17,6 +17,7 @@ import msgspec
 
 from channel_tools.channel.content import INDEX_FILES, SubdirContent, make_channeldata, subdir_content
 from channel_tools.channel.listing import Listing, names_in, not_listed
+from channel_tools.channel.model import ChannelFault
 from channel_tools.channel.records import CachedPackage, Records, Stamp, refresh_records
 from channel_tools.channel.shards import remove_stale_shards, shards_on_disk, write_shards
 from channel_tools.channel.state import (
@@ -33,10 +34,10 @@ from channel_tools.conda.repodata import CHANNELDATA, REPODATA, REPODATA_FROM_PA
 from channel_tools.system.document import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.channel.model import Channel, ChannelFault, ChannelWriter
+    from channel_tools.channel.model import Channel, ChannelWriter
     from channel_tools.conda.package import PackageKey
     from channel_tools.system.beneath import Beneath
 
@@ -104,8 +105,18 @@ def index_channel(
     return IndexReport(
         listed=sum(len(part.content.listed) for part in parts),
         written=tuple(written),
-        refused=tuple(finding for part in parts for finding in part.records.findings(part.files.path)),
+        refused=tuple(fault for part in parts for fault in _refused_faults(part.records, part.files.path)),
     )
+
+
+def _refused_faults(records: Records, folder: Path) -> Iterator[ChannelFault]:
+    for name, refused in sorted(records.refused.items()):
+        yield ChannelFault(
+            path=folder / name,
+            kind="changed" if refused.changed else "damaged",
+            message=refused.message,
+            hint=refused.hint,
+        )
 
 
 def _read_subdir(

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from channel_tools.channel.model import ChannelFault
 from channel_tools.conda.archive import PackageInfo, read_package
 from channel_tools.conda.contents import JsonObject, damaged_package
 from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS, check_place, subdir_of
@@ -141,12 +140,6 @@ class Records:
 
     packages: dict[str, CachedPackage] = field(default_factory=dict)
     refused: dict[str, RefusedFile] = field(default_factory=dict)
-
-    def findings(self, subdir_folder: Path) -> Iterator[ChannelFault]:
-        """The refused files as findings."""
-        for name, row in sorted(self.refused.items()):
-            kind: Literal["changed", "damaged"] = "changed" if row.changed else "damaged"
-            yield ChannelFault(path=subdir_folder / name, kind=kind, message=row.message, hint=row.hint)
 
 
 def stamp_of(path: Path) -> Stamp:

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
 import msgspec
 import zstandard
 
-from channel_tools.conda.checking import Member, check_metadata, path_rows, read_info, read_payload
+from channel_tools.conda.checking import Member, PackageVisitor, check_metadata, path_rows, read_info, read_payload
 from channel_tools.conda.contents import (
     METADATA_BYTES,
     OTHER_METADATA_BYTES,
@@ -93,16 +93,6 @@ class PackageInfo:
     about: JsonObject
     run_exports: JsonObject | None
     variant: JsonObject | None
-
-
-class PackageVisitor(Protocol):
-    """Receives the content of a package while it is read: first its metadata, then each member of the payload."""
-
-    def visit_info(self, files: Mapping[str, bytes]) -> None:
-        """Receive the files of info/ by their names without ``info/``; they can be read until this returns."""
-
-    def visit_member(self, member: tarfile.TarInfo, stream: IO[bytes] | None) -> None:
-        """Receive a file or link; the stream (None for links) can be read until this returns."""
 
 
 def read_package(

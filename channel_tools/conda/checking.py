@@ -7,7 +7,7 @@ A member is a header and a stream of its bytes (None for what has none), which m
 from __future__ import annotations
 
 import tarfile
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from channel_tools.conda.contents import (
     InfoFiles,
@@ -30,9 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from channel_tools.conda.archive import PackageVisitor
-
 Member = tuple[tarfile.TarInfo, IO[bytes] | None]
+
+
+class PackageVisitor(Protocol):
+    """Receives the content of a package while it is read: first its metadata, then each member of the payload."""
+
+    def visit_info(self, files: Mapping[str, bytes]) -> None:
+        """Receive the files of info/ by their names without ``info/``; they can be read until this returns."""
+
+    def visit_member(self, member: tarfile.TarInfo, stream: IO[bytes] | None) -> None:
+        """Receive a file or link; the stream (None for links) can be read until this returns."""
 
 
 def read_info(

@@ -23,8 +23,7 @@ from channel_tools.conda.contents import METADATA_BYTES
 from channel_tools.conda.solving import make_gateway, parse_spec, solve_specs
 from channel_tools.conda.specs import as_record, is_virtual, read_spec, spec_names
 from channel_tools.environments.install_errors import damaged_package_error
-from channel_tools.environments.linked_files import cached_name
-from channel_tools.environments.package_cache import fetch_packages
+from channel_tools.environments.package_cache import cached_name, fetch_packages
 from channel_tools.environments.transaction import InstallTarget, apply_solution, usable_target
 from channel_tools.pins.lock import in_installation_order, repodata_record
 from channel_tools.system.document import decode_json

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from channel_tools.conda.contents import METADATA_BYTES, read_path_rows
 from channel_tools.conda.link_scripts import link_script_paths
 from channel_tools.conda.metadata import is_inner_path
+from channel_tools.environments.package_cache import cached_name
 from channel_tools.system.archives import UnsafeMemberError, check_links
 from channel_tools.system.errors import FileAccessError, IntegrityError
 from channel_tools.system.files import read_regular
@@ -31,11 +32,6 @@ _CLOBBERS = "__clobbers__"
 _SHOWN = 5
 _NOARCH_PLACES = {"site-packages": "lib/python*/site-packages", "python-scripts": "bin"}
 """Where the folders of a package of Python modules are linked to."""
-
-
-def cached_name(record: RepoDataRecord) -> str:
-    """``NAME-VERSION-BUILD``, the folder of a package in the cache."""
-    return f"{record.name.normalized}-{record.version}-{record.build}"
 
 
 def check_recorded_paths(prefix: Path, installed: Iterable[PrefixRecord]) -> None:

@@ -34,7 +34,6 @@ from channel_tools.environments.install_errors import (
     panics_reported,
     unsafe_package_error,
 )
-from channel_tools.environments.linked_files import cached_name
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, FileAccessError, IntegrityError
@@ -134,6 +133,11 @@ def _remove_odd_locks(folder: Path, packages: Iterable[str]) -> None:
     for name, status in files.stats():
         if name in places and not stat.S_ISREG(status.st_mode):
             files.remove_tree(name)
+
+
+def cached_name(record: RepoDataRecord) -> str:
+    """``NAME-VERSION-BUILD``, the folder of a package in the cache."""
+    return f"{record.name.normalized}-{record.version}-{record.build}"
 
 
 def _folder_name(record: RepoDataRecord) -> str:

@@ -26,14 +26,13 @@ from channel_tools.conda.specs import as_record, read_spec, spec_name
 from channel_tools.environments.activation import check_environment, check_prefix_path
 from channel_tools.environments.install_errors import install_error, panics_reported
 from channel_tools.environments.linked_files import (
-    cached_name,
     check_links_together,
     check_recorded_paths,
     clashing_files,
     remove_unrecorded,
     scripts_not_run,
 )
-from channel_tools.environments.package_cache import PackageStore, fetch_packages
+from channel_tools.environments.package_cache import PackageStore, cached_name, fetch_packages
 from channel_tools.system.errors import (
     IntegrityError,
     UsageError,

@@ -34,7 +34,7 @@ from channel_tools.system.entries import (
 from channel_tools.system.errors import NO_MEANS_ERRNOS, ChannelError, error_from_os
 from channel_tools.system.files import SYNC_EACH_LIMIT, TEMPORARY_PREFIX, kind_of, open_regular
 from channel_tools.system.resolving import FOLDER_FLAGS, LinkError, open_below
-from channel_tools.system.staging import Staged, check_replaceable
+from channel_tools.system.staging import Staged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -261,7 +261,7 @@ class Beneath:
         parent, _slash, last = name.rpartition("/")
         flags |= (0 if flags & os.O_RDWR else os.O_WRONLY) | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self.folder(parent, make=True) as folder, self.reported(name):
-            check_replaceable(self, folder, name)
+            self.check_replaceable(folder, name)
             descriptor = os.open(last, flags, mode, dir_fd=folder)
         if (kind := kind_of(os.fstat(descriptor).st_mode)) is not None:  # put there in between
             os.close(descriptor)
@@ -280,8 +280,8 @@ class Beneath:
         parent, _slash, last = name.rpartition("/")
         other_parent, _slash, other_last = other.rpartition("/")
         with self.folder(parent) as folder, self.folder(other_parent, make=True) as other_folder, self.reported(name):
-            check_replaceable(self, folder, name)
-            check_replaceable(self, other_folder, other)
+            self.check_replaceable(folder, name)
+            self.check_replaceable(other_folder, other)
             os.rename(last, other_last, src_dir_fd=folder, dst_dir_fd=other_folder)
 
     def put_aside(self, name: str, other: str) -> None:
@@ -353,6 +353,12 @@ class Beneath:
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def check_replaceable(self, folder: int, name: str) -> None:
+        """Raise ChannelError if ``name``, which is in the open folder, is neither a regular file nor a link."""
+        status = status_at(folder, name.rpartition("/")[2])
+        if status is not None and (kind := kind_of(status.st_mode)) is not None:
+            raise self.unexpected(name, kind)
 
     def unexpected(self, name: str, kind: str, expected: str = "a regular file") -> ChannelError:
         """The error for a name that has something else than it should."""

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 import collections
 import os
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
-from channel_tools.system.entries import remove_entry, status_at, sync_entry, temporary_name, write_new
-from channel_tools.system.files import SYNC_EACH_LIMIT, kind_of
+from channel_tools.system.entries import remove_entry, sync_entry, temporary_name, write_new
+from channel_tools.system.files import SYNC_EACH_LIMIT
 
 if TYPE_CHECKING:
     import contextlib
 
-    from channel_tools.system.beneath import Beneath
+
+class Destination(Protocol):
+    """The folder that files are staged in: a Beneath."""
+
+    def folder(self, name: str = "", *, make: bool = False) -> contextlib.AbstractContextManager[int]:
+        """See Beneath.folder."""
+
+    def reported(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """See Beneath.reported."""
+
+    def check_replaceable(self, folder: int, name: str) -> None:
+        """See Beneath.check_replaceable."""
 
 
 class Staged:
     """Files that were written beside their destinations, see Beneath.staged."""
 
-    def __init__(self, beneath: Beneath, stack: contextlib.ExitStack) -> None:
-        self._beneath = beneath
+    def __init__(self, destination: Destination, stack: contextlib.ExitStack) -> None:
+        self._destination = destination
         self._stack = stack
         self._folders: dict[str, int] = {}
         self._moves: collections.deque[tuple[int, str, str]] = collections.deque()
@@ -29,10 +40,10 @@ class Staged:
         """Write one file from bytes or a stream; several of one name are put in place in this order."""
         parent, _slash, _last = name.rpartition("/")
         if parent not in self._folders:
-            self._folders[parent] = self._stack.enter_context(self._beneath.folder(parent, make=True))
+            self._folders[parent] = self._stack.enter_context(self._destination.folder(parent, make=True))
         temporary = temporary_name()
         self._moves.append((self._folders[parent], temporary, name))
-        with self._beneath.reported(name):
+        with self._destination.reported(name):
             write_new(self._folders[parent], temporary, content)
 
     def sync(self) -> None:
@@ -41,7 +52,7 @@ class Staged:
             os.sync()
             return
         for folder, temporary, name in self._moves:
-            with self._beneath.reported(name):
+            with self._destination.reported(name):
                 sync_entry(folder, temporary)
 
     def put_in_place(self) -> None:
@@ -51,8 +62,8 @@ class Staged:
 
     def _put_next(self) -> None:
         folder, temporary, name = self._moves[0]
-        with self._beneath.reported(name):
-            check_replaceable(self._beneath, folder, name)
+        with self._destination.reported(name):
+            self._destination.check_replaceable(folder, name)
             os.rename(temporary, name.rpartition("/")[2], src_dir_fd=folder, dst_dir_fd=folder)
         self._moves.popleft()
 
@@ -61,10 +72,3 @@ class Staged:
         for folder, temporary, _name in self._moves:
             remove_entry(folder, temporary)
         self._moves.clear()
-
-
-def check_replaceable(files: Beneath, folder: int, name: str) -> None:
-    """Raise ChannelError if ``name``, which is in the open folder, is something else than a regular file or a link."""
-    status = status_at(folder, name.rpartition("/")[2])
-    if status is not None and (kind := kind_of(status.st_mode)) is not None:
-        raise files.unexpected(name, kind)

@@ -9,6 +9,7 @@ the expected value of each.
 from __future__ import annotations
 
 import fnmatch
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,15 +25,37 @@ from channel_tools.validate.judging import (
     problems_check,
 )
 from channel_tools.validate.model import CaseResult, Check, MethodResult, TransportTotals
+from channel_tools.validate.ranks import RankCase, RankFacts, RankPath, RankSpeed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from channel_tools.environments.oneccl_affinity import OneCclAffinity
     from channel_tools.ranks.services import ServiceCount
-    from channel_tools.validate.distributed.method import DistributedResult
 
 _EVERY_RANK = "on every rank"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DistributedResult(RankFacts):
+    """Everything that one rank wrote.
+
+    ``backend`` is the default group's name, ``carrier`` the class of its backend object and ``carrier_name`` that
+    object's own name; ``events`` are the profiler's events of the cases by name, ``counted`` the backend's own count of
+    allreduces for them, None if the stack names no counter. ``cpus`` are the hardware threads that the rank is bound
+    to, ``thread_cpus`` those of each of its other threads.
+    """
+
+    backend: str
+    carrier: str
+    carrier_name: str
+    events: dict[str, int]
+    counted: int | None
+    libraries: tuple[str, ...]
+    cpus: tuple[int, ...]
+    thread_cpus: tuple[tuple[int, ...], ...]
+    cases: tuple[RankCase, ...]
+    speeds: tuple[RankSpeed[RankPath], ...]
 
 
 def judge_distributed(

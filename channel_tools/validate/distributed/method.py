@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError, ValidationError
 from channel_tools.system.kernel import usable_cores
 from channel_tools.system.processes import run_command
-from channel_tools.validate.distributed.checks import judge_distributed
+from channel_tools.validate.distributed.checks import DistributedResult, judge_distributed
 from channel_tools.validate.distributed.options import (
     distributed_document,
     make_distributed_plan,
@@ -31,11 +31,7 @@ from channel_tools.validate.distributed.options import (
 from channel_tools.validate.model import ValidationMethod
 from channel_tools.validate.ranks import (
     WORKERS,
-    RankCase,
-    RankFacts,
     RankJob,
-    RankPath,
-    RankSpeed,
     plan_on_hosts,
     rank_words,
     read_results,
@@ -58,28 +54,6 @@ WORKER = WORKERS / "distributed_allreduce.py"
 ROOT = Path("/")
 _HINT = "validate on a machine that has them; building and installing the stack do not need them"
 _LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DistributedResult(RankFacts):
-    """Everything that one rank wrote.
-
-    ``backend`` is the default group's name, ``carrier`` the class of its backend object and ``carrier_name`` that
-    object's own name; ``events`` are the profiler's events of the cases by name, ``counted`` the backend's own count of
-    allreduces for them, None if the stack names no counter. ``cpus`` are the hardware threads that the rank is bound
-    to, ``thread_cpus`` those of each of its other threads.
-    """
-
-    backend: str
-    carrier: str
-    carrier_name: str
-    events: dict[str, int]
-    counted: int | None
-    libraries: tuple[str, ...]
-    cpus: tuple[int, ...]
-    thread_cpus: tuple[tuple[int, ...], ...]
-    cases: tuple[RankCase, ...]
-    speeds: tuple[RankSpeed[RankPath], ...]
 
 
 class DistributedMethod(ValidationMethod):

@@ -8,6 +8,7 @@ switch's (added up). Any difference is a failed check, so nothing can fall back 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,14 +24,76 @@ from channel_tools.validate.judging import (
     problems_check,
 )
 from channel_tools.validate.model import CaseResult, Check, MethodResult, TransportTotals
+from channel_tools.validate.ranks import RankCase, RankFacts, RankPath, RankSpeed
 from channel_tools.validate.switchml.plan import ELEMENT_BYTES, TRANSPORT, WIRE_DTYPES, SwitchmlPlan, expected_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from channel_tools.validate.ranks import RankSpeed
-    from channel_tools.validate.switchml.method import CountedCase, CountedPath, RankCounts, RankResult
     from channel_tools.validate.switchml.switch import SwitchStats
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankCounts:
+    """Increases of the plugin's counters: jobs and elements by dtype, fallbacks by reason, without zeros."""
+
+    jobs: dict[str, int]
+    elements: dict[str, int]
+    fallbacks: dict[str, int]
+    failed_jobs: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountedCase(RankCase):
+    """A case of one rank, with what the plugin counted for it."""
+
+    counts: RankCounts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountedPath(RankPath):
+    """A measurement of one rank, with what the plugin counted for it."""
+
+    counts: RankCounts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PluginLibrary:
+    """The transport library that the plugin loaded."""
+
+    path: str
+    version: str
+    transport: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DelegatedTotals:
+    """Completed jobs of one dtype."""
+
+    jobs: int
+    elements: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PluginStats:
+    """The plugin's own report at the end of a rank."""
+
+    active: bool
+    version: str
+    library: PluginLibrary | None
+    delegated: dict[str, DelegatedTotals]
+    fallbacks: dict[str, int]
+    failed_jobs: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankResult(RankFacts):
+    """Everything that one rank wrote."""
+
+    cases: tuple[CountedCase, ...]
+    speeds: tuple[RankSpeed[CountedPath], ...]
+    stats: PluginStats
 
 
 def judge(

@@ -14,7 +14,6 @@ and the switch, on the first host, uses free ports, since other jobs may run the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.ranks.hosts import address_towards
@@ -26,11 +25,7 @@ from channel_tools.system.errors import UsageError
 from channel_tools.validate.model import ValidationMethod
 from channel_tools.validate.ranks import (
     WORKERS,
-    RankCase,
-    RankFacts,
     RankJob,
-    RankPath,
-    RankSpeed,
     plan_on_hosts,
     rank_words,
     read_results,
@@ -38,7 +33,7 @@ from channel_tools.validate.ranks import (
     worker_variables,
 )
 from channel_tools.validate.shell_lines import last_line, torchrun_line
-from channel_tools.validate.switchml.checks import judge
+from channel_tools.validate.switchml.checks import RankResult, judge
 from channel_tools.validate.switchml.plan import MAX_RANKS, make_plan, ranks_document, read_options
 from channel_tools.validate.switchml.switch import DATA_PORT, PROGRAM, choose_loopback_network, running_switch
 
@@ -54,69 +49,6 @@ WORKER = WORKERS / "switchml_allreduce.py"
 CONTROLLER = "SWITCHML_CONTROLLER"
 CONTROLLER_PORT = 50099
 """The controller port of a software switch for a user's script: libswitchml's default."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankCounts:
-    """Increases of the plugin's counters: jobs and elements by dtype, fallbacks by reason, without zeros."""
-
-    jobs: dict[str, int]
-    elements: dict[str, int]
-    fallbacks: dict[str, int]
-    failed_jobs: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CountedCase(RankCase):
-    """A case of one rank, with what the plugin counted for it."""
-
-    counts: RankCounts
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CountedPath(RankPath):
-    """A measurement of one rank, with what the plugin counted for it."""
-
-    counts: RankCounts
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PluginLibrary:
-    """The transport library that the plugin loaded."""
-
-    path: str
-    version: str
-    transport: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DelegatedTotals:
-    """Completed jobs of one dtype."""
-
-    jobs: int
-    elements: int
-    bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PluginStats:
-    """The plugin's own report at the end of a rank."""
-
-    active: bool
-    version: str
-    library: PluginLibrary | None
-    delegated: dict[str, DelegatedTotals]
-    fallbacks: dict[str, int]
-    failed_jobs: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankResult(RankFacts):
-    """Everything that one rank wrote."""
-
-    cases: tuple[CountedCase, ...]
-    speeds: tuple[RankSpeed[CountedPath], ...]
-    stats: PluginStats
 
 
 class SwitchmlMethod(ValidationMethod):

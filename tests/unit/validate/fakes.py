@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.validate.cases import Case, Speed
 from channel_tools.validate.ranks import RankPaths, RankSpeed
-from channel_tools.validate.switchml.method import (
+from channel_tools.validate.switchml.checks import (
     CountedCase,
     CountedPath,
     DelegatedTotals,

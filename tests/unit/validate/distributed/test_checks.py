@@ -12,8 +12,7 @@ import pytest
 from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
 from channel_tools.ranks.services import ServiceCount
 from channel_tools.system.kernel import Core
-from channel_tools.validate.distributed.checks import judge_distributed
-from channel_tools.validate.distributed.method import DistributedResult
+from channel_tools.validate.distributed.checks import DistributedResult, judge_distributed
 from channel_tools.validate.model import MethodResult
 from tests.unit.validate.distributed.fakes import EVENT, perfect_ranks, toy_options, toy_plan, write_libraries
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.validate.model import MethodResult
-from channel_tools.validate.switchml.checks import judge
-from channel_tools.validate.switchml.method import DelegatedTotals, RankResult
+from channel_tools.validate.switchml.checks import DelegatedTotals, RankResult, judge
 from channel_tools.validate.switchml.switch import SwitchStats
 from tests.unit.validate.fakes import counts, perfect_results, perfect_stats, small_plan
 
