@@ -63,30 +63,30 @@ class DownloadStore:
         """The lock for downloading."""
         return self.folder / ".lock"
 
-    def path_of(self, taken: LockedArtifact) -> Path:
+    def path_of(self, artifact: LockedArtifact) -> Path:
         """The path of the file, whether it exists or not."""
-        return self.folder / taken.sha256 / taken.file_name
+        return self.folder / artifact.sha256 / artifact.file_name
 
     def missing(self, wanted: Iterable[LockedArtifact]) -> list[LockedArtifact]:
         """Those that the store lacks. Files whose sha256 differs from their path are removed and count as missing."""
-        files = sorted(set(wanted), key=lambda taken: (taken.kind, taken.name, taken.version))
+        files = sorted(set(wanted), key=lambda artifact: (artifact.kind, artifact.name, artifact.version))
         with ThreadPoolExecutor(_HASHING_THREADS) as pool:
             complete = list(pool.map(self._is_complete, files))
-        return [taken for taken, is_complete in zip(files, complete, strict=True) if not is_complete]
+        return [artifact for artifact, is_complete in zip(files, complete, strict=True) if not is_complete]
 
-    def accept(self, downloaded: Path, taken: LockedArtifact) -> Path:
+    def accept(self, downloaded: Path, artifact: LockedArtifact) -> Path:
         """Move a downloaded file into the store. Raises IntegrityError if it is not the expected file."""
         size_bytes = downloaded.stat().st_size
         sha256 = sha256_of_file(downloaded)
-        if sha256 != taken.sha256:
+        if sha256 != artifact.sha256:
             message = (
-                f"{taken.kind} {taken.name} {taken.version} ({taken.file_name}): got {size_bytes} bytes with sha256 "
-                f"{sha256}, expected {taken.size_bytes} bytes with sha256 {taken.sha256}"
+                f"{artifact.kind} {artifact.name} {artifact.version} ({artifact.file_name}): got {size_bytes} bytes "
+                f"with sha256 {sha256}, expected {artifact.size_bytes} bytes with sha256 {artifact.sha256}"
             )
             raise IntegrityError(
                 message, hint="run the command again; if that fails too, the mirror or a proxy is at fault"
             )
-        destination = self.path_of(taken)
+        destination = self.path_of(artifact)
         with disk_full_reported(self.folder):
             destination.parent.mkdir(parents=True, exist_ok=True)
             with downloaded.open("rb") as stream:
@@ -98,11 +98,11 @@ class DownloadStore:
                 downloaded.replace(destination)
         return destination
 
-    def _is_complete(self, taken: LockedArtifact) -> bool:
-        path = self.path_of(taken)
+    def _is_complete(self, artifact: LockedArtifact) -> bool:
+        path = self.path_of(artifact)
         if not path.is_file():
             return False
-        if taken.size_bytes in (0, path.stat().st_size) and sha256_of_file(path) == taken.sha256:
+        if artifact.size_bytes in (0, path.stat().st_size) and sha256_of_file(path) == artifact.sha256:
             return True
         path.unlink()
         return False
@@ -169,56 +169,56 @@ def resolve(
     known: FoundationRecord | None,
     sources: Sources,
     *,
-    taken: Mapping[tuple[str, str], LockedArtifact] = MappingProxyType({}),
+    resolved: Mapping[tuple[str, str], LockedArtifact] = MappingProxyType({}),
 ) -> LockedArtifacts:
     """The file for every deb and wheel of ``table``: the one recorded in ``known``, if there is one.
 
-    ``taken`` are files that were found for fewer rows of the same table, and are kept.
+    ``resolved`` are files that were found for fewer rows of the same table, and are kept.
 
     Raises FoundationError naming the row if there is no such package, and for a wheel that does not go with those
     recorded; NetworkError if that cannot be determined.
     """
-    recorded = {**(known.taken() if known else {}), **taken}
+    recorded = {**(known.artifacts() if known else {}), **resolved}
     debs = _deb_rows(table)
-    found = {("deb", name): recorded["deb", name] for name in debs if ("deb", name) in recorded}
-    unknown = {name: entry for name, entry in debs.items() if ("deb", name) not in found}
-    found |= _find_debs(unknown, sources, table.suite)
+    artifacts = {("deb", name): recorded["deb", name] for name in debs if ("deb", name) in recorded}
+    unknown = {name: entry for name, entry in debs.items() if ("deb", name) not in artifacts}
+    artifacts |= _find_debs(unknown, sources, table.suite)
     requirements = wheel_requirements(table)
-    earlier = requirements if taken else known.requirements if known is not None else ()
+    earlier = requirements if resolved else known.requirements if known is not None else ()
     if earlier and set(earlier) <= set(requirements):
-        found |= {key: file for key, file in recorded.items() if key[0] == "wheel"}
+        artifacts |= {key: file for key, file in recorded.items() if key[0] == "wheel"}
     elif requirements:
         earlier = requirements
         sources.reach(f"the versions of {counted(len(requirements), 'wheel')} ({_some(requirements)})")
-        found |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(requirements)}
+        artifacts |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(requirements)}
     more = (*(text for text in requirements if text not in earlier), *optional_requirements(table))
-    return found | _find_more_wheels(more, recorded, found, sources)
+    return artifacts | _find_more_wheels(more, recorded, artifacts, sources)
 
 
 def _find_more_wheels(
-    asked: Sequence[str], recorded: LockedArtifacts, taken: LockedArtifacts, sources: Sources
+    asked: Sequence[str], recorded: LockedArtifacts, known: LockedArtifacts, sources: Sources
 ) -> LockedArtifacts:
-    """The wheels of optional and of new rows, compatible with those in ``taken``, which stay as they are.
+    """The wheels of optional and of new rows, compatible with those in ``known``, which stay as they are.
 
     A recorded one is used again with what it requires. PyTorch's wheel may require one.
     """
     again = {("wheel", project) for project in _needed_projects(asked, recorded)} & recorded.keys()
-    found = {key: recorded[key] for key in again - taken.keys()}
-    missing = [text for text in asked if ("wheel", project_of(text)) not in taken | found]
+    reused = {key: recorded[key] for key in again - known.keys()}
+    missing = [text for text in asked if ("wheel", project_of(text)) not in known | reused]
     if missing:
         sources.reach(f"the versions of {counted(len(missing), 'wheel')} ({_some(missing)})")
         added = {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(missing)}
-        _check_fits(added, taken | found)
-        found = added | found
-    return {key: file for key, file in found.items() if key not in taken}
+        _check_fits(added, known | reused)
+        reused = added | reused
+    return {key: file for key, file in reused.items() if key not in known}
 
 
-def _check_fits(added: LockedArtifacts, kept: LockedArtifacts) -> None:
+def _check_fits(added: LockedArtifacts, locked: LockedArtifacts) -> None:
     """Raise FoundationError for a requirement of an added wheel that the version kept of another does not meet."""
     for key, wheel in added.items():
-        for text in wheel.requires if key not in kept else ():
+        for text in wheel.requires if key not in locked else ():
             requirement = Requirement(text)
-            other = kept.get(("wheel", project_of(text)))
+            other = locked.get(("wheel", project_of(text)))
             if other is not None and not requirement.specifier.contains(other.version, prereleases=True):
                 message = f"{wheel.name} {wheel.version} requires {text}, but the foundation has {other.version} of it"
                 raise FoundationError(
@@ -228,7 +228,7 @@ def _check_fits(added: LockedArtifacts, kept: LockedArtifacts) -> None:
 
 def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArtifacts:
     """The files in ``lock`` for ``table``. Raises FoundationError if the lock lacks one that the table needs."""
-    locked = lock.taken()
+    locked = lock.artifacts()
     debs = _deb_rows(table).items()
     lacking = [f"deb {name} of {entry.place}" for name, entry in debs if ("deb", name) not in locked]
     wheels = (*wheel_requirements(table), *optional_requirements(table))
@@ -238,14 +238,14 @@ def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArti
         message = "the lock has no entry for: " + "; ".join(lacking)
         raise FoundationError(message, hint="make a new lock: channel_tools foundation build --update")
     wanted = {("wheel", project) for project in needed} | {("deb", name) for name, _ in debs}
-    return {key: taken for key, taken in locked.items() if key in wanted}
+    return {key: artifact for key, artifact in locked.items() if key in wanted}
 
 
-def _needed_projects(requirements: Sequence[str], taken: Mapping[tuple[str, str], LockedArtifact]) -> set[str]:
-    """The projects that the requirements need, directly or indirectly, as far as ``taken`` has their requirements."""
+def _needed_projects(requirements: Sequence[str], artifacts: Mapping[tuple[str, str], LockedArtifact]) -> set[str]:
+    """The projects that the requirements need, directly or indirectly, as far as ``artifacts`` states it."""
 
     def required_by(project: str) -> Iterable[str]:
-        file = taken.get(("wheel", project))
+        file = artifacts.get(("wheel", project))
         return () if file is None else map(project_of, file.requires)
 
     return reachable(map(project_of, requirements), required_by)
@@ -260,27 +260,27 @@ def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress)
     missing = sources.store.missing(files)
     if not missing:
         return
-    sources.reach(f"{counted(len(missing), 'file')} ({_some(taken.file_name for taken in missing)})")
+    sources.reach(f"{counted(len(missing), 'file')} ({_some(artifact.file_name for artifact in missing)})")
     sources.store.incoming.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(sources.store.lock_file, what="the download store", timeout_s=_LOCK_WAIT_S):
         remove_leftovers(sources.store.incoming)
         missing = sources.store.missing(missing)  # another process may have fetched some in the meantime
         _announce(missing, progress)
-        debs = [taken for taken in missing if taken.kind == "deb"]
-        wheels = [taken for taken in missing if taken.kind == "wheel"]
+        debs = [artifact for artifact in missing if artifact.kind == "deb"]
+        wheels = [artifact for artifact in missing if artifact.kind == "wheel"]
         if debs:
             _fetch_debs(debs, sources, progress)
         if wheels:
             _fetch_wheels(wheels, sources, progress)
 
 
-def with_sizes(taken: LockedArtifacts, store: DownloadStore) -> LockedArtifacts:
-    """``taken`` with the sizes of wheels, which are known only after the download."""
+def with_sizes(artifacts: LockedArtifacts, store: DownloadStore) -> LockedArtifacts:
+    """``artifacts`` with the sizes of wheels, which are known only after the download."""
     return {
         key: replace(file, size_bytes=store.path_of(file).stat().st_size)
         if file.size_bytes == 0 and store.path_of(file).is_file()
         else file
-        for key, file in taken.items()
+        for key, file in artifacts.items()
     }
 
 
@@ -297,18 +297,18 @@ def _find_debs(rows: Mapping[str, Entry], sources: Sources, suite: str) -> Locke
     except NetworkError as err:
         missing = f"{err.message}\nmissing: the versions of {len(rows)} Debian packages ({_some(rows)})"
         raise NetworkError(missing, hint=err.hint) from None
-    found = sources.apt.find(rows)
-    lacking = [f"{name}, wanted by {rows[name].place}" for name in sorted(rows.keys() - found.keys())]
+    debs = sources.apt.find(rows)
+    lacking = [f"{name}, wanted by {rows[name].place}" for name in sorted(rows.keys() - debs.keys())]
     if lacking:
         message = f"Debian {suite} has no package " + "; ".join(lacking)
         raise FoundationError(message, hint=f"correct the row, or {OTHER_FOUNDATION}")
-    return {("deb", name): file for name, file in found.items()}
+    return {("deb", name): file for name, file in debs.items()}
 
 
 def _announce(missing: Sequence[LockedArtifact], progress: Progress) -> None:
-    total = sum(taken.size_bytes for taken in missing)
-    for taken in missing:
-        _note_large(progress, taken.file_name, taken.size_bytes)
+    total = sum(artifact.size_bytes for artifact in missing)
+    for artifact in missing:
+        _note_large(progress, artifact.file_name, artifact.size_bytes)
     if total >= LARGE_BYTES:
         progress.note(f"to download: {total:,} bytes in {counted(len(missing), 'file')}")
 
@@ -328,8 +328,12 @@ def _fetch_debs(debs: Sequence[LockedArtifact], sources: Sources, progress: Prog
 def _check_offered(debs: Sequence[LockedArtifact], apt: Apt) -> None:
     """Raise UnavailableError if freshly fetched lists no longer have one of these files."""
     apt.update()
-    offered = apt.find(f"{taken.name}={taken.version}" for taken in debs)
-    gone = [taken for taken in debs if taken.name not in offered or offered[taken.name].sha256 != taken.sha256]
+    offered = apt.find(f"{artifact.name}={artifact.version}" for artifact in debs)
+    gone = [
+        artifact
+        for artifact in debs
+        if artifact.name not in offered or offered[artifact.name].sha256 != artifact.sha256
+    ]
     if gone:
         raise _unavailable(gone)
 
@@ -346,7 +350,7 @@ def _fetch_wheels(wheels: Sequence[LockedArtifact], sources: Sources, progress: 
 
 
 def _download(
-    what: str,
+    title: str,
     files: Sequence[LockedArtifact],
     store: DownloadStore,
     progress: Progress,
@@ -354,10 +358,10 @@ def _download(
 ) -> tuple[list[LockedArtifact], CommandResult]:
     """Run apt's or pip's download, and again for incomplete files; returns what is still missing, and its output."""
     waiting = list(files)
-    total = sum(taken.size_bytes for taken in files) if all(taken.size_bytes for taken in files) else None
-    with progress.task(what, total=total, unit="bytes") as task:
+    total = sum(artifact.size_bytes for artifact in files) if all(artifact.size_bytes for artifact in files) else None
+    with progress.task(title, total=total, unit="bytes") as task:
         for is_last in (False, True):
-            report = GrowthReport(task, [store.incoming], [taken.file_name for taken in waiting])
+            report = GrowthReport(task, [store.incoming], [artifact.file_name for artifact in waiting])
             result = download(waiting, store.incoming, poll=report.poll)
             waiting = _accept_incoming(waiting, store, is_last=is_last)
             if not waiting:
@@ -375,26 +379,28 @@ def _accept_incoming(
 ) -> list[LockedArtifact]:
     """Move complete files into the store; returns those still missing; with ``is_last``, a damaged file is an error."""
     waiting: list[LockedArtifact] = []
-    for taken in wanted:
-        path = store.incoming / taken.file_name
+    for artifact in wanted:
+        path = store.incoming / artifact.file_name
         if not path.is_file():
-            waiting.append(taken)
+            waiting.append(artifact)
             continue
-        if not is_last and path.stat().st_size < taken.size_bytes:
-            waiting.append(taken)  # apt continues where it was cut off
+        if not is_last and path.stat().st_size < artifact.size_bytes:
+            waiting.append(artifact)  # apt continues where it was cut off
             continue
         try:
-            store.accept(path, taken)
+            store.accept(path, artifact)
         except IntegrityError:
             path.unlink()
             if is_last:
                 raise
-            waiting.append(taken)
+            waiting.append(artifact)
     return waiting
 
 
 def _unavailable(gone: Sequence[LockedArtifact]) -> UnavailableError:
-    names = "; ".join(f"{taken.kind} {taken.name} {taken.version} (sha256 {taken.sha256[:12]}...)" for taken in gone)
+    names = "; ".join(
+        f"{artifact.kind} {artifact.name} {artifact.version} (sha256 {artifact.sha256[:12]}...)" for artifact in gone
+    )
     message = f"{len(gone)} recorded files are neither in the download store nor available any more: {names}"
     hint = "copy them into the download store of this machine, or do without the lock and use the available versions"
     return UnavailableError(message, hint=hint)

@@ -83,15 +83,15 @@ class Apt:
         result = self._run("apt-cache", "show", "--no-all-versions", *wanted)
         if result.returncode != 0 and "No packages found" not in result.stderr:
             raise FoundationError(f"apt-cache cannot read the package lists:\n{complaints(result)}")
-        found = (_taken(stanza) for stanza in Packages.iter_paragraphs(result.stdout, use_apt_pkg=False))
-        return {taken.name: taken for taken in found}
+        artifacts = (_artifact(stanza) for stanza in Packages.iter_paragraphs(result.stdout, use_apt_pkg=False))
+        return {artifact.name: artifact for artifact in artifacts}
 
     def download(self, files: Sequence[LockedArtifact], folder: Path, *, poll: Callable[[], None]) -> CommandResult:
         """Download exactly these versions into ``folder``, continuing partial files.
 
         apt checks each against its lists; the caller checks what arrived (the result has apt's error messages).
         """
-        words = [f"{taken.name}={taken.version}" for taken in files]
+        words = [f"{artifact.name}={artifact.version}" for artifact in files]
         command = ["apt-get", "-c", str(self.state / "apt.conf"), "-q", "download", *words]
         return watch_command(command, cwd=folder, env=_environment(), poll=poll)
 
@@ -128,8 +128,8 @@ def host_sources(suite: str, *, etc: Path = Path("/etc/apt"), os_release: Path =
         stanza["Suites"] = " ".join(
             f"{suite}{suffix}" for suffix in sorted(suffixes) if not suffix or suite != _UNSTABLE
         )
-    kept = [stanza for stanza in stanzas if stanza["Suites"]]
-    return "\n".join("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in kept)
+    enabled = [stanza for stanza in stanzas if stanza["Suites"]]
+    return "\n".join("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in enabled)
 
 
 def _read_sources(etc: Path) -> Iterator[dict[str, str]]:
@@ -161,7 +161,7 @@ def _codename(os_release: Path) -> str:
     return values.get("VERSION_CODENAME", "") if values.get("ID") == "debian" else ""
 
 
-def _taken(stanza: Packages) -> LockedArtifact:
+def _artifact(stanza: Packages) -> LockedArtifact:
     try:
         return LockedArtifact(
             kind="deb",

@@ -103,11 +103,11 @@ def build_foundation(
         known = _record_or_none(destination)
         table = _with_asked(_limited(table, request, known), request.asked, known, lock)
         digest = foundation_digest(table, subdir)
-        given = {path.name for path in request.pythons.values()}
+        python_files = {path.name for path in request.pythons.values()}
         if (
             known
             and not request.update
-            and given <= {package.file_name for package in known.packages}
+            and python_files <= {package.file_name for package in known.packages}
             and _is_finished(known, digest, destination, lock)
         ):
             return FoundationResult(made=(), kept=_names(known.packages), removed=())
@@ -196,13 +196,13 @@ class _Run:
         self, known: FoundationRecord | None, lock: FoundationRecord | None, *, made: FoundationRecord | None
     ) -> tuple[FoundationTable, list[PackagePlan]]:
         with self.progress.task("resolving versions", total=None):
-            table, taken = self._resolved(known, lock)
-            wheels = resolve_combinations(table, taken, lock or known, self.sources, locked=lock is not None)
-        taken = with_sizes(taken, self.sources.store)
-        plans = plan_packages(table, taken, subdir=self.subdir, code_of=code_digest)
-        for combination, found in wheels.items():
-            self.wheels[combination] = with_sizes(found, self.sources.store)
-        added = plan_combinations(table, self.wheels, taken, plans, subdir=self.subdir, code_of=code_digest)
+            table, artifacts = self._resolved(known, lock)
+            wheels = resolve_combinations(table, artifacts, lock or known, self.sources, locked=lock is not None)
+        artifacts = with_sizes(artifacts, self.sources.store)
+        plans = plan_packages(table, artifacts, subdir=self.subdir, code_of=code_digest)
+        for combination, locked_wheels in wheels.items():
+            self.wheels[combination] = with_sizes(locked_wheels, self.sources.store)
+        added = plan_combinations(table, self.wheels, artifacts, plans, subdir=self.subdir, code_of=code_digest)
         return table, [*plans, *self._pythons(made), *added]
 
     def _resolved(
@@ -210,22 +210,22 @@ class _Run:
     ) -> tuple[FoundationTable, LockedArtifacts]:
         """The table with the rows that its wheels turn out to need, and the file for each of its debs and wheels."""
         table = self.table
-        taken: LockedArtifacts = {}
+        artifacts: LockedArtifacts = {}
         while True:
-            taken = resolve_locked(table, lock) if lock else resolve(table, known, self.sources, taken=taken)
-            wheels = {name: file for (kind, name), file in taken.items() if kind == "wheel"}
-            names = {*table.asked, *(one.name for one in table.asked_combinations)}
+            artifacts = resolve_locked(table, lock) if lock else resolve(table, known, self.sources, resolved=artifacts)
+            wheels = {name: file for (kind, name), file in artifacts.items() if kind == "wheel"}
+            names = {*table.asked, *(combination.name for combination in table.asked_combinations)}
             grown = table.asking(names | needed_by_wheels(table, wheels))
             if grown.asked == table.asked:
-                return table, taken
+                return table, artifacts
             table = grown
 
     def _pythons(self, made: FoundationRecord | None) -> list[PackagePlan]:
         """The Pythons that combinations need besides the table's: as given, else those of an earlier run."""
-        found: dict[str, PackagePlan] = {}
+        pythons: dict[str, PackagePlan] = {}
         for combination in self.table.asked_combinations:
             minor = combination.python
-            if minor == self.table.python or minor in found:
+            if minor == self.table.python or minor in pythons:
                 continue
             packages = made.packages if made else ()
             before = [self.destination / str(package.key) for package in packages if package.name == PYTHON]
@@ -236,19 +236,19 @@ class _Run:
                 raise FoundationError(
                     message, hint="run channel_tools build --variant python, then foundation build again"
                 )
-            found[minor] = given_python(path, read_index_json(path), combination)
-            place = self.destination / str(found[minor].key)
-            if not self.request.dry_run and path != place:
-                place.parent.mkdir(exist_ok=True)
-                place.unlink(missing_ok=True)
-                link_or_copy(path, place)
-                link_sidecar(Beneath(root=path.parent), path.name, Beneath(root=place.parent), place.name)
-        return list(found.values())
+            pythons[minor] = given_python(path, read_index_json(path), combination)
+            linked = self.destination / str(pythons[minor].key)
+            if not self.request.dry_run and path != linked:
+                linked.parent.mkdir(exist_ok=True)
+                linked.unlink(missing_ok=True)
+                link_or_copy(path, linked)
+                link_sidecar(Beneath(root=path.parent), path.name, Beneath(root=linked.parent), linked.name)
+        return list(pythons.values())
 
     def _fetch(self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage]) -> None:
         missing = [plan for plan in plans if plan.file_name not in present]
         for combination in dict.fromkeys(plan.combination for plan in missing):
-            files = {taken for plan in missing if plan.combination == combination for taken in plan.taken}
+            files = {artifact for plan in missing if plan.combination == combination for artifact in plan.taken}
             pip = self.sources.pip if combination is None else replace(self.sources.pip, python=combination.python)
             fetch(files, replace(self.sources, pip=pip), self.progress)
 
@@ -289,7 +289,7 @@ class _Run:
     def _job(self, plan: PackagePlan, compiler: Path) -> PackageJob:
         return PackageJob(
             plan=plan,
-            sources=tuple(self.sources.store.path_of(taken) for taken in plan.taken),
+            sources=tuple(self.sources.store.path_of(artifact) for artifact in plan.taken),
             destination=self.destination,
             subdir=self.subdir,
             python=plan.combination.python if plan.combination else self.table.python,
@@ -319,8 +319,8 @@ class _Run:
         )
 
     def _with_sizes(self, package: RecordedPackage) -> RecordedPackage:
-        sized = with_sizes({(taken.kind, taken.name): taken for taken in package.taken}, self.sources.store)
-        return replace(package, taken=tuple(sized[taken.kind, taken.name] for taken in package.taken))
+        sized = with_sizes({(artifact.kind, artifact.name): artifact for artifact in package.taken}, self.sources.store)
+        return replace(package, taken=tuple(sized[artifact.kind, artifact.name] for artifact in package.taken))
 
 
 def _in_making_order(
@@ -341,16 +341,16 @@ def _with_asked(
     """The table with the optional rows of this run and earlier ones; a recorded name may no longer be in the table."""
     records = [record for record in (known, lock) if record]
     recorded = {name for record in records for name in record.asked}
-    recorded |= {one.name for record in records for one in record.combinations}
-    kept = table.optional_names | {one.name for one in table.combinations}
-    return table.asking({*asked, *recorded.intersection(kept)})
+    recorded |= {combination.name for record in records for combination in record.combinations}
+    optional = table.optional_names | {combination.name for combination in table.combinations}
+    return table.asking({*asked, *recorded.intersection(optional)})
 
 
 def _limited(table: FoundationTable, request: FoundationRequest, known: FoundationRecord | None) -> FoundationTable:
     """The table with the rows that are needed now or were in earlier runs; a whole foundation stays whole."""
     if request.needed is None or (known is not None and known.needed is None):
         return table
-    combinations = tuple(one for one in table.combinations if one.name in request.asked)
+    combinations = tuple(combination for combination in table.combinations if combination.name in request.asked)
     earlier = known.needed if known is not None and known.needed is not None else ()
     return replace(table, asked_combinations=combinations).limited_to({*request.needed, *earlier})
 
@@ -364,12 +364,12 @@ def _is_finished(known: FoundationRecord, digest: str, destination: Path, lock: 
     if known.digest != digest or (lock is not None and not _is_locked_by(known, lock)):
         return False
     expected = {str(package.key): package.size_bytes for package in known.packages}
-    found = {
+    present = {
         str(PackageKey.of(path)): path.stat().st_size
         for subdir in (known.subdir, NOARCH)
         for path in (destination / subdir).glob("*.conda")
     }
-    return found == expected
+    return present == expected
 
 
 def _is_locked_by(known: FoundationRecord, lock: FoundationRecord) -> bool:
@@ -377,9 +377,9 @@ def _is_locked_by(known: FoundationRecord, lock: FoundationRecord) -> bool:
 
 
 def _hashes(record: FoundationRecord) -> dict[tuple[str, ...], str]:
-    hashes: dict[tuple[str, ...], str] = {key: taken.sha256 for key, taken in record.taken().items()}
+    hashes: dict[tuple[str, ...], str] = {key: artifact.sha256 for key, artifact in record.artifacts().items()}
     for combination in record.combinations:
-        hashes |= {(combination.name, taken.name): taken.sha256 for taken in combination.taken}
+        hashes |= {(combination.name, artifact.name): artifact.sha256 for artifact in combination.taken}
     return hashes
 
 

@@ -76,8 +76,8 @@ def resolve_combinations(
 
     With ``locked``, no others may be used. Raises what resolving the table's own wheels does.
     """
-    recorded = {one.name: one.taken for one in known.combinations} if known else {}
-    found: dict[Combination, LockedArtifacts] = {}
+    recorded = {combination.name: combination.taken for combination in known.combinations} if known else {}
+    by_combination: dict[Combination, LockedArtifacts] = {}
     for combination in table.asked_combinations:
         wheels = recorded.get(combination.name)
         if wheels is None and locked:
@@ -90,8 +90,8 @@ def resolve_combinations(
             roots = sorted({text for entry in entries for text in entry.wheels})
             resolved = replace(sources.pip, python=combination.python).resolve(roots)
             wheels = tuple(_with_known(resolved, base, same_python=combination.python == table.python))
-        found[combination] = {("wheel", wheel.name): wheel for wheel in wheels}
-    return found
+        by_combination[combination] = {("wheel", wheel.name): wheel for wheel in wheels}
+    return by_combination
 
 
 def _with_known(
@@ -118,7 +118,7 @@ def _with_known(
 
 def plan_combinations(
     table: FoundationTable,
-    taken: Mapping[Combination, LockedArtifacts],
+    wheels_of: Mapping[Combination, LockedArtifacts],
     base: LockedArtifacts,
     planned: Sequence[PackagePlan],
     *,
@@ -128,16 +128,16 @@ def plan_combinations(
     """What combinations add to the table's ``planned`` packages, each once. Raises what plan_packages does."""
     debs = {key: file for key, file in base.items() if key[0] == "deb"}
     own = {plan.entry.name for plan in planned}
-    found = {plan.file_name: plan for plan in planned}
+    by_file_name = {plan.file_name: plan for plan in planned}
     same = {_content(plan) for plan in planned}
-    for combination, wheels in taken.items():
+    for combination, wheels in wheels_of.items():
         plans = plan_packages(table_of(table, combination), {**debs, **wheels}, subdir=subdir, code_of=code_of)
         for plan in plans:
             is_ours = plan.entry.wheels or plan.entry.name not in own or plan.entry.name in table.combined
-            if is_ours and plan.file_name not in found and _content(plan) not in same:
-                found[plan.file_name] = replace(plan, combination=combination)
+            if is_ours and plan.file_name not in by_file_name and _content(plan) not in same:
+                by_file_name[plan.file_name] = replace(plan, combination=combination)
                 same.add(_content(plan))
-    return [plan for plan in found.values() if plan.combination is not None]
+    return [plan for plan in by_file_name.values() if plan.combination is not None]
 
 
 def _content(plan: PackagePlan) -> object:

@@ -53,14 +53,14 @@ def combinations_of(default: Combination, pythons: Iterable[str], pytorches: Ite
 
 def reachable(start: Iterable[str], leads_to: Callable[[str], Iterable[str]]) -> set[str]:
     """The names in ``start`` and all that are reachable from them."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = list(start)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in names:
+            names.add(name)
             waiting += leads_to(name)
-    return found
+    return names
 
 
 def names_in(specs: Iterable[str]) -> list[str]:

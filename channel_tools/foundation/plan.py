@@ -72,7 +72,7 @@ class PackagePlan:
     @property
     def is_noarch_python(self) -> bool:
         """Whether one package is for every python."""
-        return bool(self.taken) and all(is_pure_wheel(taken.file_name) for taken in self.taken)
+        return bool(self.taken) and all(is_pure_wheel(artifact.file_name) for artifact in self.taken)
 
 
 def project_of(requirement: str) -> str:
@@ -115,7 +115,8 @@ def needed_by_wheels(table: FoundationTable, wheels: Mapping[str, LockedArtifact
     """The optional rows of Debian's packages that rows depend on which other packages' wheels need."""
     rows = {entry.name: entry for entry in table.entries}
     reached = reachable(
-        _required_names(table, wheels), lambda name: [one for one in names_in(rows[name].depends) if one in rows]
+        _required_names(table, wheels),
+        lambda name: [needed for needed in names_in(rows[name].depends) if needed in rows],
     )
     return {name for name in reached if rows[name].debs and table.is_optional(rows[name])}
 
@@ -124,8 +125,8 @@ def _has_files(entry: Entry) -> bool:
     return bool(entry.debs or entry.wheels)
 
 
-def _added_row(name: str, project: str, taken: LockedArtifact, rows: set[str]) -> Entry:
-    if is_pure_wheel(taken.file_name):
+def _added_row(name: str, project: str, artifact: LockedArtifact, rows: set[str]) -> Entry:
+    if is_pure_wheel(artifact.file_name):
         return Entry(name=name, line=0, wheels=(project,))
     runtime = tuple(sorted(rows.intersection(_RUNTIME_PACKAGES)))
     return Entry(name=name, line=0, wheels=(project,), depends=runtime, repairs=(WHEEL_STEP,))
@@ -133,18 +134,18 @@ def _added_row(name: str, project: str, taken: LockedArtifact, rows: set[str]) -
 
 def plan_packages(
     table: FoundationTable,
-    taken: Mapping[tuple[str, str], LockedArtifact],
+    artifacts: Mapping[tuple[str, str], LockedArtifact],
     *,
     subdir: str,
     code_of: Callable[[Entry], str],
 ) -> list[PackagePlan]:
-    """The packages of ``table`` to make from ``taken`` (by kind and name), sorted by name.
+    """The packages of ``table`` to make from ``artifacts`` (by kind and name), sorted by name.
 
     ``code_of`` gives the digest of the code that makes a row's package. Raises ConfigError, with the row's file and
     line, for unknown templates, dependencies without a row and circular references between builds.
     """
-    wheels = {name: file for (kind, name), file in taken.items() if kind == "wheel"}
-    planner = _Planner(table, with_wheel_rows(table, wheels), taken, subdir, code_of)
+    wheels = {name: file for (kind, name), file in artifacts.items() if kind == "wheel"}
+    planner = _Planner(table, with_wheel_rows(table, wheels), artifacts, subdir, code_of)
     return [planner.plan(name) for name in sorted(planner.entries)]
 
 
@@ -155,13 +156,13 @@ class _Planner:
         self,
         table: FoundationTable,
         entries: tuple[Entry, ...],
-        taken: Mapping[tuple[str, str], LockedArtifact],
+        artifacts: Mapping[tuple[str, str], LockedArtifact],
         subdir: str,
         code_of: Callable[[Entry], str],
     ) -> None:
         self.entries = {entry.name: entry for entry in entries}
         self._table = table
-        self._taken = taken
+        self._artifacts = artifacts
         self._subdir = subdir
         self._code_of = code_of
         self._planned: dict[str, PackagePlan] = {}
@@ -212,7 +213,7 @@ class _Planner:
 
     def _files(self, entry: Entry) -> tuple[LockedArtifact, ...]:
         keys = [("deb", name) for name in entry.debs] + [("wheel", project_of(text)) for text in entry.wheels]
-        return tuple(self._taken[key] for key in keys)
+        return tuple(self._artifacts[key] for key in keys)
 
     def _version(self, entry: Entry) -> str:
         files = self._files(entry)
@@ -257,11 +258,11 @@ class _Planner:
         return [self._spec(text) for text in _requirements(files) if self._is_library_wheel(text)]
 
     def _is_library_wheel(self, requirement: str) -> bool:
-        name = self._taken["wheel", _requirement_name(requirement)].file_name
+        name = self._artifacts["wheel", _requirement_name(requirement)].file_name
         return "-py3-none-" in name and not is_pure_wheel(name)
 
     def _python_depends(self, plan: PackagePlan) -> tuple[str, ...]:
-        if not any(taken.kind == "wheel" for taken in plan.taken):
+        if not any(artifact.kind == "wheel" for artifact in plan.taken):
             return ()
         required = [self._spec(text) for text in _requirements(plan.taken) if not self._is_library_wheel(text)]
         minor = int(self._table.python.removeprefix("3."))
@@ -282,7 +283,7 @@ class _Planner:
     def _digest(self, plan: PackagePlan) -> str:
         value = {
             "row": entry_value(plan.entry),
-            "taken": [[taken.kind, taken.name, taken.version, taken.sha256] for taken in plan.taken],
+            "taken": [[artifact.kind, artifact.name, artifact.version, artifact.sha256] for artifact in plan.taken],
             "code": self._code_of(plan.entry),
             "depends": [plan.depends, plan.python_depends, plan.constrains],
             "run_exports": [plan.run_exports.weak, plan.run_exports.strong, plan.run_exports.noarch],
@@ -305,13 +306,13 @@ class _Planner:
         return build
 
     def _template(self, entry: Entry, files: tuple[LockedArtifact, ...]) -> str:
-        if entry.build == "h{hash}_0" and any(f"-cp{self._python_tag()}-" in taken.file_name for taken in files):
+        if entry.build == "h{hash}_0" and any(f"-cp{self._python_tag()}-" in artifact.file_name for artifact in files):
             return "{py}h{hash}_0"  # conda-forge's convention for packages for one python
         return entry.build
 
 
 def _requirements(files: tuple[LockedArtifact, ...]) -> list[str]:
-    return sorted({text for taken in files for text in taken.requires})
+    return sorted({text for artifact in files for text in artifact.requires})
 
 
 def _requirement_name(requirement: str) -> str:
@@ -325,24 +326,24 @@ class TemplateError(Exception):
     """An unknown ``{...}``; the caller adds the row."""
 
 
-def conda_version(taken: LockedArtifact) -> str:
+def conda_version(artifact: LockedArtifact) -> str:
     """The version of a conda package from a .deb or wheel: upstream's, without epoch, revision or local version."""
-    if taken.kind == "wheel":
-        return taken.version.split("+")[0]
-    upstream = taken.version.partition(":")[2] or taken.version
+    if artifact.kind == "wheel":
+        return artifact.version.split("+")[0]
+    upstream = artifact.version.partition(":")[2] or artifact.version
     upstream = upstream.rpartition("-")[0] or upstream
     return _DEBIAN_SUFFIX.sub("", upstream).replace("-", "_")
 
 
-def flavour(taken: LockedArtifact) -> str:
+def flavour(artifact: LockedArtifact) -> str:
     """``cpu`` or ``cuda130``: a wheel's local version (``+cpu``, ``+cu130``), else the CUDA runtime that it requires.
 
     PyTorch's wheels on PyPI have no local version; those for CUDA require NVIDIA's wheels.
     """
-    local = taken.version.partition("+")[2]
+    local = artifact.version.partition("+")[2]
     if local:
         return f"cuda{local.removeprefix('cu')}" if local.startswith("cu") else local
-    for requirement in taken.requires:
+    for requirement in artifact.requires:
         if match := _CUDA_RUNTIME.match(requirement):
             return f"cuda{match[1]}{match[2]}"
     return "cpu"
@@ -355,10 +356,10 @@ def pin_range(version: str, segments: str) -> str:
     """
     if not _SEGMENTS.fullmatch(segments):
         raise TemplateError(f"{segments!r} is not a valid pin: expected x, x.x or x.x.x")
-    kept = version.split(".")[: segments.count("x")]
-    if not kept[-1].isdigit():
-        raise TemplateError(f"version {version} cannot be pinned at {segments}: {kept[-1]!r} is not a number")
-    upper = [*kept[:-1], str(int(kept[-1]) + 1), "0a0"]
+    digits = version.split(".")[: segments.count("x")]
+    if not digits[-1].isdigit():
+        raise TemplateError(f"version {version} cannot be pinned at {segments}: {digits[-1]!r} is not a number")
+    upper = [*digits[:-1], str(int(digits[-1]) + 1), "0a0"]
     return f">={version},<{'.'.join(upper)}"
 
 

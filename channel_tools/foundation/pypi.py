@@ -86,7 +86,7 @@ class Pip:
         """
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as temporary:
             requirements = Path(temporary) / "requirements.txt"
-            lines = (f"{taken.name}=={taken.version} --hash=sha256:{taken.sha256}\n" for taken in files)
+            lines = (f"{artifact.name}=={artifact.version} --hash=sha256:{artifact.sha256}\n" for artifact in files)
             requirements.write_text("".join(lines), encoding="utf-8")
             command = self._command("download", "--no-deps", "--require-hashes", "--dest", str(folder))
             return watch_command(
@@ -153,24 +153,26 @@ class Pip:
 
     def _flattened(self, name: str, items: Mapping[str, Any], needed: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         """A project's requirements, including those of the extras that it requests: conda has no extras."""
-        found = set(needed[name])
+        requirements = set(needed[name])
         for requirement in self._applying(name, frozenset(), items):
             other = canonicalize_name(requirement.name)
             if requirement.extras:
                 with_extras = self._applying(other, frozenset(requirement.extras), items)
-                found |= {_without_extras(inner) for inner in with_extras if canonicalize_name(inner.name) != name}
-        return tuple(sorted(found))
+                requirements |= {
+                    _without_extras(inner) for inner in with_extras if canonicalize_name(inner.name) != name
+                }
+        return tuple(sorted(requirements))
 
     def _applying(self, name: str, extras: frozenset[str], items: Mapping[str, Any]) -> list[Requirement]:
         stated = items[name]["metadata"].get("requires_dist", ()) if name in items else ()
         try:
-            found = [Requirement(text) for text in stated]
+            requirements = [Requirement(text) for text in stated]
         except InvalidRequirement as err:
             raise FoundationError(f"wheel {name}: a requirement cannot be read: {err}") from None
         environments = [{**self._environment(), "extra": extra} for extra in ("", *sorted(extras))]
         return [
             requirement
-            for requirement in found
+            for requirement in requirements
             if requirement.marker is None or any(requirement.marker.evaluate(each) for each in environments)
         ]
 
@@ -190,17 +192,21 @@ class Pip:
         }
 
 
-def pip_error(result: CommandResult, what: str) -> FoundationError | NetworkError | IntegrityError:
+def pip_error(result: CommandResult, request: str) -> FoundationError | NetworkError | IntegrityError:
     """The error for a failed pip."""
     lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR:")]
-    said = "\n".join(lines[:6]) or result.tail()
+    output = "\n".join(lines[:6]) or result.tail()
     everything = result.stdout + result.stderr  # pip does not treat an index that does not respond as an error
     if _DAMAGED.search(everything):
-        return IntegrityError(f"{what}: a wheel does not match its hash, or is damaged:\n{said}", hint="run it again")
+        return IntegrityError(
+            f"{request}: a wheel does not match its hash, or is damaged:\n{output}", hint="run it again"
+        )
     if _NO_ROUTE.search(everything):
         hint = f"check the network and pip's configuration (pip config list), or {OTHER_FOUNDATION}"
-        return NetworkError(f"{what}: the package index could not be reached:\n{said}", hint=hint)
-    return FoundationError(f"{what}: not found by pip:\n{said}", hint=f"check the table's rows, or {OTHER_FOUNDATION}")
+        return NetworkError(f"{request}: the package index could not be reached:\n{output}", hint=hint)
+    return FoundationError(
+        f"{request}: not found by pip:\n{output}", hint=f"check the table's rows, or {OTHER_FOUNDATION}"
+    )
 
 
 def _resolved(item: Mapping[str, Any], requires: tuple[str, ...]) -> LockedArtifact:

@@ -86,7 +86,7 @@ class FoundationRecord:
     needed: tuple[str, ...] | None = None
     """The rows that are made without being requested by name; they stay. None: all that are not optional."""
 
-    def taken(self) -> dict[tuple[str, str], LockedArtifact]:
+    def artifacts(self) -> dict[tuple[str, str], LockedArtifact]:
         """Every file used for the table's own packages, by kind and name."""
         own = (package for package in self.packages if package.combination is None)
         return {(file.kind, file.name): file for package in own for file in package.taken}

@@ -96,7 +96,9 @@ class FoundationTable:
         return replace(
             self,
             asked=frozenset(name for name in reached & rows.keys() if self.is_optional(rows[name])),
-            asked_combinations=tuple(one for name, one in sorted(combinations.items()) if name in names),
+            asked_combinations=tuple(
+                combination for name, combination in sorted(combinations.items()) if name in names
+            ),
         )
 
     def limited_to(self, names: Collection[str]) -> FoundationTable:
@@ -129,7 +131,10 @@ class FoundationTable:
         if self.needed is not None:
             value["needed"] = sorted(self.needed)
         if self.asked_combinations:
-            value["combinations"] = [sorted(self.combined), [one.name for one in self.asked_combinations]]
+            value["combinations"] = [
+                sorted(self.combined),
+                [combination.name for combination in self.asked_combinations],
+            ]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 

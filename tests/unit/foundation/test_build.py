@@ -378,7 +378,7 @@ def test_a_download_cut_short_is_an_error_and_leaves_no_bad_file(
 def test_a_file_that_broke_in_the_store_is_fetched_again(
     registries: Registries, tmp_path: Path, progress: NotedProgress, first: FoundationResult
 ) -> None:
-    for taken in read_record(tmp_path / "foundation").taken().values():
+    for taken in read_record(tmp_path / "foundation").artifacts().values():
         registries.sources.store.path_of(taken).write_bytes(b"broken")
     for name in _files(tmp_path):
         next((tmp_path / "foundation").glob(f"*/{name}")).unlink()

@@ -55,7 +55,7 @@ RECORD = FoundationRecord(
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_record(tmp_path, RECORD)
     assert read_record(tmp_path) == RECORD
-    assert read_record(tmp_path).taken() == {("wheel", "demo"): TAKEN}
+    assert read_record(tmp_path).artifacts() == {("wheel", "demo"): TAKEN}
 
 
 def test_a_folder_without_a_record_names_the_command_that_makes_one(tmp_path: Path) -> None:
