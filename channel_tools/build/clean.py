@@ -49,14 +49,14 @@ def cleaned(name: str, content: bytes, replacements: Mapping[str, str]) -> bytes
 def machine_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, str]:
     """The strings in the metadata that are specific to the build machine, and their replacements."""
     configuration = _at(rendered, "build_configuration")
-    found = dict(_source_texts(about, rendered))
+    replacements = dict(_source_texts(about, rendered))
     for address in {*_strings(about.get("channels")), *_strings(configuration.get("channels"))}:
-        found |= _channel_texts(address)
+        replacements |= _channel_texts(address)
     for key, name in _FOLDERS.items():
         folder = _at(configuration, "directories").get(key)
         if isinstance(folder, str) and folder.startswith("/"):
-            found[folder] = name
-    return found
+            replacements[folder] = name
+    return replacements
 
 
 def _channel_texts(address: str) -> dict[str, str]:
@@ -75,8 +75,8 @@ def _source_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> Iter
     """
     origins = _at(about, "extra", "channel_tools").get("sources")
     sources = _at(rendered, "recipe").get("source")
-    taken = [source for source in _mappings(sources) if "path" not in source]
-    for source, origin in zip(taken, _mappings(origins), strict=False):
+    from_store = [source for source in _mappings(sources) if "path" not in source]
+    for source, origin in zip(from_store, _mappings(origins), strict=False):
         upstream = next(iter(_strings(origin.get("url")) or _strings(origin.get("git"))), None)
         for address in _strings(source.get("url")):
             if upstream is not None and local_path(address) is not None:
@@ -84,10 +84,10 @@ def _source_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> Iter
 
 
 def _at(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    found: Any = value
+    section: Any = value
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        section = section.get(key) if isinstance(section, dict) else None
+    return section if isinstance(section, dict) else {}
 
 
 def _mappings(value: object) -> Iterable[Mapping[str, Any]]:

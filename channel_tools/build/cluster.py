@@ -52,7 +52,7 @@ def command_for(settings: Settings, request: ClusterRequest, *, jobs: int | None
 
 def check_work_is_shared(settings: Settings) -> None:
     """Raise UsageError if the work folder is neither in the output folder nor in the cache, which machines share."""
-    if not any(settings.work.is_relative_to(place) for place in (settings.output, settings.cache)):
+    if not any(settings.work.is_relative_to(folder) for folder in (settings.output, settings.cache)):
         message = f"{settings.work}: builds would run in this folder, which other machines cannot access"
         hint = "give --output a folder that they can access, of at most 60 bytes of A-Z a-z 0-9 . _ + @ ~ -"
         raise UsageError(message, hint=hint)

@@ -93,13 +93,13 @@ class CachedCompilers:
         if not self._wrapped:
             return f"{self._cache.name}: no compiler in the build environment"
         if self._cache.name == "sccache":
-            said = self._run("--show-stats")
+            output = self._run("--show-stats")
             self._run("--stop-server")
-            if (place := Path(self._variables["SCCACHE_SERVER_UDS"]).parent) != self._log.parent:
-                shutil.rmtree(place)
+            if (socket_folder := Path(self._variables["SCCACHE_SERVER_UDS"]).parent) != self._log.parent:
+                shutil.rmtree(socket_folder)
         else:
-            said = self._run("--show-log-stats") if self._log.is_file() else "nothing was compiled"
-        return f"{self._cache.name} in {self._cache.folder}:\n{said}"
+            output = self._run("--show-log-stats") if self._log.is_file() else "nothing was compiled"
+        return f"{self._cache.name} in {self._cache.folder}:\n{output}"
 
     def _script(self, compiler: Path) -> str:
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._variables.items())
@@ -136,11 +136,11 @@ _VARIABLES = {"ccache": _ccache_variables, "sccache": _sccache_variables}
 
 def _environment_hash(prefix: Path) -> str:
     """A hash of the names and hashes of the packages in an environment."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for record in sorted(prefix.glob("conda-meta/*.json")):
         stated = json.loads(record.read_bytes())
-        found.update(f"{record.name} {stated.get('sha256')}\n".encode())
-    return found.hexdigest()
+        digest.update(f"{record.name} {stated.get('sha256')}\n".encode())
+    return digest.hexdigest()
 
 
 def _compilers(folder: Path) -> Iterator[Path]:

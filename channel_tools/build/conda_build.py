@@ -49,5 +49,5 @@ def _failure(output: Path) -> WorkerResult:
     reason = _REASON.search(text[text.rfind(_SUMMARY) :])
     message = reason[1] if reason else " ".join(text.strip().splitlines()[-1:]) or f"{PROGRAM} failed"
     kind: FailureKind = "recipe" if f"  - ❌ recipe: {message}" in text else kind_of(message)
-    said = explained(message)
-    return WorkerResult(failure=kind, message=said.message, hint=said.hint)
+    explanation = explained(message)
+    return WorkerResult(failure=kind, message=explanation.message, hint=explanation.hint)

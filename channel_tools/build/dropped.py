@@ -47,8 +47,8 @@ def dropped_notes(output: Path) -> tuple[str, ...]:
 def _files_of_packages(prefix: Path) -> set[str]:
     owned: set[str] = set()
     for record in (prefix / _META).glob("*.json"):
-        said = decode_json(record.read_bytes())
-        owned.update(map(str, (said.get("files") or ()) if isinstance(said, dict) else ()))
+        content = decode_json(record.read_bytes())
+        owned.update(map(str, (content.get("files") or ()) if isinstance(content, dict) else ()))
     return owned
 
 

@@ -147,7 +147,7 @@ class _Preparation:
     @property
     def is_needed(self) -> bool:
         """Whether a build without this preparation would not be what the user requested."""
-        return self._spec.kept is not None or self._spec.tools.compiler_cache is not None
+        return self._spec.kept_folder is not None or self._spec.tools.compiler_cache is not None
 
     def prepare(self) -> None:
         """Prepare the build; if that fails, the build ends here."""
@@ -155,8 +155,8 @@ class _Preparation:
             return
         try:
             (build_folder,) = (self._spec.output / "bld").iterdir()
-            if self._spec.kept is not None:
-                self._take_over(self._spec.kept, build_folder / "work")
+            if self._spec.kept_folder is not None:
+                self._take_over(self._spec.kept_folder, build_folder / "work")
             if (cache := self._spec.tools.compiler_cache) is not None:
                 self._compilers = CachedCompilers(cache, build_folder / "build_env", self._spec.output.parent)
                 self._compilers.wrap()
@@ -164,9 +164,9 @@ class _Preparation:
             print(f"error: {err}", flush=True)  # noqa: T201 - as above
             self._end(WorkerResult(failure="other", message=str(err)))
 
-    def _take_over(self, kept: Path, fresh: Path) -> None:
+    def _take_over(self, kept_folder: Path, fresh: Path) -> None:
         try:
-            take_over(kept, fresh)
+            take_over(kept_folder, fresh)
         except BuildError as err:
             self._end(WorkerResult(failure="changed", message=err.message))
         print("the build continues in the work folder of the failed one", flush=True)  # noqa: T201 - as above
@@ -185,6 +185,8 @@ def _variant_config(path: Path) -> VariantConfig:
 
 
 def _failed(err: rattler_build.RattlerBuildError, *, kind: FailureKind | None) -> WorkerResult:
-    said = explained(str(err).removeprefix("PyRattlerBuildError: "))
-    print(f"error: {said.message}", flush=True)  # noqa: T201 - as above
-    return WorkerResult(failure=kind or kind_of(said.message), message=said.message, hint=said.hint)
+    explanation = explained(str(err).removeprefix("PyRattlerBuildError: "))
+    print(f"error: {explanation.message}", flush=True)  # noqa: T201 - as above
+    return WorkerResult(
+        failure=kind or kind_of(explanation.message), message=explanation.message, hint=explanation.hint
+    )

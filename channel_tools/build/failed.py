@@ -56,24 +56,25 @@ def find_failed(works: Sequence[Path], wanted: str) -> FailedBuild:
     folders = [folder for work in works if work.is_dir() for folder in sorted(work.iterdir()) if folder.is_dir()]
     closed = [folder for folder in folders if not os.access(folder, os.R_OK | os.X_OK)]  # another user's
     builds = [build for folder in folders if folder not in closed for build in _kept_in(folder)]
-    kept = [build for build in builds if not (build.folder / FINISHED).is_file()]
-    found = [build for build in kept if build.is_called(wanted)]
-    if not found and (ended := [build for build in builds if build.is_called(wanted)]):
+    unfinished = [build for build in builds if not (build.folder / FINISHED).is_file()]
+    failed = [build for build in unfinished if build.is_called(wanted)]
+    if not failed and (ended := [build for build in builds if build.is_called(wanted)]):
         message = (
             f"{wanted}: its build did not fail: {ended[0].folder} has the package, which is not yet in the channel"
         )
         raise UsageError(message, hint="run the same build again: it adds the package to the channel")
-    if not found and (unread := [folder for folder in closed if f"{folder.name}-".startswith(f"{wanted}-")]):
+    if not failed and (unread := [folder for folder in closed if f"{folder.name}-".startswith(f"{wanted}-")]):
         message = f"{unread[0]}: this user may not read the folder"
         raise UsageError(message, hint="ask its owner for access, or build the package as this user")
-    if not found:
-        hint = nearest_names_hint(wanted, sorted({build.name for build in kept}), what="failed build") if kept else None
+    if not failed:
+        names = sorted({build.name for build in unfinished})
+        hint = nearest_names_hint(wanted, names, what="failed build") if names else None
         message = f"{wanted}: no failed build of this name is kept"
         raise UsageError(message, hint=hint or "run channel_tools build; it keeps the folder of a build that fails")
-    if len(found) > 1:
-        names = ", ".join(sorted(build.folder.name for build in found))
-        raise UsageError(f"{wanted}: several builds of it have failed", hint=f"name one of them: {names}")
-    return found[0]
+    if len(failed) > 1:
+        folder_names = ", ".join(sorted(build.folder.name for build in failed))
+        raise UsageError(f"{wanted}: several builds of it have failed", hint=f"name one of them: {folder_names}")
+    return failed[0]
 
 
 def work_folder_of(build: FailedBuild) -> Path:

@@ -136,7 +136,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """What one worker process builds. ``kept`` is the work folder of a failed build in which this build continues."""
+    """What one worker process builds. ``kept_folder``: the work folder of a failed build, in which this one continues."""
 
     recipe_folder: Path
     output: Path
@@ -147,7 +147,7 @@ class WorkerSpec:
     error_prefix_in_binary: bool
     compression_threads: int
     tools: BuildTools = field(default_factory=BuildTools)
-    kept: Path | None = None
+    kept_folder: Path | None = None
     tests: bool = True
     recorded_channels: tuple[str, ...] = ()
     """The channels that the package names in place of ``channels``, if these are not the same."""

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from channel_tools.system.schedulers import Scheduler
 
 
-def command_of(what: Literal["submit", "state"]) -> list[str]:
+def command_of(action: Literal["submit", "state"]) -> list[str]:
     """The command, without the arguments that the plugin or its user adds."""
-    return [sys.executable, "-P", "-m", "channel_tools.build.pbs", what]
+    return [sys.executable, "-P", "-m", "channel_tools.build.pbs", action]
 
 
 def submit_job(scheduler: Scheduler, name: str, words: Sequence[str], folder: Path) -> str:
@@ -58,11 +58,13 @@ def state_of(scheduler: Scheduler, job: str) -> str:
 
 
 if __name__ == "__main__":
-    _what, *_words = sys.argv[1:]
+    _action, *_words = sys.argv[1:]
     _pbs = scheduler_of("pbs", os.environ)
     try:
-        _said = state_of(_pbs, _words[0]) if _what == "state" else submit_job(_pbs, _words[0], _words[1:], Path.cwd())
+        _reply = (
+            state_of(_pbs, _words[0]) if _action == "state" else submit_job(_pbs, _words[0], _words[1:], Path.cwd())
+        )
     except CommandError as _error:
         sys.stdout.write(harmless_message(str(_error)) + "\n")
         sys.exit(_error.exit_code)
-    sys.stdout.write(_said + "\n")
+    sys.stdout.write(_reply + "\n")

@@ -34,9 +34,9 @@ def phase_of(log: Path) -> str:
             tail = stream.read(_TAIL_BYTES)
     except OSError:
         return ""
-    places = [(found[-1].start(), name) for name, start in _STARTS if (found := list(start.finditer(tail)))]
-    place, phase = max(places, default=(0, ""))
-    counted = tail[place:]
+    places = [(matches[-1].start(), name) for name, start in _STARTS if (matches := list(start.finditer(tail)))]
+    position, phase = max(places, default=(0, ""))
+    counted = tail[position:]
     if phase in {"", "compile"}:
         if steps := _NINJA.findall(counted):
             done, total = (int(number) for number in steps[-1])

@@ -122,12 +122,14 @@ class RecordedBuild:
 
     def _sources(self, store: SourceStore) -> Iterator[tuple[Mapping[str, Any], NeededSource]]:
         """Each entry of the recipe that came from the store, with its identity in the store."""
-        taken = [entry for entry in _entries(self.recipe) if "path" not in entry]
+        from_store = [entry for entry in _entries(self.recipe) if "path" not in entry]
         origins = recorded_in(self.info.about).get("sources") or ()
-        for entry, origin in zip(taken, origins, strict=True):
+        for entry, origin in zip(from_store, origins, strict=True):
             need = _need_of(origin, source_excludes(dict(self.recipe)))
             others = (need, replace(need, submodules=False))
-            same = (one for one in others if (held := store.find(one)) and held.sha256 == entry.get("sha256"))
+            same = (
+                identity for identity in others if (held := store.find(identity)) and held.sha256 == entry.get("sha256")
+            )
             yield entry, next(same, need)
 
     def link_environment(
@@ -142,8 +144,8 @@ class RecordedBuild:
         known |= {file.row.digest: file for file in files if file.row.digest is not None}
         wanted = dict(self._wanted())
         missing = {name: identity for name, identity in wanted.items() if identity not in known}
-        found = self.info.about.get("channels")
-        names = [str(name) for name in found] if isinstance(found, list) and found else ["channel/"]
+        channels = self.info.about.get("channels")
+        names = [str(name) for name in channels] if isinstance(channels, list) and channels else ["channel/"]
         own = EnvironmentChannel(folder=holder / "own" / _last_part(names[0]), recorded=names[0])
         here = [known[identity] for identity in wanted.values() if identity in known]
         without_exports = self._without_exports()
@@ -193,21 +195,25 @@ class RecordedBuild:
         """The packages that the engine resolved, with the environment of each."""
         dependencies = self.rendered.get("finalized_dependencies") or {}
         for part in ("build", "host"):
-            yield from ((part, one) for one in (dependencies.get(part) or {}).get("resolved") or ())
+            yield from ((part, package) for package in (dependencies.get(part) or {}).get("resolved") or ())
 
     def _without_exports(self) -> frozenset[str]:
         """The sha256 of those whose index said that they have no run_exports.
 
         Shards (CEP 16) say it, and so the engine's record of a build from a server; a folder's index does not.
         """
-        return frozenset(str(one.get("sha256")) for _part, one in self._resolved() if one.get("run_exports") == {})
+        return frozenset(
+            str(package.get("sha256")) for _part, package in self._resolved() if package.get("run_exports") == {}
+        )
 
     def _remote(self, address: str, hashes: set[str], channel: str | None) -> Iterator[RemoteFile]:
         """The addresses of packages with ``hashes``, as far as the package records them: of ``channel`` (None: any)."""
-        resolved = (one for _part, one in self._resolved())
+        resolved = (package for _part, package in self._resolved())
         if channel is not None:
-            resolved = (one for one in resolved if str(one.get("channel")).rstrip("/") == channel.rstrip("/"))
-        for sha256, record in {one.get("sha256"): one for one in resolved}.items():
+            resolved = (
+                package for package in resolved if str(package.get("channel")).rstrip("/") == channel.rstrip("/")
+            )
+        for sha256, record in {package.get("sha256"): package for package in resolved}.items():
             subdir, name, size_bytes = record.get("subdir"), str(record.get("fn")), record.get("size")
             is_safe = subdir in {current_platform(), NOARCH} and name.endswith(PACKAGE_SUFFIX) and "/" not in name
             if sha256 in hashes and is_safe and isinstance(size_bytes, int):
@@ -282,7 +288,7 @@ def _write_index(folder: Path, rows: Mapping[Path, CachedPackage], without_expor
 
 def _address_among(addresses: Sequence[str], recorded: str) -> str:
     """Where a channel is that a package was built with: at the address with the recorded last part, else the last."""
-    return next((one for one in addresses if channel_name(one) == _last_part(recorded)), addresses[-1])
+    return next((address for address in addresses if channel_name(address) == _last_part(recorded)), addresses[-1])
 
 
 def _last_part(address: str) -> str:

@@ -29,12 +29,15 @@ def _differences(planned: Mapping[str, str], rendered: Mapping[str, Any]) -> Ite
     dependencies = rendered.get("finalized_dependencies") or {}
     for part in ("build", "host"):
         resolved = (dependencies.get(part) or {}).get("resolved") or ()
-        found = {str(one["name"]): f"{one['version']} {one['build']} {one.get('sha256', '')}" for one in resolved}
+        by_name = {
+            str(package["name"]): f"{package['version']} {package['build']} {package.get('sha256', '')}"
+            for package in resolved
+        }
         start = f"foundation:{part}/"
         for key, wanted in planned.items():
             name = key.removeprefix(start)
-            if key.startswith(start) and found.get(name) != wanted:
-                yield f"{part}/{name} {_short(found.get(name))} instead of {_short(wanted)}"
+            if key.startswith(start) and by_name.get(name) != wanted:
+                yield f"{part}/{name} {_short(by_name.get(name))} instead of {_short(wanted)}"
 
 
 def _short(text: str | None) -> str:

@@ -49,13 +49,13 @@ def resumable_builds(
     """
     if not tools.from_failed:
         return []
-    found = [job for job in jobs if can_resume(work / job.folder_name, job, tools)]
-    for job in found:
+    resumable = [job for job in jobs if can_resume(work / job.folder_name, job, tools)]
+    for job in resumable:
         _check_unchanged(work / job.folder_name, job)
         note(f"{job.stem}: continues where it failed")
-    if not found:
+    if not resumable:
         note("no failed build of these packages is kept: all of them start from the beginning")
-    return found
+    return resumable
 
 
 def can_resume(folder: Path, job: BuildJob, tools: BuildTools) -> bool:
@@ -70,27 +70,27 @@ def can_resume(folder: Path, job: BuildJob, tools: BuildTools) -> bool:
 
 def set_aside(folder: Path, job: BuildJob) -> Path:
     """Keep only the work folder of a failed build that can_resume accepts; returns where it is."""
-    kept = folder / KEPT
+    kept_folder = folder / KEPT
     # one that is kept already has what was compiled: the build that should have continued it did not get to its script
-    if not kept.is_dir() and (work := _work_folder(folder, job)) is not None:
-        work.rename(kept)
+    if not kept_folder.is_dir() and (work := _work_folder(folder, job)) is not None:
+        work.rename(kept_folder)
     for path in [*folder.iterdir()]:
         if path.name not in {KEPT, SPEC_FILE, "recipe"}:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return kept
+    return kept_folder
 
 
-def take_over(kept: Path, fresh: Path) -> None:
-    """Replace ``fresh``, which has the recipe's sources, by the work folder ``kept``.
+def take_over(kept_folder: Path, fresh: Path) -> None:
+    """Replace ``fresh``, which has the recipe's sources, by the work folder ``kept_folder``.
 
-    Raises BuildError and changes nothing if a file of ``fresh`` is missing in ``kept`` or differs there.
+    Raises BuildError and changes nothing if a file of ``fresh`` is missing in ``kept_folder`` or differs there.
     """
-    if differing := [*_differing(fresh, kept)]:
+    if differing := [*_differing(fresh, kept_folder)]:
         more = len(differing) - _NAMED_AT_MOST
         names = ", ".join(differing[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
         raise BuildError(f"sources in the kept folder are no longer those of the recipe: {names}")
     shutil.rmtree(fresh)
-    kept.rename(fresh)
+    kept_folder.rename(fresh)
 
 
 def mark_opened(folder: Path) -> None:
@@ -119,31 +119,31 @@ def _check_unchanged(folder: Path, job: BuildJob) -> None:
 
 def _below(folder: Path) -> Iterator[Path]:
     yield folder
-    for place, folders, files in os.walk(folder):
-        yield from (Path(place, name) for name in (*folders, *files))
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))
 
 
-def _differing(fresh: Path, kept: Path) -> Iterator[str]:
-    """Paths in ``fresh`` that differ in ``kept``, sorted."""
+def _differing(fresh: Path, kept_folder: Path) -> Iterator[str]:
+    """Paths in ``fresh`` that differ in ``kept_folder``, sorted."""
     for path in sorted(_below(fresh)):
         within = path.relative_to(fresh)
-        if not _is_same(path, kept / within):
+        if not _is_same(path, kept_folder / within):
             yield str(within)
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    if one.is_symlink() or other.is_symlink():
-        return one.is_symlink() and other.is_symlink() and one.readlink() == other.readlink()
-    if one.is_dir() or other.is_dir():
-        return one.is_dir() and other.is_dir()
-    if one.name == _SOURCE_RECORD and other.is_file():
-        return _is_same_record(one, other)
-    executable = os.access(one, os.X_OK)
-    return other.is_file() and executable == os.access(other, os.X_OK) and filecmp.cmp(one, other, shallow=False)
+def _is_same(path: Path, other: Path) -> bool:
+    if path.is_symlink() or other.is_symlink():
+        return path.is_symlink() and other.is_symlink() and path.readlink() == other.readlink()
+    if path.is_dir() or other.is_dir():
+        return path.is_dir() and other.is_dir()
+    if path.name == _SOURCE_RECORD and other.is_file():
+        return _is_same_record(path, other)
+    executable = os.access(path, os.X_OK)
+    return other.is_file() and executable == os.access(other, os.X_OK) and filecmp.cmp(path, other, shallow=False)
 
 
-def _is_same_record(one: Path, other: Path) -> bool:
+def _is_same_record(path: Path, other: Path) -> bool:
     try:
-        return bool(json.loads(one.read_bytes()) == json.loads(other.read_bytes()))
+        return bool(json.loads(path.read_bytes()) == json.loads(other.read_bytes()))
     except ValueError:
         return False

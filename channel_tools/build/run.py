@@ -163,25 +163,25 @@ class BuildRun:
 
     def _expects_more(self) -> bool:
         """Whether those that have ended should wait for others: none was long, and nothing waits for them."""
-        if not self._running or self._until.left_s() == 0 or any(one.seconds > _QUICK_S for one in self._ended):
+        if not self._running or self._until.left_s() == 0 or any(ended.seconds > _QUICK_S for ended in self._ended):
             return False
-        ended = {one.child.job.file_name for one in self._ended}
+        ended = {ended.child.job.file_name for ended in self._ended}
         return all(ended.isdisjoint(job.waits_for) for job in self._waiting)
 
     def _enter_ended(self) -> list[BuildResult]:
         """Enter the packages of the builds that have ended, as many as may be entered together."""
-        taken: list[tuple[_Ended, Path | ChannelToolsError]] = []
+        entering: list[tuple[_Ended, Path | ChannelToolsError]] = []
         room_bytes = TOGETHER_BYTES
-        for one in self._ended:
-            package = one.package()
+        for ended in self._ended:
+            package = ended.package()
             room_bytes -= package.stat().st_size if isinstance(package, Path) and package.is_file() else 0
-            if taken and room_bytes < 0:
+            if entering and room_bytes < 0:
                 break
-            taken.append((one, package))
-        outcomes = self._enter([package for _one, package in taken if isinstance(package, Path)])
+            entering.append((ended, package))
+        outcomes = self._enter([package for _ended, package in entering if isinstance(package, Path)])
         results = []
-        for one, package in taken:
-            results.append(self._result_of(one, outcomes[package] if isinstance(package, Path) else package))
+        for ended, package in entering:
+            results.append(self._result_of(ended, outcomes[package] if isinstance(package, Path) else package))
             del self._ended[0]
             if results[-1].status == "failed":
                 results += self._hold_back(results[-1].job)
@@ -209,7 +209,7 @@ class BuildRun:
 def held_back(failed: BuildJob, waiting: Iterable[BuildJob]) -> list[BuildJob]:
     """Those of ``waiting`` that wait for ``failed``, directly or through others."""
     lost, left = [failed], list(waiting)
-    while hit := next((job for job in left if not {one.file_name for one in lost}.isdisjoint(job.waits_for)), None):
+    while hit := next((job for job in left if not {other.file_name for other in lost}.isdisjoint(job.waits_for)), None):
         left.remove(hit)
         lost.append(hit)
     return lost[1:]

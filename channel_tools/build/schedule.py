@@ -94,7 +94,7 @@ def build_packages(
     with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
         for together in run.results(options.max_jobs, meanwhile):
             results += together
-            if usages := {one.job.stem: one.usage for one in together if one.usage is not None}:
+            if usages := {outcome.job.stem: outcome.usage for outcome in together if outcome.usage is not None}:
                 record_usage(writer.channel, usages)
             if on_result is not None:
                 for result in together:
@@ -205,7 +205,7 @@ def _entered(
         if len(rows) == 1:
             return dict.fromkeys(rows, err)
         alone = [_entered(writer, {package: row}, progress=progress) for package, row in rows.items()]
-        return {package: outcome for found in alone for package, outcome in found.items()}
+        return {package: outcome for outcomes in alone for package, outcome in outcomes.items()}
     return {package: PackageKey.of(package).path_in(writer.channel.path) for package in rows}
 
 

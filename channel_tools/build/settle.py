@@ -117,10 +117,10 @@ def _with_channels(content: bytes, renamed: Mapping[str, str]) -> bytes:
 
 def source_date_of(recipe: Mapping[str, Any]) -> int | None:
     """The SOURCE_DATE_EPOCH (seconds since 1970) that a rendered recipe builds with; None if it names none."""
-    found: Any = recipe
+    value: Any = recipe
     for key in ("build", "script", "env", SOURCE_DATE):
-        found = found.get(key) if isinstance(found, dict) else None
-    return int(found) if found is not None else None
+        value = value.get(key) if isinstance(value, dict) else None
+    return int(value) if value is not None else None
 
 
 def settled(name: str, content: bytes, *, date_s: int) -> bytes:
@@ -131,7 +131,7 @@ def settled(name: str, content: bytes, *, date_s: int) -> bytes:
         return json.dumps(index, indent=2, ensure_ascii=False).encode()
     if name != RENDERED_RECIPE:
         return content
-    content = _CONFIGURATION.sub(lambda found: _without_machine(found[0], date_s), content)
+    content = _CONFIGURATION.sub(lambda match: _without_machine(match[0], date_s), content)
     before, mark, dependencies = content.rpartition(_DEPENDENCIES)
     return before + mark + _LISTS.sub(_sorted_items, dependencies)
 
@@ -142,9 +142,9 @@ def _without_machine(section: bytes, date_s: int) -> bytes:
     return _MACHINE.sub(b"    virtual_packages: []\n", section)
 
 
-def _sorted_items(found: re.Match[bytes]) -> bytes:
-    items: list[bytes] = sorted(_ITEM.findall(found["items"]), key=_named)
-    return found["key"] + b"".join(items)
+def _sorted_items(match: re.Match[bytes]) -> bytes:
+    items: list[bytes] = sorted(_ITEM.findall(match["items"]), key=_named)
+    return match["key"] + b"".join(items)
 
 
 def _named(item: bytes) -> tuple[bytes, bytes]:

@@ -60,11 +60,11 @@ def find_snakemake(environ: Mapping[str, str]) -> Path:
     Raises CommandError if there is none, or no flock, which serialises its steps on this machine.
     """
     places = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", "")])
-    if (found := shutil.which(_PROGRAM, path=places)) is None:
+    if (program := shutil.which(_PROGRAM, path=places)) is None:
         raise missing(_PROGRAM, "cluster", purpose="building on a cluster")
     if shutil.which("flock", path=environ.get("PATH", "")) is None:
         raise CommandError("flock: not found; builds on a cluster need it on the PATH", hint="install util-linux")
-    return Path(found)
+    return Path(program)
 
 
 def check_workflow_folder(folder: Path) -> None:
@@ -140,6 +140,6 @@ def _pbs_options(folder: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
 def _status_options(environ: Mapping[str, str]) -> tuple[str, ...]:
     """How to ask for the state of jobs: as the plugin chooses, but with squeue if Slurm has no job accounting."""
     stated = run_command(["scontrol", "show", "config"], env=environ, timeout_s=_SCONTROL_LIMIT_S).stdout
-    kept = re.search(r"^AccountingStorageType\s*=\s*(\S+)$", stated, re.MULTILINE)
-    without = kept is not None and kept[1] in {"accounting_storage/none", "(null)"}
+    storage_type = re.search(r"^AccountingStorageType\s*=\s*(\S+)$", stated, re.MULTILINE)
+    without = storage_type is not None and storage_type[1] in {"accounting_storage/none", "(null)"}
     return ("--slurm-status-command", "squeue") if without else ()

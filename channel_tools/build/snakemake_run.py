@@ -177,8 +177,8 @@ def _queued(scheduler: Scheduler, folder: Path, stems: Collection[str]) -> dict[
 
 def _start_error(status: str, log: Path, *, is_usage: bool) -> CommandError:
     """The error for a Snakemake that has started nothing; after pages of options, its last line says why."""
-    said = indented_tail(read_tail(log).strip().rpartition("\n")[2]) if is_usage else log_tail(log)
-    return CommandError(f"{_PROGRAM}: {status} before it started a build\n{said}\nlog: {log}", hint=_REFUSED_HINT)
+    output = indented_tail(read_tail(log).strip().rpartition("\n")[2]) if is_usage else log_tail(log)
+    return CommandError(f"{_PROGRAM}: {status} before it started a build\n{output}\nlog: {log}", hint=_REFUSED_HINT)
 
 
 class _Gathering:
@@ -242,17 +242,17 @@ class _Gathering:
 
     def rest(self, log: Path, lost: Mapping[str, LostJobs]) -> Iterator[BuildResult]:
         """Results for the jobs that left none, after Snakemake has ended; ``log`` is its log."""
-        said = f"\n{log_tail(log)}" if self._waiting else ""
+        tail = f"\n{log_tail(log)}" if self._waiting else ""
         while self._waiting:
             waiting = {job.file_name for job in self._waiting.values()}
             job = next(job for job in self._waiting.values() if waiting.isdisjoint(job.waits_for))
-            if (found := lost.get(job.stem)) is not None:
-                error: ChannelToolsError = BuildError(found.said_of(job.stem), hint=_LOST_HINT)
+            if (lost_jobs := lost.get(job.stem)) is not None:
+                error: ChannelToolsError = BuildError(lost_jobs.description_of(job.stem), hint=_LOST_HINT)
             else:
                 is_built = results_of(self._builds_file, job.stem).built.is_file()
-                what = "was built, but the step that adds it to the channel was ended" if is_built else _NO_RESULT
-                error = BuildError(f"{job.stem}: {what}{said}\nlog: {log}", hint=_LOST_HINT)
-                said = ""  # the same lines only once
+                ending = "was built, but the step that adds it to the channel was ended" if is_built else _NO_RESULT
+                error = BuildError(f"{job.stem}: {ending}{tail}\nlog: {log}", hint=_LOST_HINT)
+                tail = ""  # the same lines only once
             error = lost_error(error, [self._places.work, self._places.logs, self._places.cache])
             yield from self._ended(job, BuildResult(job=job, status="failed", error=error))
 

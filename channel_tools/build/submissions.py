@@ -77,13 +77,13 @@ class LostJobs:
     reasons: list[str] = field(default_factory=list)
     log: Path | None = None
 
-    def said_of(self, stem: str) -> str:
+    def description_of(self, stem: str) -> str:
         """A description of how they ended, with the end of the log and its path."""
-        said = [f"{stem}: its jobs left no result", *(f"    {reason}" for reason in self.reasons if reason)]
+        lines = [f"{stem}: its jobs left no result", *(f"    {reason}" for reason in self.reasons if reason)]
         if self.log is not None:
             tail = log_tail(self.log) if self.log.is_file() else ""
-            said += [*([tail] if tail else []), f"log: {self.log}"]
-        return "\n".join(said)
+            lines += [*([tail] if tail else []), f"log: {self.log}"]
+        return "\n".join(lines)
 
 
 class Submissions:
@@ -132,11 +132,11 @@ class Submissions:
                 self.has_forgotten = True
                 yield f"{stem}: its job {_FORGOTTEN}"
 
-    def _warning(self, stem: str, what: str, words: str, requests: str) -> Iterator[str]:
-        if self._told.get((stem, what)) == words:
+    def _warning(self, stem: str, outcome: str, words: str, requests: str) -> Iterator[str]:
+        if self._told.get((stem, outcome)) == words:
             return
-        self._told[stem, what] = words
-        yield f"{stem}: its job {what}: {words}; it requests {requests}{_ADVICE[remedy_for(words)]}"
+        self._told[stem, outcome] = words
+        yield f"{stem}: its job {outcome}: {words}; it requests {requests}{_ADVICE[remedy_for(words)]}"
 
     def read(self) -> list[tuple[str, str, str]]:
         """Read what was added to the file; returns the jobs that were rejected: stem, requested resources, reason."""

@@ -41,8 +41,8 @@ def find_tools(request: ToolsRequest, environ: Mapping[str, str], *, cache: Path
         message = f"{option} works with the engine that comes with this program, not with --engine conda-build"
         raise UsageError(message, hint="leave one of the two out")
     conda_build = find_conda_build(environ) if is_conda_build else None
-    found = None if name is None else find_compiler_cache(name, environ, cache=cache)
-    return BuildTools(conda_build=conda_build, compiler_cache=found, from_failed=request.from_failed)
+    cache_program = None if name is None else find_compiler_cache(name, environ, cache=cache)
+    return BuildTools(conda_build=conda_build, compiler_cache=cache_program, from_failed=request.from_failed)
 
 
 def find_conda_build(environ: Mapping[str, str]) -> Path:
@@ -74,16 +74,16 @@ def find_compiler_cache(name: CacheName, environ: Mapping[str, str], *, cache: P
 
 
 def _find_program(name: str, environ: Mapping[str, str], *, needs: str, install: str, update: str) -> Path:
-    found = shutil.which(name, path=environ.get("PATH", ""))
-    if found is None:
+    program = shutil.which(name, path=environ.get("PATH", ""))
+    if program is None:
         raise CommandError(f"{name}: not found on the PATH", hint=install)
-    said = run_command([found, "--version"], env=environ, timeout_s=_LIMIT_S)
-    version = re.search(r"(\d+)\.(\d+)", said.stdout or said.stderr)
+    result = run_command([program, "--version"], env=environ, timeout_s=_LIMIT_S)
+    version = re.search(r"(\d+)\.(\d+)", result.stdout or result.stderr)
     if version is None:
-        raise CommandError(f"{found} --version: found {said.stdout.strip()!r}, expected a version")
+        raise CommandError(f"{program} --version: found {result.stdout.strip()!r}, expected a version")
     if (int(version[1]), int(version[2])) < _OLDEST[name]:
-        raise CommandError(f"{found}: is version {version[0]}; {needs} {_oldest(name)} or later", hint=update)
-    return Path(found)
+        raise CommandError(f"{program}: is version {version[0]}; {needs} {_oldest(name)} or later", hint=update)
+    return Path(program)
 
 
 def _oldest(name: str) -> str:

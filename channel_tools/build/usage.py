@@ -102,9 +102,9 @@ def with_resources(
 ) -> list[BuildJob]:
     """The jobs with the resources that they request and their expected times; ``stated`` has an entry for each."""
     filled = []
-    for job, said in zip(jobs, stated, strict=True):
+    for job, request in zip(jobs, stated, strict=True):
         before = usage_before(known, job.stem)
-        resources = asked_for(said or BuildResources(), before)
+        resources = asked_for(request or BuildResources(), before)
         filled.append(replace(job, resources=resources, expected_s=None if before is None else before.seconds))
     return filled
 

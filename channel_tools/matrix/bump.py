@@ -62,14 +62,14 @@ def version_place(loaded: LoadedTree, recipe: RecipeFile) -> VersionPlace:
         raise recipe.document.error("the recipe has no version", hint="write it as context.version")
     if "${{" not in node.value:
         return VersionPlace(kind="override" if is_upstreams else "recipe")
-    found = _TEMPLATE.fullmatch(node.value)
-    if found is None or found[1] not in recipe.used_keys:
+    template = _TEMPLATE.fullmatch(node.value)
+    if template is None or template[1] not in recipe.used_keys:
         message = f"the version is computed ({node.value}), so it cannot be changed by name"
         raise recipe.document.error(message, *path, hint="change by hand what it is computed from")
     if is_upstreams:
-        message = f"the version is the variant key {found[1]!r}, whose sources are in a recipe of an upstream"
+        message = f"the version is the variant key {template[1]!r}, whose sources are in a recipe of an upstream"
         raise recipe.document.error(message, *path, hint=_COPY_HINT)
-    return VersionPlace(kind="variants", key=found[1])
+    return VersionPlace(kind="variants", key=template[1])
 
 
 def renamed(text: str, old: str, new: str) -> str:
@@ -77,11 +77,11 @@ def renamed(text: str, old: str, new: str) -> str:
     return _whole(old).sub(lambda _match: new, text)
 
 
-def texts_of_recipe(recipe: RecipeFile, place: VersionPlace, old: str, new: str) -> dict[Path, str]:
+def texts_of_recipe(recipe: RecipeFile, location: VersionPlace, old: str, new: str) -> dict[Path, str]:
     """The recipe's text with the new version: its own, in its sources' addresses and patches, and in conditions."""
     text = read_yaml_text(recipe.path)
     spans: dict[tuple[int, int], str] = {}
-    if place.kind == "recipe":
+    if location.kind == "recipe":
         node = next(node for path in _PLACES if isinstance(node := node_of(text, *path), yaml.ScalarNode))
         spans[span_of(node)] = json.dumps(new)
         for path in _NUMBERS:
@@ -93,8 +93,8 @@ def texts_of_recipe(recipe: RecipeFile, place: VersionPlace, old: str, new: str)
         span = span_of(node)
         raw = text[slice(*span)]
         changed = raw
-        if place.key is not None:
-            changed = _condition(place.key, old).sub(lambda match: f"{match[1]}{new}{match[2]}", changed)
+        if location.key is not None:
+            changed = _condition(location.key, old).sub(lambda match: f"{match[1]}{new}{match[2]}", changed)
         if key not in _HASHES and any(start <= span[0] and span[1] <= end for start, end in sources):
             changed = renamed(changed, old, new)
         if changed != raw and span not in spans:
@@ -109,10 +109,10 @@ def texts_of_variants(loaded: LoadedTree, key: str, old: str, new: str) -> dict[
     """
     texts: dict[Path, str] = {}
     for file in {file.path: file for files in loaded.variant_files.values() for file in files}.values():
-        given = [str(value) for value in file.values.get(key, ())]
-        if old not in given:
+        values = [str(value) for value in file.values.get(key, ())]
+        if old not in values:
             continue
-        if new in given:
+        if new in values:
             message = f"{key} has {new} already, beside {old}"
             raise file.document.error(message, key, hint=f"take {old} out of the file, and what is zipped with it")
         if not file.path.is_relative_to(loaded.tree.variants):
@@ -143,9 +143,9 @@ def texts_of_overrides(
         override = node_of(text, *where, "overrides", recipe.name)
         for key, value in (("version", new), ("sha256", sha256)):
             override = node_of(text, *where, "overrides", recipe.name)
-            given = node_of(text, *where, "overrides", recipe.name, key)
-            if given is not None:
-                text = with_replaced(text, {span_of(given): json.dumps(value)})
+            node = node_of(text, *where, "overrides", recipe.name, key)
+            if node is not None:
+                text = with_replaced(text, {span_of(node): json.dumps(value)})
             elif override is not None:
                 text = _with_entry(text, override, key, json.dumps(value))
             elif (overrides := node_of(text, *where, "overrides")) is not None:
@@ -161,7 +161,7 @@ def changed_lines(before: str, after: str) -> list[tuple[int, str, str]]:
     old, new = before.splitlines(), after.splitlines()
     if len(old) == len(new):
         pairs = enumerate(zip(old, new, strict=True), start=1)
-        return [(number, one.strip(), other.strip()) for number, (one, other) in pairs if one != other]
+        return [(number, before.strip(), after.strip()) for number, (before, after) in pairs if before != after]
     known = set(old)
     return [(number, "", line.strip()) for number, line in enumerate(new, start=1) if line not in known]
 
@@ -179,8 +179,8 @@ def _sources(text: str) -> list[tuple[int, int]]:
     outputs = node_of(text, "outputs")
     items = outputs.value if isinstance(outputs, yaml.SequenceNode) else []
     pairs = [pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value]
-    found = [node_of(text, "source"), *(value for name, value in pairs if name.value == "source")]
-    return [span_of(node) for node in found if node is not None]
+    nodes = [node_of(text, "source"), *(value for name, value in pairs if name.value == "source")]
+    return [span_of(node) for node in nodes if node is not None]
 
 
 def _values(node: yaml.Node | None, old: str, new: str) -> dict[tuple[int, int], str]:
@@ -214,9 +214,9 @@ def _end_of(node: yaml.Node) -> int:
 
 def with_hashes(texts: Mapping[Path, str], hashes: Mapping[str, str]) -> dict[Path, str]:
     """The texts with each old hash (or commit) replaced by its new one; they are unique, whatever they are in."""
-    found = dict(texts)
+    changed = dict(texts)
     for path, text in texts.items():
         for old, new in hashes.items():
             text = text.replace(old, new)  # noqa: PLW2901 - one after the other
-        found[path] = text
-    return found
+        changed[path] = text
+    return changed

@@ -70,17 +70,17 @@ def _link(root: Path, target: Path, contents: Mapping[Path, bytes]) -> None:
     """
     for path, content in contents.items():
         for parent in reversed(path.parents):
-            place = target / parent
-            if place.is_symlink():
-                place.unlink()
-            if not place.exists() or parent == Path():
+            folder = target / parent
+            if folder.is_symlink():
+                folder.unlink()
+            if not folder.exists() or parent == Path():
                 is_recipe = parent.parts[:1] == ("recipes",) and len(parent.parts) > 1
                 if is_recipe and (root / parent).is_dir():
-                    shutil.copytree(root / parent, place, symlinks=True)
+                    shutil.copytree(root / parent, folder, symlinks=True)
                     continue
-                place.mkdir(exist_ok=True)
+                folder.mkdir(exist_ok=True)
                 for item in sorted((root / parent).iterdir()) if (root / parent).is_dir() else []:
-                    if not (place / item.name).is_symlink() and not (place / item.name).exists():
-                        (place / item.name).symlink_to(item)
+                    if not (folder / item.name).is_symlink() and not (folder / item.name).exists():
+                        (folder / item.name).symlink_to(item)
         (target / path).unlink(missing_ok=True)
         (target / path).write_bytes(content)

@@ -45,7 +45,7 @@ def default_variants(
     by_stack: dict[str, list[RenderedPackage]] = {}
     for package in packages:
         by_stack.setdefault(package.stack, []).append(package)
-    return [package for found in by_stack.values() for package in _of_choice(found, offered)]
+    return [package for of_stack in by_stack.values() for package in _of_choice(of_stack, offered)]
 
 
 def variants_for(
@@ -63,8 +63,8 @@ def variants_for(
         wanted = wanted or [value for value in known if fits(value, version)]
         if not wanted:
             message = f"no package is built for {key} {version}"
-            found = ", ".join(dict.fromkeys(map(label, sorted(known, key=_rank)))) or "none"
-            raise UsageError(message, hint=f"{key} in the variants of these packages: {found}")
+            labels = ", ".join(dict.fromkeys(map(label, sorted(known, key=_rank)))) or "none"
+            raise UsageError(message, hint=f"{key} in the variants of these packages: {labels}")
         chosen = max(wanted, key=_rank)
         remaining = [package for package in remaining if str(package.variant.get(key, chosen)) == chosen]
     return default_variants(remaining, {key: versions for key, versions in offered.items() if key not in asked})
@@ -81,13 +81,13 @@ def _of_choice(packages: Sequence[RenderedPackage], offered: Mapping[str, Sequen
 
 
 def _newest(values: Iterable[str], offered: Sequence[str] | None) -> str:
-    found = sorted(values, key=_rank, reverse=True)
+    newest_first = sorted(values, key=_rank, reverse=True)
     served = [
         value
-        for value in found
+        for value in newest_first
         if offered is None or (is_ordinary(value) and any(fits(value, version) for version in offered))
     ]
-    return (served or found)[0]
+    return (served or newest_first)[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,9 +142,9 @@ def choices(packages: Iterable[RenderedPackage]) -> list[Choice]:
 
 def choices_of(variants: Iterable[Mapping[str, VariantScalar]]) -> list[Choice]:
     """The Pythons and PyTorches of variants, each pair once, newest first; none if no variant names a Python."""
-    found = {
+    combinations = {
         tuple((key, str(variant[key])) for key in CHOSEN_KEYS)
         for variant in variants
         if all(key in variant for key in CHOSEN_KEYS)
     }
-    return sorted(found, key=lambda choice: [_rank(value) for _key, value in choice], reverse=True)
+    return sorted(combinations, key=lambda choice: [_rank(value) for _key, value in choice], reverse=True)

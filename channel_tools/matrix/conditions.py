@@ -56,7 +56,7 @@ class Conditions:
         self._platform = platform
         self._config = RenderConfig(platform=PlatformConfig(target_platform=platform))
         self._probes: dict[str, tuple[Stage0Recipe, frozenset[str]]] = {}
-        self._found: dict[tuple[str, str], Mapping[str, YamlValue]] = {}
+        self._rendered: dict[tuple[str, str], Mapping[str, YamlValue]] = {}
 
     def first_true(
         self, conditions: Sequence[Condition], context: YamlValue, variant: Mapping[str, VariantScalar]
@@ -65,20 +65,20 @@ class Conditions:
         try:
             return self._first_true(conditions, context, variant)
         except RattlerBuildError as err:
-            for one in conditions:
+            for condition in conditions:
                 try:
-                    self._first_true([one], context, variant)
+                    self._first_true([condition], context, variant)
                 except RattlerBuildError as alone:
-                    raise ConditionError(one, str(alone)) from None
+                    raise ConditionError(condition, str(alone)) from None
             raise ConditionError(conditions[0], str(err)) from None
 
     def _first_true(
         self, conditions: Sequence[Condition], context: YamlValue, variant: Mapping[str, VariantScalar]
     ) -> Condition | None:
-        if any(one.within for one in conditions):
-            guards = [_all_of(one.within) for one in conditions]
+        if any(condition.within for condition in conditions):
+            guards = [_all_of(condition.within) for condition in conditions]
             conditions = [conditions[index] for index in self._true(guards, context, variant)]
-        texts = [self._expression(one.written, context, variant) for one in conditions]
+        texts = [self._expression(condition.written, context, variant) for condition in conditions]
         true = self._true([text or "false" for text in texts], context, variant)
         return conditions[true[0]] if true else None
 
@@ -97,8 +97,8 @@ class Conditions:
         if not expressions:
             return []
         run: YamlValue = [{"if": text, "then": f"true-{index}"} for index, text in enumerate(expressions)]
-        found = self._render({"requirements": {"run": run}}, context, variant)["requirements"]
-        names = cast("Mapping[str, list[str]]", found).get("run", [])
+        requirements = self._render({"requirements": {"run": run}}, context, variant)["requirements"]
+        names = cast("Mapping[str, list[str]]", requirements).get("run", [])
         return [int(name.rpartition("-")[2]) for name in names]
 
     def _render(
@@ -113,14 +113,14 @@ class Conditions:
         recipe, possible = self._probes[text]
         # for noarch packages the variant says noarch, but build.skip is evaluated before that
         known = {**variant, **({"target_platform": self._platform} if "target_platform" in variant else {})}
-        place = (text, json.dumps(sorted((key, known[key]) for key in possible & known.keys())))
-        if place not in self._found:
+        cache_key = (text, json.dumps(sorted((key, known[key]) for key in possible & known.keys())))
+        if cache_key not in self._rendered:
             result = recipe.render(VariantConfig({key: [value] for key, value in known.items()}), self._config)[0]
             rendered = cast("Mapping[str, YamlValue]", result.recipe.to_dict())
             if not result.variant.keys() <= possible:
                 return rendered
-            self._found[place] = rendered
-        return self._found[place]
+            self._rendered[cache_key] = rendered
+        return self._rendered[cache_key]
 
 
 def _all_of(within: tuple[tuple[YamlValue, bool], ...]) -> str:
@@ -134,14 +134,16 @@ def impossible_conditions(recipe_file: RecipeFile) -> list[Condition]:
     extra = value.get("extra") if isinstance(value, dict) else None
     entries = extra.get(IMPOSSIBLE_KEY) if isinstance(extra, dict) else None
     items = entries if isinstance(entries, list) else [] if entries is None else [entries]
-    found = []
+    conditions = []
     for index, item in enumerate(items):
         if not isinstance(item, dict) or set(item) != {"if", "then"}:
             message = "an entry of extra.impossible must have two keys, if and then"
             hint = 'write  - if: a == "1" and b == "2"  and below it  then: why that is impossible'
             raise recipe_file.document.error(message, "extra", IMPOSSIBLE_KEY, index, hint=hint)
-        found.append(Condition(key_path=("extra", IMPOSSIBLE_KEY, index), written=item["if"], reason=str(item["then"])))
-    return found
+        conditions.append(
+            Condition(key_path=("extra", IMPOSSIBLE_KEY, index), written=item["if"], reason=str(item["then"]))
+        )
+    return conditions
 
 
 def skip_conditions(recipe_file: RecipeFile) -> list[tuple[str | None, list[Condition]]]:
@@ -149,20 +151,20 @@ def skip_conditions(recipe_file: RecipeFile) -> list[tuple[str | None, list[Cond
     value = recipe_file.document.value
     if not isinstance(value, dict):
         return []
-    found: list[tuple[str | None, list[Condition]]] = [(None, list(_skip_of(value, ())))]
+    conditions: list[tuple[str | None, list[Condition]]] = [(None, list(_skip_of(value, ())))]
     outputs = value.get("outputs")
     for index, output in enumerate(outputs if isinstance(outputs, list) else []):
         described = output.get("package") if isinstance(output, dict) else None
         if isinstance(output, dict) and isinstance(described, dict):
-            found.append((str(described.get("name")), list(_skip_of(output, ("outputs", index)))))
-    return found
+            conditions.append((str(described.get("name")), list(_skip_of(output, ("outputs", index)))))
+    return conditions
 
 
 def _skip_of(section: Mapping[str, YamlValue], key_path: KeyPath) -> Iterator[Condition]:
     build = section.get("build")
     if isinstance(build, dict):
-        for written, place, within in _leaves(build.get("skip"), (*key_path, "build", "skip"), ()):
-            yield Condition(key_path=place, written=written, within=within)
+        for written, path, within in _leaves(build.get("skip"), (*key_path, "build", "skip"), ()):
+            yield Condition(key_path=path, written=written, within=within)
 
 
 def _leaves(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _WORTH_A_COPY = 32
 """From this number of combinations, forking this process is worthwhile: each takes the engine 2 ms."""
 _Evaluation = tuple["RecipeFile", "VariantMatrix"]
-_Place = tuple[str, str]
+_CacheKey = tuple[str, str]
 """A recipe, and the values of all keys that it can use."""
 
 
@@ -66,7 +66,7 @@ class RecipeEngine:
         self._folder = folder
         self._platforms = (platform, NOARCH)
         self._config = RenderConfig(platform=PlatformConfig(target_platform=platform))
-        self._evaluated: dict[_Place, list[EvaluatedRecipe]] = {}
+        self._evaluated: dict[_CacheKey, list[EvaluatedRecipe]] = {}
         self._conditions = Conditions(platform, folder)
 
     def evaluate(self, recipe_file: RecipeFile, matrix: VariantMatrix) -> list[EvaluatedRecipe]:
@@ -78,9 +78,9 @@ class RecipeEngine:
         Raises ConfigError (file, and line if known) if the recipe does not parse or render, and for a combination that
         the recipe's ``extra.impossible`` rules out.
         """
-        place = _place(recipe_file, matrix)
-        if place in self._evaluated:
-            return self._evaluated[place]
+        key = _cache_key(recipe_file, matrix)
+        if key in self._evaluated:
+            return self._evaluated[key]
         config = engine_variants(matrix)
         try:
             rendered = _parsed(recipe_file, self._folder).render(config, self._config)
@@ -95,7 +95,7 @@ class RecipeEngine:
             if is_here and evaluated not in results and self._is_built(recipe_file, evaluated, matrix):
                 results.append(evaluated)
         if used & matrix.values.keys() <= recipe_file.used_keys | ENGINE_KEYS:
-            self._evaluated[place] = results
+            self._evaluated[key] = results
         return results
 
     def evaluate_ahead(self, wanted: Iterable[_Evaluation]) -> None:
@@ -104,15 +104,15 @@ class RecipeEngine:
         Recipes that cannot be evaluated are left out, and ``evaluate`` raises their errors later; so are a few
         combinations. Does nothing unless ``may_fork``.
         """
-        distinct = {_place(*item): item for item in wanted}
+        distinct = {_cache_key(*item): item for item in wanted}
         if sum(_combinations(*item) for item in distinct.values()) < _WORTH_A_COPY:
             return
-        here, there = _halves(distinct.values())
-        with forked(lambda: self._evaluate_all(there, self._folder / "copy")) as result:
+        here, forked_half = _halves(distinct.values())
+        with forked(lambda: self._evaluate_all(forked_half, self._folder / "copy")) as result:
             self._evaluate_all(here, self._folder)
             self._evaluated.update(result() or {})
 
-    def _evaluate_all(self, wanted: Iterable[_Evaluation], folder: Path) -> dict[_Place, list[EvaluatedRecipe]]:
+    def _evaluate_all(self, wanted: Iterable[_Evaluation], folder: Path) -> dict[_CacheKey, list[EvaluatedRecipe]]:
         self._folder = self._conditions.folder = folder
         for item in wanted:
             with contextlib.suppress(ConfigError):
@@ -138,17 +138,17 @@ class RecipeEngine:
     def _skip_conditions(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> list[Condition]:
         """The conditions of ``build.skip``, of the recipe and of the evaluated output."""
         package = cast("Mapping[str, str]", evaluated.recipe["package"])["name"]
-        found: list[Condition] = []
+        all_conditions: list[Condition] = []
         own = 0
         for name, conditions in skip_conditions(recipe_file):
             if name is None or (conditions and self._text_of(name, evaluated) == package):
-                found += conditions
+                all_conditions += conditions
                 own += name is not None
         if own > 1:
             message = f"several outputs are named {package!r} and have a build.skip each, which cannot be told apart"
             hint = "write one output whose build.skip has the conditions of all"
-            raise recipe_file.document.error(message, *found[-1].key_path, hint=hint)
-        return found
+            raise recipe_file.document.error(message, *all_conditions[-1].key_path, hint=hint)
+        return all_conditions
 
     def _text_of(self, name: str, evaluated: EvaluatedRecipe) -> str:
         """The name of an output, which may be a template. The engine has rendered it, so it cannot fail here."""
@@ -169,7 +169,7 @@ def _parsed(recipe_file: RecipeFile, folder: Path) -> Stage0Recipe:
     return Stage0Recipe.from_yaml(recipe_file.text, recipe_dir=beside)
 
 
-def _place(recipe_file: RecipeFile, matrix: VariantMatrix) -> _Place:
+def _cache_key(recipe_file: RecipeFile, matrix: VariantMatrix) -> _CacheKey:
     values, groups = _decisive(recipe_file, matrix)
     return recipe_file.name, json.dumps([recipe_file.text, sorted(values.items()), groups])
 
@@ -231,7 +231,7 @@ def _condition_error(recipe_file: RecipeFile, err: ConditionError, matrix: Varia
 def _impossible_error(
     recipe_file: RecipeFile, variant: Mapping[str, VariantScalar], condition: Condition
 ) -> ConfigError:
-    found = ", ".join(f"{key} {variant[key]}" for key in sorted(variant) if not key.endswith("_platform"))
-    message = f"this combination cannot exist: {condition.reason} (found {found})"
+    values = ", ".join(f"{key} {variant[key]}" for key in sorted(variant) if not key.endswith("_platform"))
+    message = f"this combination cannot exist: {condition.reason} (found {values})"
     hint = "change the values in the stack's variant files; zip_keys make keys move together"
     return recipe_file.document.error(message, *condition.key_path, hint=hint)

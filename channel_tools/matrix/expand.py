@@ -60,17 +60,19 @@ def expand_stacks(
         matrices = [(stack, _matrices(loaded, stack, foundation_kind, platform)) for stack in stacks]
         if may_fork():
             engine.evaluate_ahead(
-                (_recipe_of(loaded, stack, name), matrix) for stack, found in matrices for name, matrix in found.items()
+                (_recipe_of(loaded, stack, name), matrix)
+                for stack, by_recipe in matrices
+                for name, matrix in by_recipe.items()
             )
         for stack, by_recipe in matrices:
-            found = []
+            of_stack = []
             for name, matrix in by_recipe.items():
                 recipe, override = _recipe_of(loaded, stack, name), stack.overrides.get(name)
-                found += [
+                of_stack += [
                     _make_package(stack, recipe, overridden(recipe, evaluated, override), platform)
                     for evaluated in engine.evaluate(recipe, matrix)
                 ]
-            rendered += _select(found, stack, packages) if packages else found
+            rendered += _select(of_stack, stack, packages) if packages else of_stack
     return rendered
 
 
@@ -81,13 +83,13 @@ def _recipe_of(loaded: LoadedTree, stack: Stack, name: str) -> RecipeFile:
 
 def choices_of_recipes(loaded: LoadedTree, kind: FoundationKind) -> dict[str, dict[str, frozenset[str]]]:
     """The values that the tree's stacks give each variant key on this kind of foundation, by recipe folder."""
-    found: dict[str, dict[str, frozenset[str]]] = {}
+    choices: dict[str, dict[str, frozenset[str]]] = {}
     for stack, platform in itertools.product(loaded.stacks.values(), PLATFORMS):
         for name, matrix in _matrices(loaded, stack, kind, platform).items():
-            known = found.setdefault(name, {})
-            for key, given in matrix.values.items():
-                known[key] = known.get(key, frozenset()) | frozenset(map(str, given))
-    return found
+            known = choices.setdefault(name, {})
+            for key, values in matrix.values.items():
+                known[key] = known.get(key, frozenset()) | frozenset(map(str, values))
+    return choices
 
 
 def _matrices(loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str) -> dict[str, VariantMatrix]:
@@ -115,12 +117,12 @@ def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[
     folders = {name: {package.recipe_file.name for package in items} for name, items in by_name.items()}
     open_names = []
     for name in wanted:
-        found = [own for own in by_name if own == name or name in folders[own]]
-        if not found and by_name and name not in stack.packages:
+        own_names = [own for own in by_name if own == name or name in folders[own]]
+        if not own_names and by_name and name not in stack.packages:
             known = sorted({*by_name, *stack.packages})
             message = f"{name!r} is not a package of the stack {stack.name!r}"
             raise UsageError(message, hint=nearest_names_hint(name, known, what="package"))
-        open_names += found
+        open_names += own_names
     chosen: set[str] = set()
     while open_names:
         name = open_names.pop()
@@ -240,8 +242,8 @@ def _read_source(entry: Mapping[str, YamlValue], recipe_file: RecipeFile) -> Sou
     if kind == "url" and sha256 is None:
         raise _unnamed(recipe_file, f"source {locations[0]} has no sha256", "add its sha256")
     if kind == "git" and (revision is None or not _COMMIT.fullmatch(revision)):
-        found = f"rev {revision}" if revision else "no rev"
-        raise _unnamed(recipe_file, f"git source {locations[0]} has {found}", "name the full commit: rev: <40 digits>")
+        stated = f"rev {revision}" if revision else "no rev"
+        raise _unnamed(recipe_file, f"git source {locations[0]} has {stated}", "name the full commit: rev: <40 digits>")
     patches = entry.get("patches")
     return Source(
         kind=kind,

@@ -78,10 +78,10 @@ def load_tree(
     files, stacks = read_every_stack(tree, upstreams)
     file = files[""]
     trees = {"": tree, **upstreams}
-    recipes = {recipe.name: recipe for one in reversed(list(trees.values())) for recipe in _read_recipes(one.recipes)}
+    recipes = {recipe.name: recipe for site in reversed(list(trees.values())) for recipe in _read_recipes(site.recipes)}
     variant_files = _read_variant_files(trees, files, environ)
-    for one in files.values():
-        _check_packages(one, recipes)
+    for stacks_file in files.values():
+        _check_packages(stacks_file, recipes)
     for stack in stacks.values():
         check_overrides(stack, recipes)
     used_keys = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
@@ -90,7 +90,7 @@ def load_tree(
         tree=tree,
         stacks=stacks,
         default_stack=file.default_stack,
-        resources={key: value for one in reversed(list(files.values())) for key, value in one.resources.items()},
+        resources={key: value for file in reversed(list(files.values())) for key, value in file.resources.items()},
         recipes=recipes,
         variant_files=variant_files,
         pinning=read_pinning(file, tree.root, recipes, environ, pinned),
@@ -116,13 +116,13 @@ def _load_stacks(tree: Tree) -> LoadedTree:
 def _load_recipe(tree: Tree, path: Path, environ: Mapping[str, str]) -> LoadedTree:
     """One recipe as a tree with one stack, with the variant files beside it over those of a new tree."""
     recipe = _read_recipe(path)
-    found: dict[str, tuple[VariantFile, ...]] = {}
+    files: dict[str, tuple[VariantFile, ...]] = {}
     for name in (PINS_FILE, *(foundation_file(kind) for kind in get_args(FoundationKind))):
-        found[name] = (read_variant_file(_DATA / name, environ).as_base(),)
+        files[name] = (read_variant_file(_DATA / name, environ).as_base(),)
     beside = [
         read_variant_file(path.with_name(name), environ) for name in BESIDE_RECIPE if path.with_name(name).is_file()
     ]
-    found |= {file.path.name: (file,) for file in beside}
+    files |= {file.path.name: (file,) for file in beside}
     stack = Stack(
         name=recipe.name,
         description=f"the recipe {path}",
@@ -137,7 +137,7 @@ def _load_recipe(tree: Tree, path: Path, environ: Mapping[str, str]) -> LoadedTr
         default_stack=stack.name,
         resources={},
         recipes={recipe.name: recipe},
-        variant_files=found,
+        variant_files=files,
         notes=tuple(notes_on_unused_keys(beside, recipe.used_keys)),
     )
 
@@ -181,22 +181,30 @@ def _read_variant_files(
     trees: Mapping[str, Tree], files: Mapping[str, StacksFile], environ: Mapping[str, str]
 ) -> dict[str, tuple[VariantFile, ...]]:
     """The shared files of every tree, and each file that a stack names of the first tree that has it."""
-    found: dict[str, tuple[VariantFile, ...]] = {}
+    variant_files: dict[str, tuple[VariantFile, ...]] = {}
     for name in (PINS_FILE, *(foundation_file(kind) for kind in get_args(FoundationKind))):
-        places = [one.variants / name for one in reversed(list(trees.values())) if (one.variants / name).is_file()]
+        places = [tree.variants / name for tree in reversed(list(trees.values())) if (tree.variants / name).is_file()]
         read = [read_variant_file(path, environ) for path in places]
         if read:
-            found[name] = tuple(item if item.path.parent == trees[""].variants else item.as_base() for item in read)
-    folders = [one.variants for one in trees.values()]
+            variant_files[name] = tuple(
+                item if item.path.parent == trees[""].variants else item.as_base() for item in read
+            )
+    folders = [tree.variants for tree in trees.values()]
     for file in files.values():
         for stack in file.stacks.values():
             for index, name in enumerate(stack.variants):
-                if name not in found:
+                if name not in variant_files:
                     folder = _folder_with(folders, file.document, stack, index)
                     beside = [on_foundation(name, kind) for kind in get_args(FoundationKind)]
-                    there = [one for one in (name, *beside) if one == name or (folder / one).is_file()]
-                    found |= {one: (read_variant_file(folder / one, environ),) for one in there}
-    return found
+                    present = [
+                        file_name
+                        for file_name in (name, *beside)
+                        if file_name == name or (folder / file_name).is_file()
+                    ]
+                    variant_files |= {
+                        file_name: (read_variant_file(folder / file_name, environ),) for file_name in present
+                    }
+    return variant_files
 
 
 def _folder_with(folders: Sequence[Path], document: YamlDocument, stack: Stack, index: int) -> Path:

@@ -124,11 +124,11 @@ def _check_kind(document: YamlDocument, settings: Mapping[str, YamlValue]) -> No
 
 
 def _timestamp(document: YamlDocument) -> float:
-    found = document.value.get(_TIMESTAMP, _UNSTAMPED) if isinstance(document.value, dict) else _UNSTAMPED
+    stated = document.value.get(_TIMESTAMP, _UNSTAMPED) if isinstance(document.value, dict) else _UNSTAMPED
     try:
-        return float(str(found))
+        return float(str(stated))
     except ValueError:
-        message = f"{_TIMESTAMP} must be a number of seconds, got {found!r}"
+        message = f"{_TIMESTAMP} must be a number of seconds, got {stated!r}"
         raise document.error(message, _TIMESTAMP, hint="write what  date +%s  prints") from None
 
 
@@ -138,12 +138,12 @@ def _texts(document: YamlDocument, key: str) -> tuple[str, ...]:
 
 def _scalars(document: YamlDocument, *key_path: str) -> _Values:
     """A value in ``__migrator``, or each of a list, as read_conda_build_config reads those of a variant key."""
-    found: YamlValue = document.value
+    node: YamlValue = document.value
     for key in (MIGRATOR, *key_path):
-        found = found.get(key) if isinstance(found, dict) else None
-    if not isinstance(found, list):
-        return () if found is None else (scalar_of(document, (MIGRATOR, *key_path), found),)
-    return tuple(scalar_of(document, (MIGRATOR, *key_path, index), item) for index, item in enumerate(found))
+        node = node.get(key) if isinstance(node, dict) else None
+    if not isinstance(node, list):
+        return () if node is None else (scalar_of(document, (MIGRATOR, *key_path), node),)
+    return tuple(scalar_of(document, (MIGRATOR, *key_path, index), item) for index, item in enumerate(node))
 
 
 def apply_migrations(pinning: VariantFile, migrations: Iterable[Migration]) -> VariantFile:
@@ -151,14 +151,14 @@ def apply_migrations(pinning: VariantFile, migrations: Iterable[Migration]) -> V
 
     Raises ConfigError (file, line) for a migration that does not fit the pinning.
     """
-    for migration in sorted(migrations, key=lambda one: (one.timestamp, one.name)):
+    for migration in sorted(migrations, key=lambda migration: (migration.timestamp, migration.name)):
         pinning = _apply(pinning, migration)
         for group in pinning.zip_keys or ():
             counts = {key: len(pinning.values[key]) for key in group if key in pinning.values}
             if len(set(counts.values())) > 1:
                 lengths = ", ".join(f"{key} has {count}" for key, count in counts.items())
                 message = f"after it, keys that move together have different numbers of values: {lengths}"
-                key = next((one for one in group if one in migration.file.values), MIGRATOR)
+                key = next((member for member in group if member in migration.file.values), MIGRATOR)
                 raise migration.error(message, key, hint="take the pinning and its migrations from one version")
     return pinning
 
@@ -207,13 +207,13 @@ def _add_with_group(
         _require(key, left, migration, primary, f"the pinning has no values of {key!r}, which {primary!r} moves with")
         _require(key, right, migration, primary, f"it has no values of {key!r}, which {primary!r} moves with")
     merged = _higher(left[primary], right[primary], migration, primary)
-    chosen = [place for place, value in enumerate((*left[primary], *right[primary])) if value in merged]
-    found = {primary: merged}
+    chosen = [index for index, value in enumerate((*left[primary], *right[primary])) if value in merged]
+    values_by_key = {primary: merged}
     for key in group:
         if key != primary:
             values = (*left[key], *right[key])
-            found[key] = tuple(values[place] for place in chosen if place < len(values))
-    return found
+            values_by_key[key] = tuple(values[index] for index in chosen if index < len(values))
+    return values_by_key
 
 
 def _require(key: str, values: Mapping[str, _Values], migration: Migration, primary: str, message: str) -> None:
@@ -227,7 +227,7 @@ def _higher(left: _Values, right: _Values, migration: Migration, key: str) -> _V
     if key not in migration.ordering:
         common = min(len(left), len(right))
         pairs = zip(left[:common], right[:common], strict=True)
-        higher = [two if _is_less(one, two, migration, key) else one for one, two in pairs]
+        higher = [second if _is_less(first, second, migration, key) else first for first, second in pairs]
         return (*higher, *left[common:], *right[common:])
     longer = max(len(left), len(right))
     merged = sorted({_rank(value, migration, key) for value in (*left, *right)})
@@ -235,7 +235,7 @@ def _higher(left: _Values, right: _Values, migration: Migration, key: str) -> _V
         message = f"the ordering of {key!r} does not decide between values that are there twice"
         raise migration.error(message, MIGRATOR, "ordering", key, hint="leave this migration out")
     places = merged * longer if len(merged) == 1 else merged[-longer:]
-    return tuple(migration.ordering[key][place] for place in places)
+    return tuple(migration.ordering[key][rank] for rank in places)
 
 
 def _rank(value: VariantScalar, migration: Migration, key: str) -> int:
@@ -247,14 +247,14 @@ def _rank(value: VariantScalar, migration: Migration, key: str) -> int:
     return known.index(value)
 
 
-def _is_less(one: VariantScalar, two: VariantScalar, migration: Migration, key: str) -> bool:
+def _is_less(left: VariantScalar, right: VariantScalar, migration: Migration, key: str) -> bool:
     """``_version_order``: text that is no version is compared as text."""
-    first, second = _order(one), _order(two)
+    first, second = _order(left), _order(right)
     if isinstance(first, Version) and isinstance(second, Version):
         return first < second
     if isinstance(first, str) and isinstance(second, str):
         return first < second
-    message = f"{key!r} has {one!r} and {two!r}, of which only one is a version, and no ordering for them"
+    message = f"{key!r} has {left!r} and {right!r}, of which only one is a version, and no ordering for them"
     raise migration.error(message, key, hint="leave this migration out")
 
 
@@ -274,13 +274,17 @@ def _merged_groups(left: _Groups, right: _Groups) -> _Groups:
     """The groups of both; one of the pinning's within one of the migration's is taken into it."""
     if not left or not right:
         return left or right
-    kept = [frozenset(group) for group in left]
+    merged = [frozenset(group) for group in left]
     for group in sorted(map(frozenset, right), key=len, reverse=True):
-        within = sorted((one for one in kept if one <= group), key=len, reverse=True)
+        within = sorted((other for other in merged if other <= group), key=len, reverse=True)
         if within:
-            kept.remove(within[0])
-        kept.append(group)
-    return tuple(sorted((tuple(sorted(group)) for group in dict.fromkeys(kept)), key=lambda one: (len(one), str(one))))
+            merged.remove(within[0])
+        merged.append(group)
+    return tuple(
+        sorted(
+            (tuple(sorted(group)) for group in dict.fromkeys(merged)), key=lambda members: (len(members), str(members))
+        )
+    )
 
 
 # ---- key_add and key_remove: one more or one less variant of a key and what is zipped with it
@@ -304,11 +308,11 @@ def _add_key(pinning: VariantFile, migration: Migration, primary: str) -> Varian
     for key in group:
         _require(key, added, migration, primary, f"it has no values of {key!r}, which {primary!r} moves with")
     rows = list(zip(*(values[key] for key in group), strict=True))
-    for place in range(len(added[primary])):
-        row = tuple(_value_at(migration, key, place) for key in group)
+    for index in range(len(added[primary])):
+        row = tuple(_value_at(migration, key, index) for key in group)
         if row not in rows:
             rows = _sorted_rows([*rows, row], group, migration, primary)
-    values |= {key: tuple(row[place] for row in rows) for place, key in enumerate(group)}
+    values |= {key: tuple(row[index] for row in rows) for index, key in enumerate(group)}
     for key in migration.ordering.keys() - new - {primary}:
         if key in pinning.values and key in added:
             values[key] = _higher(pinning.values[key], added[key], migration, key)
@@ -323,15 +327,15 @@ def _group_with(groups: _Groups, primary: str, more: Sequence[str]) -> tuple[tup
     whole = (*group, *new)
     if old is None:
         return whole, frozenset(new), (*groups, whole) if new else groups
-    return whole, frozenset(new), tuple(whole if one == old else one for one in groups)
+    return whole, frozenset(new), tuple(whole if known == old else known for known in groups)
 
 
-def _value_at(migration: Migration, key: str, place: int) -> VariantScalar:
-    found = migration.file.values[key]
-    if place >= len(found):
-        message = f"{key!r} has {counted(len(found), 'value')}, fewer than the key that it moves with"
+def _value_at(migration: Migration, key: str, index: int) -> VariantScalar:
+    values = migration.file.values[key]
+    if index >= len(values):
+        message = f"{key!r} has {counted(len(values), 'value')}, fewer than the key that it moves with"
         raise migration.error(message, key, hint="leave this migration out")
-    return found[place]
+    return values[index]
 
 
 def _sorted_rows(rows: Sequence[_Values], group: Sequence[str], migration: Migration, primary: str) -> list[_Values]:
@@ -342,8 +346,8 @@ def _sorted_rows(rows: Sequence[_Values], group: Sequence[str], migration: Migra
         return sorted(unique, key=lambda row: _rank(row[at], migration, primary))
     ordered: list[_Values] = []
     for row in unique:
-        place = sum(not _is_less(row[at], other[at], migration, primary) for other in ordered)
-        ordered.insert(place, row)
+        index = sum(not _is_less(row[at], other[at], migration, primary) for other in ordered)
+        ordered.insert(index, row)
     return ordered
 
 
@@ -359,6 +363,6 @@ def _remove_key(pinning: VariantFile, migration: Migration, primary: str) -> Var
     rows = _sorted_rows([(value,) for value in old], (primary,), migration, primary)
     places = [old.index(row[0]) for row in rows if row[0] != removed[0]]
     group = next((group for group in pinning.zip_keys or () if primary in group), (primary,))
-    kept = {key: tuple(pinning.values[key][place] for place in places) for key in group if key in pinning.values}
-    values = {key: found for key, found in {**pinning.values, **kept}.items() if found}
+    remaining = {key: tuple(pinning.values[key][index] for index in places) for key in group if key in pinning.values}
+    values = {key: of_key for key, of_key in {**pinning.values, **remaining}.items() if of_key}
     return replace(pinning, values=values)

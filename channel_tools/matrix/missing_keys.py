@@ -32,17 +32,17 @@ _EXPRESSION = re.compile(
 
 
 def missing_key_error(
-    said: str, recipe_file: RecipeFile, matrix: VariantMatrix, *, line: int | None, folder: Path
+    engine_message: str, recipe_file: RecipeFile, matrix: VariantMatrix, *, line: int | None, folder: Path
 ) -> ConfigError | None:
-    """The error for the engine's message ``said`` (whole) if it is about keys without values, else None.
+    """The error for the engine's whole message if it is about keys without values, else None.
 
     ``folder`` is an empty folder for the engine's use.
     """
     value = recipe_file.document.value
     context = value.get("context") if isinstance(value, dict) else None
     known = {*matrix.values, *(context if isinstance(context, dict) else ())}
-    named = _NAMED.search(said)
-    names = [named[1]] if named else [name for name in _undefined_names(said) if not _is_known(name, folder)]
+    named = _NAMED.search(engine_message)
+    names = [named[1]] if named else [name for name in _undefined_names(engine_message) if not _is_known(name, folder)]
     keys = [name for name in names if name not in known]
     if not keys:
         return None
@@ -50,14 +50,14 @@ def missing_key_error(
     return ConfigError(message, path=recipe_file.path, line=line, hint=_hint(keys, known, recipe_file, matrix))
 
 
-def _undefined_names(said: str) -> list[str]:
+def _undefined_names(message: str) -> list[str]:
     """The names in the template or expression that the engine quotes; none if its message is about anything else."""
     from jinja2 import Environment, TemplateSyntaxError, meta  # noqa: PLC0415 - slow to import, and for errors only
 
-    if (found := _TEMPLATE.search(said)) is not None:
-        environment, text = Environment(variable_start_string="${{", autoescape=False), found["text"]  # noqa: S701 - parsed only
-    elif (found := _EXPRESSION.search(said)) is not None:
-        environment, text = Environment(autoescape=False), f"{{{{ {found['condition'] or found['context']} }}}}"  # noqa: S701
+    if (match := _TEMPLATE.search(message)) is not None:
+        environment, text = Environment(variable_start_string="${{", autoescape=False), match["text"]  # noqa: S701 - parsed only
+    elif (match := _EXPRESSION.search(message)) is not None:
+        environment, text = Environment(autoescape=False), f"{{{{ {match['condition'] or match['context']} }}}}"  # noqa: S701
     else:
         return []
     try:

@@ -72,8 +72,8 @@ def with_version(recipe: RecipeFile, override: Override | None) -> RecipeFile:
     text = read_yaml_text(recipe.path)
     version = node_of(text, "context", "version")
     if not isinstance(version, yaml.ScalarNode) or "${{" in version.value:
-        found = "no context.version" if version is None else f"context.version: {version.value!r}"
-        message = f"the override of {recipe.name} has a version, but the recipe has {found}"
+        stated = "no context.version" if version is None else f"context.version: {version.value!r}"
+        message = f"the override of {recipe.name} has a version, but the recipe has {stated}"
         hint = "give its variant key a value under variants" if version is not None else _COPY_HINT
         raise _error(override, message, "version", hint=hint)
     hashes = [node for key, node in scalars_below(node_of(text, "source")) if key == "sha256"]
@@ -112,8 +112,8 @@ def _with_patches(
     """The recipe's sources with the patches appended to those of the first one."""
     version = str(cast("Mapping[str, YamlValue]", evaluated["package"])["version"])
     names = [os.path.relpath(path, recipe.folder) for path in _patch_files(override, folder, version)]
-    given = evaluated.get("source")
-    entries: list[YamlValue] = list(given) if isinstance(given, list) else [given]
+    source = evaluated.get("source")
+    entries: list[YamlValue] = list(source) if isinstance(source, list) else [source]
     first = entries[0]
     if not isinstance(first, dict):
         message = f"the override of {recipe.name} has patches, but the recipe has no source"
@@ -125,9 +125,9 @@ def _with_patches(
 
 
 def _patch_files(override: Override, folder: Path, version: str) -> list[Path]:
-    for place in (folder, folder / version):
-        if found := sorted(place.glob("*.patch")):
-            return found
+    for patches_folder in (folder, folder / version):
+        if patches := sorted(patches_folder.glob("*.patch")):
+            return patches
     versions = sorted(path.name for path in folder.iterdir() if any(path.glob("*.patch")))
     if not versions:
         message, hint = f"{folder} has no *.patch", "write them there, as git format-patch does"
@@ -167,13 +167,13 @@ def _with_line(recipe: RecipeFile, script: YamlValue, line: str, override: Overr
         message = f"the override of {recipe.name} has environment, but its build script is for {section['interpreter']}"
         raise _error(override, message, "environment", hint=_COPY_HINT)
     name = section.pop("file", None)
-    given = section.pop("content", name) if isinstance(script, dict) else script
-    if given is None and (recipe.folder / _SCRIPT).is_file():
-        given = _SCRIPT
-    if isinstance(given, str) and "\n" not in given and (recipe.folder / given).is_file():
+    content = section.pop("content", name) if isinstance(script, dict) else script
+    if content is None and (recipe.folder / _SCRIPT).is_file():
+        content = _SCRIPT
+    if isinstance(content, str) and "\n" not in content and (recipe.folder / content).is_file():
         # in a process of its own: where such a file ends in `a && program`, bash 5.2 that reads it by `.` ends with it
-        given = f'bash -ex "$RECIPE_DIR/{given}"'
-    lines = given if isinstance(given, list) else [] if given is None else [given]
+        content = f'bash -ex "$RECIPE_DIR/{content}"'
+    lines = content if isinstance(content, list) else [] if content is None else [content]
     return {**section, "content": [*lines, line]}
 
 

@@ -81,29 +81,32 @@ def read_pinning(
     else:
         files = _files_at(_config_path(file, root, file.pinning))
     path, text = files.config, files.text(files.config)
-    named = {found: files.text(found) for found in _named_migrations(file, files)}
+    named = {path: files.text(path) for path in _named_migrations(file, files)}
     used = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
     read: dict[str, tuple[VariantFile, list[Migration]]] = {}
     for platform in PLATFORMS:
         selectors = Selectors(platform, environ)
         whole = read_conda_build_config(text, path, selectors, without=OLD_FORMAT_KEYS)
-        read[platform] = whole, [read_migration(content, found, selectors) for found, content in named.items()]
+        read[platform] = whole, [read_migration(content, path, selectors) for path, content in named.items()]
 
     def migrated(recipe: str) -> VariantFile:
         return files_by_platform(
             {
                 platform: _restricted(
-                    apply_migrations(whole, [one for one in found if recipe not in one.exclude]), used
+                    apply_migrations(whole, [migration for migration in migrations if recipe not in migration.exclude]),
+                    used,
                 )
-                for platform, (whole, found) in read.items()
+                for platform, (whole, migrations) in read.items()
             }
         )
 
-    excluded = frozenset(name for _whole, found in read.values() for one in found for name in one.exclude)
+    excluded = frozenset(
+        name for _whole, migrations in read.values() for migration in migrations for name in migration.exclude
+    )
     return Pinning(
         file=migrated(""),
         unmigrated=files_by_platform(
-            {platform: _restricted(whole, used) for platform, (whole, _found) in read.items()}
+            {platform: _restricted(whole, used) for platform, (whole, _migrations) in read.items()}
         ),
         excluding={name: migrated(name) for name in sorted(excluded & recipes.keys())},
     )
@@ -120,7 +123,7 @@ def _pinned_in_tree(file: StacksFile, root: Path, version: str) -> PinnedPackage
 
 def _files_of_package(pinned: PinnedPackage, root: Path) -> _Files:
     folder = pinned_folder(root, pinned.version)
-    content = {folder / name: found for name, found in pinned.files.items()}
+    content = {folder / name: data for name, data in pinned.files.items()}
     migrations = {path.stem: path for path in content if path.parent == folder / PACKAGE_MIGRATIONS}
     where = f"in {PINNING_PACKAGE} {pinned.version}; conda-forge removes those that are finished"
     return _Files(config=folder / CONDA_BUILD_CONFIG, migrations=migrations, where=where, content=content)
@@ -156,6 +159,6 @@ def _named_migrations(file: StacksFile, files: _Files) -> list[Path]:
 
 
 def _restricted(whole: VariantFile, keys: frozenset[str]) -> VariantFile:
-    values = {key: found for key, found in whole.values.items() if key in keys}
+    values = {key: of_key for key, of_key in whole.values.items() if key in keys}
     groups = tuple(tuple(key for key in group if key in values) for group in whole.zip_keys or ())
     return replace(whole, values=values, zip_keys=tuple(group for group in groups if len(group) > 1), is_base=True)

@@ -94,16 +94,16 @@ def read_pinned(root: Path, version: str) -> PinnedPackage:
     """
     folder = pinned_folder(root, version)
     record = _read_record(folder, version)
-    found = {
+    paths = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(Path(entry.path) for entry in walk_entries(folder))
         if path.suffix == _SUFFIX
     }
-    if missing := sorted((record.files.keys() | {CONDA_BUILD_CONFIG}) - found.keys()):
+    if missing := sorted((record.files.keys() | {CONDA_BUILD_CONFIG}) - paths.keys()):
         message = f"does not exist; {folder / RECORD_FILE} is the record of a pinning that has it"
         raise PinningFilesError(message, path=folder / missing[0])
     files: dict[str, bytes] = {}
-    for name, path in found.items():
+    for name, path in paths.items():
         with open_regular(path) as stream:
             files[name] = stream.read()
         sha256 = hashlib.sha256(files[name]).hexdigest()

@@ -51,9 +51,11 @@ def recipe_error(
         line = _line_of_quoted(recipe_file.document, text)
     if (lacking := missing_key_error(text, recipe_file, matrix, line=line, folder=folder)) is not None:
         return lacking
-    said = explained(condensed(message))
-    hint = said.hint or f"correct {recipe_file.path.name}; CEP 13 and CEP 14 describe what a recipe may contain"
-    return ConfigError(f"the recipe does not render: {said.message}", path=recipe_file.path, line=line, hint=hint)
+    explanation = explained(condensed(message))
+    hint = explanation.hint or f"correct {recipe_file.path.name}; CEP 13 and CEP 14 describe what a recipe may contain"
+    return ConfigError(
+        f"the recipe does not render: {explanation.message}", path=recipe_file.path, line=line, hint=hint
+    )
 
 
 def condensed(message: str) -> str:
@@ -72,7 +74,7 @@ def _line_of_refused(document: YamlDocument, text: str, engine: _Engine) -> int 
     """The line of the first text of the recipe that the engine, given it by itself, refuses with the same words."""
     context = document.value.get("context") if isinstance(document.value, dict) else None
     # the context first, wherever it stands: with a refused value in it, every other probe is refused as well
-    for key_path, value in sorted(_places(document.value, ()), key=lambda place: place[0][0] != "context"):
+    for key_path, value in sorted(_places(document.value, ()), key=lambda location: location[0][0] != "context"):
         recipe = _probe(key_path, value, context) if isinstance(value, str) else None
         if recipe is not None and engine.refusal(recipe) == text:
             return document.line_of(*key_path)

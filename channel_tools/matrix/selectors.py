@@ -76,16 +76,16 @@ class Selectors:
 
 
 def _explain(message: str) -> str:
-    found = re.match(r"'(\w+)' is undefined", message)
-    if found and found[1] in _OF_AN_INTERPRETER:
-        return f"{found[1]!r} has no value here: conda-build takes that of its own Python, not of a variant"
-    if found:
-        return f"{found[1]!r} is not known; known are the names of platforms (linux, aarch64, unix ...) and os.environ"
+    match = re.match(r"'(\w+)' is undefined", message)
+    if match and match[1] in _OF_AN_INTERPRETER:
+        return f"{match[1]!r} has no value here: conda-build takes that of its own Python, not of a variant"
+    if match:
+        return f"{match[1]!r} is not known; known are the names of platforms (linux, aarch64, unix ...) and os.environ"
     return message
 
 
 def _platform_names(platform: str) -> dict[str, object]:
-    subdirs = {one for one in (*map(str, Subdir.all()), platform) if "-" in one}
+    subdirs = {subdir for subdir in (*map(str, Subdir.all()), platform) if "-" in subdir}
     system, _, machine = platform.partition("-")
     names: dict[str, object] = {}
     for subdir in subdirs:
@@ -121,23 +121,23 @@ def select_lines(text: str, path: Path, selectors: Selectors) -> str:
     In a text of several lines (``|``), what cannot be evaluated is a part of the text. Raises ConfigError (file, line)
     for a selector elsewhere that cannot be evaluated.
     """
-    kept = []
+    selected = []
     for number, line in enumerate(text.splitlines(), start=1):
-        found = _selector_of(line)
-        if found is None:
-            kept.append(line)
+        selector = _selector_of(line)
+        if selector is None:
+            selected.append(line)
             continue
         quote = line.rstrip()[-1] if line.rstrip()[-1] in "'\"" else ""  # the whole line may be quoted, for YAML's sake
         try:
-            kept.append(found["kept"] + quote if selectors.is_true(found["selector"].strip()) else "")
+            selected.append(selector["kept"] + quote if selectors.is_true(selector["selector"].strip()) else "")
         except SelectorError as err:
             if number in _lines_of_block_scalars(text):
-                kept.append(line)
+                selected.append(line)
                 continue
-            message = f"the selector [{found['selector']}] cannot be evaluated: {err}"
+            message = f"the selector [{selector['selector']}] cannot be evaluated: {err}"
             hint = "correct it; if it is only a comment, write it without brackets"
             raise ConfigError(message, path=path, line=number, hint=hint) from None
-    return "\n".join(kept) + "\n"
+    return "\n".join(selected) + "\n"
 
 
 @functools.lru_cache(maxsize=1)

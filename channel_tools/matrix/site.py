@@ -103,13 +103,13 @@ def read_site(tree: Tree) -> tuple[Upstream, ...]:
     if (read := _read_model(tree)) is None:
         return ()
     document, model = read
-    found: dict[str, Upstream] = {}
+    upstreams: dict[str, Upstream] = {}
     for index, item in enumerate(model.upstreams):
         where = ("upstreams", index)
-        if item.name in found:
+        if item.name in upstreams:
             raise document.error(f"two upstreams are named {item.name!r}", *where, hint="give each its own name")
-        found[item.name] = _upstream(document, item, where)
-    return tuple(found.values())
+        upstreams[item.name] = _upstream(document, item, where)
+    return tuple(upstreams.values())
 
 
 def read_source_mirrors(tree: Tree) -> tuple[tuple[str, str], ...]:
@@ -120,7 +120,7 @@ def read_source_mirrors(tree: Tree) -> tuple[tuple[str, str], ...]:
     if (read := _read_model(tree)) is None:
         return ()
     document, model = read
-    found = []
+    mirrors = []
     for of, mirror in model.source_mirrors.items():
         where = ("source_mirrors", of)
         for text in (of, mirror):
@@ -133,8 +133,8 @@ def read_source_mirrors(tree: Tree) -> tuple[tuple[str, str], ...]:
         if not scheme_of(of):
             message = f"{of!r} is not the beginning of an address"
             raise document.error(message, *where, hint="name what stands in recipes: https://github.com/")
-        found.append((of, mirror if scheme_of(mirror) else f"{located(tree.root, mirror).as_uri()}/"))
-    return tuple(found)
+        mirrors.append((of, mirror if scheme_of(mirror) else f"{located(tree.root, mirror).as_uri()}/"))
+    return tuple(mirrors)
 
 
 def _read_model(tree: Tree) -> tuple[YamlDocument, _SiteModel] | None:
@@ -217,8 +217,8 @@ def is_copied(path: str) -> bool:
 def files_to_export(tree: Tree) -> Iterator[str]:
     """The paths below the tree's root that another site needs to plan and build what the tree does."""
     own = {tree.site_file.name}
-    found = _files_below(tree.root, (*_COPIED_FOLDERS, tree.locks.name, tree.upstreams.name))
-    return (path for path in found if "/" in path or path in own or is_copied(path))
+    files = _files_below(tree.root, (*_COPIED_FOLDERS, tree.locks.name, tree.upstreams.name))
+    return (path for path in files if "/" in path or path in own or is_copied(path))
 
 
 def _files_below(folder: Path, tops: Collection[str]) -> Iterator[str]:
@@ -248,9 +248,9 @@ def _check_copy(tree: Tree, upstream: Upstream, recorded: RecordedUpstream | Non
         was = " ".join(filter(None, (recorded.address, recorded.rev)))
         message = f"the upstream {upstream.name!r} was copied from {was}, not from what this file names"
         raise ConfigError(message, path=path, hint=hint)
-    found = {name: digest_of(copy / name) for name in files_to_copy(copy)}
-    if found != recorded.files:
-        changed = sorted(name for name in {*found, *recorded.files} if found.get(name) != recorded.files.get(name))
+    digests = {name: digest_of(copy / name) for name in files_to_copy(copy)}
+    if digests != recorded.files:
+        changed = sorted(name for name in {*digests, *recorded.files} if digests.get(name) != recorded.files.get(name))
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""  # noqa: PLR2004 - a readable line
         message = f"{copy} is not as it was recorded: {', '.join(changed[:3])}{more}"
         hint = (

@@ -161,8 +161,8 @@ def _make_stack(
     document: YamlDocument, name: str, model: _StackModel, upstream: str | None, *, has_recipes: bool
 ) -> Stack:
     where = ("stacks", name)
-    for key, given in (("description", model.description), ("packages", model.packages), ("install", model.install)):
-        if not given and model.extends is None:
+    for key, value in (("description", model.description), ("packages", model.packages), ("install", model.install)):
+        if not value and model.extends is None:
             state = "missing" if (*where, key) not in document.lines else "empty"
             raise document.error(f"stacks.{name}.{key} is {state}", *where, key, hint=_HINT)
     install = [_normalised_spec(document, spec, (*where, "install", index)) for index, spec in enumerate(model.install)]
@@ -207,14 +207,14 @@ def _variants_of(
 ) -> VariantFile | None:
     if not values:
         return None
-    for key, given in values.items():
-        if not given:
+    for key, items in values.items():
+        if not items:
             raise document.error(f"{key} has no values", *key_path, key, hint="give at least one, or leave the key out")
     lines: dict[KeyPath, int] = {(key,): document.line_of(*key_path, key) for key in values}
     part = YamlDocument(
-        path=document.path, value={key: list(given) for key, given in values.items()}, lines=lines, spellings={}
+        path=document.path, value={key: list(items) for key, items in values.items()}, lines=lines, spellings={}
     )
-    return VariantFile(document=part, values={key: tuple(given) for key, given in values.items()}, zip_keys=None)
+    return VariantFile(document=part, values={key: tuple(items) for key, items in values.items()}, zip_keys=None)
 
 
 def read_every_stack(tree: Tree, upstreams: Mapping[str, Tree]) -> tuple[dict[str, StacksFile], dict[str, Stack]]:
@@ -225,34 +225,35 @@ def read_every_stack(tree: Tree, upstreams: Mapping[str, Tree]) -> tuple[dict[st
     itself.
     """
     files = {"": read_stacks(tree.stacks_file, has_recipes=tree.has_recipes)}
-    for name, one in upstreams.items():
-        files[name] = read_stacks(one.stacks_file, upstream=name, has_recipes=tree.has_recipes)
-    found: dict[str, Stack] = {}
-    for place in range(len(files)):
-        layers = list(files.values())[place:]
+    for name, upstream in upstreams.items():
+        files[name] = read_stacks(upstream.stacks_file, upstream=name, has_recipes=tree.has_recipes)
+    stacks: dict[str, Stack] = {}
+    for depth in range(len(files)):
+        layers = list(files.values())[depth:]
         for name in layers[0].stacks:
-            if name not in found:
+            if name not in stacks:
                 stack = _extended(layers, name, ())
                 packages = dict.fromkeys((*stack.packages, *layers[0].with_every_stack))
-                found[name] = replace(stack, packages=tuple(packages))
-    return files, found
+                stacks[name] = replace(stack, packages=tuple(packages))
+    return files, stacks
 
 
 def _extended(layers: Sequence[StacksFile], name: str, seen: tuple[tuple[str, str], ...]) -> Stack:
     """The stack ``name`` of the first layer that has it, with the parts of what it extends."""
-    place = next(index for index, file in enumerate(layers) if name in file.stacks)
-    file, stack = layers[place], layers[place].stacks[name]
+    depth = next(index for index, file in enumerate(layers) if name in file.stacks)
+    file, stack = layers[depth], layers[depth].stacks[name]
     if stack.extends is None:
         return stack
     where = ("stacks", name, "extends")
-    below = layers[place + 1 :] if stack.extends == name else layers[place:]
-    known = {other for one in below for other in one.stacks}
+    below = layers[depth + 1 :] if stack.extends == name else layers[depth:]
+    known = {other for layer in below for other in layer.stacks}
     if stack.extends not in known:
         message = f"stack {name!r} extends {stack.extends!r}, which is not a stack of this tree or its upstreams"
         raise file.document.error(message, *where, hint=nearest_names_hint(stack.extends, known, what="stack"))
     key = (str(file.document.path), name)
     if key in seen:
-        message = f"stack {name!r} extends itself, by way of {' and '.join(dict.fromkeys(one for _path, one in seen))}"
+        circle = " and ".join(dict.fromkeys(extending for _path, extending in seen))
+        message = f"stack {name!r} extends itself, by way of {circle}"
         raise file.document.error(message, *where, hint="leave out one extends of the circle")
     return _joined(stack, _extended(below, stack.extends, (*seen, key)))
 

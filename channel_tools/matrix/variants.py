@@ -54,22 +54,24 @@ def read_variant_file(path: Path, environ: Mapping[str, str] = MappingProxyType(
     text = read_yaml_text(path)
     if path.name == CONDA_BUILD_CONFIG or has_selectors(text):
         return files_by_platform(
-            {one: read_conda_build_config(text, path, Selectors(one, environ)) for one in PLATFORMS}
+            {platform: read_conda_build_config(text, path, Selectors(platform, environ)) for platform in PLATFORMS}
         )
     document = parse_yaml(text, path)
     if _is_conditional(document.value):
-        return files_by_platform({one: _read_conditional(document, text, Selectors(one, environ)) for one in PLATFORMS})
+        return files_by_platform(
+            {platform: _read_conditional(document, text, Selectors(platform, environ)) for platform in PLATFORMS}
+        )
     return _read_plain(document)
 
 
 def files_by_platform(readings: Mapping[str, VariantFile]) -> VariantFile:
     """One file of its readings; if they differ, its own values are those of any platform."""
     first, *others = readings.values()
-    if all((one.values, one.zip_keys) == (first.values, first.zip_keys) for one in others):
+    if all((reading.values, reading.zip_keys) == (first.values, first.zip_keys) for reading in others):
         return first
     values: dict[str, tuple[VariantScalar, ...]] = {}
     for reading in readings.values():
-        values |= {key: tuple(dict.fromkeys((*values.get(key, ()), *found))) for key, found in reading.values.items()}
+        values |= {key: tuple(dict.fromkeys((*values.get(key, ()), *added))) for key, added in reading.values.items()}
     return VariantFile(document=first.document, values=values, zip_keys=None, others=readings)
 
 
@@ -108,7 +110,7 @@ def read_conda_build_config(
         elif key not in without and item not in (None, []):
             _check_key(document, key)
             items = item if isinstance(item, list) else [item]
-            values[key] = tuple(scalar_of(document, (key, index), one) for index, one in enumerate(items))
+            values[key] = tuple(scalar_of(document, (key, index), item) for index, item in enumerate(items))
     return VariantFile(document=document, values=values, zip_keys=zip_keys)
 
 
@@ -130,8 +132,8 @@ def _zip_keys_of_conda_build(document: YamlDocument, value: YamlValue) -> tuple[
     if not isinstance(value, list):
         return _read_zip_keys(document, value) if value else None
     groups: list[YamlValue] = [value] if all(isinstance(item, str) for item in value) else list(value)
-    kept: list[YamlValue] = [group for group in groups if group and not (isinstance(group, list) and len(group) == 1)]
-    return _read_zip_keys(document, kept) if kept else None
+    larger: list[YamlValue] = [group for group in groups if group and not (isinstance(group, list) and len(group) == 1)]
+    return _read_zip_keys(document, larger) if larger else None
 
 
 def _is_conditional(value: YamlValue) -> bool:
@@ -156,8 +158,8 @@ def _read_conditional(document: YamlDocument, text: str, selectors: Selectors) -
     values = {key: tuple(cast("list[VariantScalar]", items)) for key, items in config.to_dict().items() if items}
     groups = config.zip_keys
     zip_keys = None if groups is None else tuple(tuple(key for key in group if key in values) for group in groups)
-    kept = None if zip_keys is None else tuple(group for group in zip_keys if len(group) > 1)
-    return VariantFile(document=document, values=values, zip_keys=kept)
+    larger = None if zip_keys is None else tuple(group for group in zip_keys if len(group) > 1)
+    return VariantFile(document=document, values=values, zip_keys=larger)
 
 
 def _check_conditions(document: YamlDocument, key_path: KeyPath, item: YamlValue, selectors: Selectors) -> None:
@@ -172,9 +174,9 @@ def _check_conditions(document: YamlDocument, key_path: KeyPath, item: YamlValue
             message = f"the condition {condition!r} cannot be evaluated: {err}"
             raise document.error(message, *key_path, "if", hint="correct the condition") from None
     if isinstance(item, dict | list):
-        for key, one in item.items() if isinstance(item, dict) else enumerate(item):
+        for key, nested in item.items() if isinstance(item, dict) else enumerate(item):
             if key != "if":
-                _check_conditions(document, (*key_path, key), one, selectors)
+                _check_conditions(document, (*key_path, key), nested, selectors)
     elif key_path[0] != ZIP_KEYS:
         _check_spelling(document, key_path, item)
 
@@ -188,9 +190,9 @@ def _check_key(document: YamlDocument, key: str) -> None:
 def _read_values(document: YamlDocument, key: str, value: YamlValue) -> tuple[VariantScalar, ...]:
     _check_key(document, key)
     if not isinstance(value, list):
-        found = f"the {_kind(value)} {value!r}" if isinstance(value, str | int | float) else f"a {_kind(value)}"
+        described = f"the {_kind(value)} {value!r}" if isinstance(value, str | int | float) else f"a {_kind(value)}"
         hint = f"write  {key}: [{value!r}]" if isinstance(value, str | int) else f"write  {key}: [...]"
-        raise document.error(f"the value of {key!r} must be a list, found {found}", key, hint=hint)
+        raise document.error(f"the value of {key!r} must be a list, found {described}", key, hint=hint)
     if not value:
         raise document.error(f"the list of {key!r} is empty, so there would be no variant", key, hint="give it a value")
     return tuple(_read_scalar(document, key, index, item) for index, item in enumerate(value))
@@ -250,10 +252,10 @@ def merge_variant_files(files: Sequence[VariantFile]) -> VariantMatrix:
 
 
 def _groups_of_bases(files: Sequence[VariantFile], groups: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
-    taken = {key for file in files if not file.is_base for key in file.values}.union(*groups)
-    found = [group for file in files if file.is_base for group in file.zip_keys or ()]
-    kept = [tuple(key for key in group if key not in taken) for group in found]
-    return [group for group in kept if len(group) > 1]
+    other_keys = {key for file in files if not file.is_base for key in file.values}.union(*groups)
+    bases = [group for file in files if file.is_base for group in file.zip_keys or ()]
+    remaining = [tuple(key for key in group if key not in other_keys) for group in bases]
+    return [group for group in remaining if len(group) > 1]
 
 
 def _check_zip_group(

@@ -150,20 +150,20 @@ class SolveCache:
 
     def indexes(self, packages: Sequence[OwnPackage], channel: str) -> list[SparseRepoData]:
         """Repodata of own packages in ``channel``; those with one file name have one content."""
-        place = tuple(package.file_name for package in packages)
-        if place not in self._indexes:
-            self._indexes[place] = index_of(packages, channel)
-        return self._indexes[place]
+        file_names = tuple(package.file_name for package in packages)
+        if file_names not in self._indexes:
+            self._indexes[file_names] = index_of(packages, channel)
+        return self._indexes[file_names]
 
     def resolved(self, key: tuple[str, bool], make: Callable[[], Resolved]) -> Resolved:
         """What ``make`` returns for the package at an address; cached, since records are slow to read.
 
         ``key`` is the address, and whether its run_exports are wanted.
         """
-        found = self._resolved.get(key)
-        if found is None:
-            found = self._resolved[key] = make()
-        return found
+        resolved = self._resolved.get(key)
+        if resolved is None:
+            resolved = self._resolved[key] = make()
+        return resolved
 
 
 class EnvironmentSolver:
@@ -265,13 +265,13 @@ class EnvironmentSolver:
         Raises SolverError, and UnsatisfiableError for a reason that the lock has.
         """
         text = text_of(texts, self.own)
-        for place, indexes in locked.views(text):
+        for view, indexes in locked.views(text):
             try:
                 records = await self._solve_files(specs, reach, [*self._foundation.unlocked, *indexes])
             except SolverError:
                 continue
-            if place is not None or not self._foundation.unlocked or any(map(locked.has, records)):
-                locked.take(text, place, records)
+            if view is not None or not self._foundation.unlocked or any(map(locked.has, records)):
+                locked.take(text, view, records)
             return records
         refusal = self._refusal(texts, reach)
         if refusal is not None and (reason := locked.unserved(refusal)) is not None:
@@ -283,13 +283,13 @@ class EnvironmentSolver:
             if not preferred:
                 raise
             records = await self._solve(specs, source, preferred=preferred)
-        taken = {
+        solved = {
             self._lock_key(locked, record): (record, await self._exports_of(record))
             for record in records
             if not self._is_unlocked(record)
         }
-        if taken or not self._foundation.unlocked:
-            locked.fill(text, taken)
+        if solved or not self._foundation.unlocked:
+            locked.fill(text, solved)
         return records
 
     def _lock_key(self, locked: LockedFoundation, record: RepoDataRecord) -> str:
@@ -354,7 +354,7 @@ class EnvironmentSolver:
             raise self._unreadable(err) from None
 
     def _unreadable(self, err: Exception) -> NetworkError:
-        further = "".join(f" or {one.address}" for one in self._foundation.further)
+        further = "".join(f" or {channel.address}" for channel in self._foundation.further)
         message = f"the index of {self._foundation.label}{further} cannot be read: {_one_line(str(err))}"
         return NetworkError(message, hint="check the address and the network, or use --foundation registry")
 
@@ -367,8 +367,10 @@ class EnvironmentSolver:
     async def _resolved(self, record: RepoDataRecord, *, exports: bool) -> Resolved:
         """The package; its run_exports are looked up only if it is itself a requirement, as they count only then."""
         address = record.url
-        found = await self._exports_of(record) if exports else None
-        return self._cache.resolved((address, exports), lambda: self._resolved_anew(record, found, is_required=exports))
+        run_exports = await self._exports_of(record) if exports else None
+        return self._cache.resolved(
+            (address, exports), lambda: self._resolved_anew(record, run_exports, is_required=exports)
+        )
 
     async def _exports_of(self, record: RepoDataRecord) -> RunExports | None:
         if record.url.startswith(OWN_CHANNEL):
@@ -401,8 +403,8 @@ class EnvironmentSolver:
         locked = self._foundation.locked
         if locked is not None and locked.has(record):
             return split_key(locked.key_of(record))[0]
-        found = self._foundation.further_of(record)
-        return "" if found is None else found.name
+        further = self._foundation.further_of(record)
+        return "" if further is None else further.name
 
     async def _explain(self, specs: Sequence[str], solver_message: str) -> str:
         """Name the requirement that has no candidate by itself, else the solver's message."""
@@ -431,7 +433,7 @@ class EnvironmentSolver:
 
     def _where(self) -> str:
         """What has all packages but ours, for messages."""
-        return ", ".join([self._foundation.label, *(one.name for one in self._foundation.further)])
+        return ", ".join([self._foundation.label, *(channel.name for channel in self._foundation.further)])
 
     async def _records(self, name: str) -> list[RepoDataRecord]:
         """Every record of a name, our own and the foundation's."""

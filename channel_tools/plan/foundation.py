@@ -105,17 +105,17 @@ class FoundationIndex:
     def further_of(self, record: RepoDataRecord) -> FurtherChannel | None:
         """The further channel that a record is from, None if it is the foundation's."""
         address = (record.channel or "").rstrip("/")
-        return next((one for one in self.further if one.address == address), None)
+        return next((channel for channel in self.further if channel.address == address), None)
 
     def key_of(self, record: RepoDataRecord) -> str:
         """The key of a record: ``subdir/file name``, below the name of a further channel if it is from one."""
-        found, key = self.further_of(record), f"{record.subdir}/{record.file_name}"
-        return key if found is None else f"{found.name}/{key}"
+        further, key = self.further_of(record), f"{record.subdir}/{record.file_name}"
+        return key if further is None else f"{further.name}/{key}"
 
     async def exports_of(self, record: RepoDataRecord) -> RunExports | None:
         """The run_exports of a record. Raises FoundationError and NetworkError as RunExportsSource does."""
-        found = self.further_of(record)
-        return await (self.run_exports if found is None else found.run_exports).of(record)
+        further = self.further_of(record)
+        return await (self.run_exports if further is None else further.run_exports).of(record)
 
     def reach(
         self, names: Iterable[str], also: Callable[[str], frozenset[str]] = lambda _name: frozenset()
@@ -128,16 +128,16 @@ class FoundationIndex:
         known += [] if self.locked is None else [self.locked.requirements]
         if None in known or (self.further and self.locked is None):
             return None
-        found: set[str] = set()
+        reached: set[str] = set()
         waiting = list(names)
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in reached:
+                reached.add(name)
                 for requirements in known:
-                    waiting += (requirements or {}).get(name, frozenset()) - found
+                    waiting += (requirements or {}).get(name, frozenset()) - reached
                 waiting += also(name)
-        return frozenset(found)
+        return frozenset(reached)
 
 
 def open_foundation(
@@ -157,36 +157,36 @@ def open_foundation(
     ``cache``. ``further`` are the addresses of further channels. Raises FoundationError if a folder has no index for
     the platform or one that cannot be read.
     """
-    found = _open_foundation(
+    foundation = _open_foundation(
         location, kind=kind, platform=platform, optional=optional, environ=environ or {}, cache=cache
     )
     if not further:
-        return found
+        return foundation
     channels = tuple(_open_further(address, platform, environ or {}) for address in further)
-    given = [*([] if isinstance(location, Path) else [channel_address(location)]), *further]
-    if remote := [address for address in given if local_path(address) is None]:
+    addresses = [*([] if isinstance(location, Path) else [channel_address(location)]), *further]
+    if remote := [address for address in addresses if local_path(address) is None]:
         from channel_tools.conda.clients import make_client  # noqa: PLC0415 - as in _open_foundation
 
         _plain, client = make_client(remote)
-        found = replace(found, client=client)
-    return replace(found, further=channels, cache=cache)
+        foundation = replace(foundation, client=client)
+    return replace(foundation, further=channels, cache=cache)
 
 
 def _open_further(address: str, platform: str, environ: Mapping[str, str]) -> FurtherChannel:
     """A further channel. Raises FoundationError if a folder has no index or one that cannot be read."""
     name, folder, channel = channel_name(address), local_path(address), Channel(address)
-    found = str(channel.base_url).rstrip("/")  # as records name it
+    base_url = str(channel.base_url).rstrip("/")  # as records name it
     if folder is None:
         from channel_tools.plan.remote_run_exports import RemoteRunExports  # noqa: PLC0415 - as in _open_foundation
 
         exports = RemoteRunExports(address, environ)
-        return FurtherChannel(name=name, address=found, sources=(channel,), run_exports=exports)
+        return FurtherChannel(name=name, address=base_url, sources=(channel,), run_exports=exports)
     subdirs = [subdir for subdir in (platform, "noarch") if has_index(folder, subdir)]
     if not subdirs:
         message = f"{folder}: the channel has no index for {platform} or noarch"
         raise FoundationError(message, hint="give a channel's folder or address; channel_tools channel index makes one")
     sources = tuple(_open_index(channel, subdir, folder / subdir / "repodata.json") for subdir in subdirs)
-    return FurtherChannel(name=name, address=found, sources=sources, run_exports=FolderRunExports(folder))
+    return FurtherChannel(name=name, address=base_url, sources=sources, run_exports=FolderRunExports(folder))
 
 
 def _open_foundation(
@@ -205,12 +205,12 @@ def _open_foundation(
         from channel_tools.conda.clients import make_client  # noqa: PLC0415
         from channel_tools.plan.remote_run_exports import RemoteRunExports  # noqa: PLC0415
 
-        given = channel_address(str(location))
-        (plain,), client = make_client([given])
+        address = channel_address(str(location))
+        (plain,), client = make_client([address])
         return FoundationIndex(
             label=label,
             sources=(Channel(plain),),
-            run_exports=RemoteRunExports(given, environ),
+            run_exports=RemoteRunExports(address, environ),
             client=client,
             cache=cache,
         )

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from channel_tools.plan import FoundationIndex, Plan
 
 
-def further_channels(given: Sequence[str], *, own: Path, foundation: Foundation) -> tuple[str, ...]:
+def further_channels(addresses: Sequence[str], *, own: Path, foundation: Foundation) -> tuple[str, ...]:
     """The addresses of further channels, given as addresses or folders; the foundation's own is left out.
 
     Raises UsageError for the local channel in ``own``, for an address with credentials, since it is recorded, and for
     one whose last part cannot name the channel in locks, or names another one, too.
     """
     named: dict[str, str] = {}
-    for address in dict.fromkeys(map(channel_address, given)):
+    for address in dict.fromkeys(map(channel_address, addresses)):
         shown, name = without_credentials(address), channel_name(address)
         if has_credentials(address):
             message = f"-c {shown}: given with credentials, and the address is recorded in the channel and its packages"
@@ -76,7 +76,7 @@ async def write_views(
     platform, names = current_platform(), [*further_names(foundation), ""]
     keys = {key for package in plan.to_build for key in package.foundation if key in plan.lock.records}
     used = {split_key(key)[0] for key in keys}
-    index = replace(index, further=tuple(one for one in index.further if one.name in used))
+    index = replace(index, further=tuple(channel for channel in index.further if channel.name in used))
     places = await find_locked(index, plan.lock, keys, platform) if keys else {}
     folder = rendered.with_name(f"{rendered.name}-foundation").absolute()
     return {
@@ -98,7 +98,7 @@ async def write_views(
 
 def require_here(foundation: Foundation, plan: Plan) -> None:
     """Raise NetworkError for packages of further channels that are not folders, if the plan's builds need any."""
-    remote = {channel_name(one): one for one in foundation.further if local_path(one) is None}
+    remote = {channel_name(address): address for address in foundation.further if local_path(address) is None}
     lines = []
     for key in sorted({key for package in plan.to_build for key in package.foundation}):
         channel, subdir, name = split_key(key)

@@ -57,8 +57,8 @@ def build_string_template(rendered: RenderedPackage) -> str:
     ``external_0`` becomes ``external_h{hash}_0``.
     """
     text, engine_hash = rendered.engine_build_string, rendered.engine_hash
-    before, found, after = text.rpartition(engine_hash) if engine_hash else ("", "", text)
-    if found:
+    before, separator, after = text.rpartition(engine_hash) if engine_hash else ("", "", text)
+    if separator:
         return f"{before}{_HASH_PLACE}{after}"
     number = f"_{rendered.build_number}"
     return f"{text.removesuffix(number)}_h{_HASH_PLACE}{number if text.endswith(number) else ''}"
@@ -91,7 +91,7 @@ def recipe_inputs(rendered: RenderedPackage) -> dict[str, str]:
     return {
         **{f"recipe:{key}": _hash_of(value) for key, value in sections.items()},
         **{f"variant:{key}": str(value) for key, value in rendered.variant.items()},
-        **{f"source:{name}": _hash_of(found[0] if len(found) == 1 else found) for name, found in entries.items()},
+        **{f"source:{name}": _hash_of(hashes[0] if len(hashes) == 1 else hashes) for name, hashes in entries.items()},
     }
 
 
@@ -161,10 +161,10 @@ class TreeFiles:
             for name in [*([source.location] if source.kind == "path" else []), *source.patches]
         ]
         licenses = license_files(rendered.recipe)
-        place = (rendered.recipe_file.path, tuple(names), tuple(licenses))
-        if place not in self._of_builds:
-            self._of_builds[place] = self._collect(rendered.recipe_file, names, licenses)
-        return self._of_builds[place]
+        build_key = (rendered.recipe_file.path, tuple(names), tuple(licenses))
+        if build_key not in self._of_builds:
+            self._of_builds[build_key] = self._collect(rendered.recipe_file, names, licenses)
+        return self._of_builds[build_key]
 
     def _collect(self, recipe_file: RecipeFile, names: Sequence[str], licenses: Sequence[str]) -> tuple[BuildFile, ...]:
         folder = recipe_file.folder
@@ -198,11 +198,11 @@ class TreeFiles:
     def _list(self, folder: Path) -> list[Path]:
         """All files below ``folder`` that the rule does not skip, sorted by path."""
         if folder not in self._listed:
-            found: list[str] = []
+            paths: list[str] = []
             for parent, folders, names in os.walk(folder):
                 folders[:] = [name for name in folders if not _is_skipped(parent, name)]
-                found += [f"{parent}{os.sep}{name}" for name in names if not _SKIPPED_FILES.fullmatch(name)]
-            files = sorted(filter(os.path.isfile, found), key=lambda path: path.split(os.sep))  # noqa: PTH206 - paths are slow
+                paths += [f"{parent}{os.sep}{name}" for name in names if not _SKIPPED_FILES.fullmatch(name)]
+            files = sorted(filter(os.path.isfile, paths), key=lambda path: path.split(os.sep))  # noqa: PTH206 - paths are slow
             self._listed[folder] = [Path(path) for path in files]
         return self._listed[folder]
 
@@ -250,10 +250,10 @@ def _check_stays_inside(path: Path) -> None:
     if path.suffix not in _SCRIPT_SUFFIXES and path.name != "recipe.yaml":
         return
     content = path.read_bytes()
-    if (found := _OUTSIDE_OF_RECIPE_DIR.search(content)) is not None:
+    if (match := _OUTSIDE_OF_RECIPE_DIR.search(content)) is not None:
         message = "the script uses files outside the recipe's folder through RECIPE_DIR"
         hint = "name the files as a source of the recipe (`source: - path: ../other/src`), so that they are rendered"
-        line = len(content[: found.end()].splitlines())
+        line = len(content[: match.end()].splitlines())
         raise ConfigError(message, path=path, line=line, hint=hint)
 
 
@@ -262,19 +262,19 @@ def _check_shell_script(path: Path) -> None:
     if path.suffix not in _SHELL_SUFFIXES:
         return
     content = path.read_bytes()
-    before, found, _rest = content.partition(b"\r\n")
+    before, newline, _after = content.partition(b"\r\n")
     if content.startswith(codecs.BOM_UTF8):
-        line, what = 1, "a byte order mark (BOM), which the shell takes for a part of the first command"
+        line, defect = 1, "a byte order mark (BOM), which the shell takes for a part of the first command"
         hint = f"save it as UTF-8 without BOM: sed -i '1s/^\\xef\\xbb\\xbf//' {shlex.quote(str(path))}"
-    elif found:
-        line, what = (
+    elif newline:
+        line, defect = (
             before.count(b"\n") + 1,
             "line endings of Windows (CRLF), which shells take for parts of words",
         )
         hint = f"save it with the line endings of Unix (LF): sed -i 's/\\r$//' {shlex.quote(str(path))}"
     else:
         return
-    raise ConfigError(f"the script has {what}", path=path, line=line, hint=hint)
+    raise ConfigError(f"the script has {defect}", path=path, line=line, hint=hint)
 
 
 def find_predecessor(
@@ -301,7 +301,7 @@ def find_predecessor(
 
 def _is_other_variant(new: Mapping[str, str], old: Mapping[str, str], choices: Mapping[str, Collection[str]]) -> bool:
     return any(
-        (given := old.get(key)) is not None and given != value and given in choices.get(key.partition(":")[2], ())
+        (former := old.get(key)) is not None and former != value and former in choices.get(key.partition(":")[2], ())
         for key, value in new.items()
         if key.startswith("variant:")
     )
@@ -326,10 +326,10 @@ def _describe(key: str, old: str | None, new: str | None) -> str:
     kind, _, name = key.partition(":")
     if kind == "package" and old is not None and new is not None:
         return f"rebuilt dependency {name}"
-    what = name if kind == "file" else f"{_words(kind)} {name}"
+    subject = name if kind == "file" else f"{_words(kind)} {name}"
     if old is None or new is None:
-        return f"{'added' if old is None else 'removed'}: {what}"
-    return f"changed: {what}" if kind in _HASHED_KINDS else f"changed: {what}{_from_to(kind, old, new)}"
+        return f"{'added' if old is None else 'removed'}: {subject}"
+    return f"changed: {subject}" if kind in _HASHED_KINDS else f"changed: {subject}{_from_to(kind, old, new)}"
 
 
 def _words(kind: str) -> str:

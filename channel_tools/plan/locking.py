@@ -44,7 +44,11 @@ class LockedFoundation:
         self._before = lock
         self._moved = moved
         self._records: dict[str, Mapping[str, Any]] = dict(lock.records)
-        self._environments = {text: list(found) for text, found in lock.environments.items() if not self._moves(found)}
+        self._environments = {
+            text: list(environments)
+            for text, environments in lock.environments.items()
+            if not self._moves(environments)
+        }
         self._unserved = dict(lock.unserved) if moved is not None and not moved else {}
         self._requirements: dict[str, frozenset[str]] = {}
         self._used: dict[tuple[str, int], set[str]] = {}
@@ -55,11 +59,11 @@ class LockedFoundation:
         for record in self._records.values():
             self._know(record)
 
-    def _moves(self, found: Iterable[Sequence[str]]) -> bool:
+    def _moves(self, environments: Iterable[Sequence[str]]) -> bool:
         """Whether the update moves something in these environments."""
         if self._moved is None:
             return True
-        return any(self._records[key]["name"] in self._moved for keys in found for key in keys)
+        return any(self._records[key]["name"] in self._moved for keys in environments for key in keys)
 
     @property
     def requirements(self) -> Mapping[str, frozenset[str]]:
@@ -81,8 +85,8 @@ class LockedFoundation:
 
     def views(self, text: str) -> Iterator[tuple[int | None, list[SparseRepoData]]]:
         """The indexes to solve these requirements with, in order, each with its place in the lock."""
-        for place, keys in enumerate(self._environments.get(text, ())):
-            yield place, self._indexes(keys)
+        for index, keys in enumerate(self._environments.get(text, ())):
+            yield index, self._indexes(keys)
         if not self._is_moving(text):
             yield None, self._indexes(self._records)
 
@@ -97,8 +101,8 @@ class LockedFoundation:
             if channel in self._order:
                 subdirs.setdefault((self._order.index(channel), subdir), {})[name] = self._records[key]
         return [
-            memory_index(f"{_CHANNEL}/{self._order[place]}".rstrip("/"), subdir, records)
-            for (place, subdir), records in sorted(subdirs.items())
+            memory_index(f"{_CHANNEL}/{self._order[rank]}".rstrip("/"), subdir, records)
+            for (rank, subdir), records in sorted(subdirs.items())
         ]
 
     def preferred(self, text: str) -> list[RepoDataRecord]:
@@ -120,13 +124,13 @@ class LockedFoundation:
             self._told.add(text)
         return reason
 
-    def take(self, text: str, place: int | None, records: Sequence[RepoDataRecord]) -> None:
-        """Note what these requirements came to in the lock; without a ``place``, that becomes a new environment."""
+    def take(self, text: str, index: int | None, records: Sequence[RepoDataRecord]) -> None:
+        """Note what these requirements came to in the lock; without an ``index``, that becomes a new environment."""
         keys = sorted(self.key_of(record) for record in records if self.has(record))
-        if place is None:
+        if index is None:
             self._add(text, keys)
         else:
-            self._used.setdefault((text, place), set()).update(keys)
+            self._used.setdefault((text, index), set()).update(keys)
 
     def fill(self, text: str, records: Mapping[str, tuple[RepoDataRecord, RunExports | None]]) -> None:
         """Add what these requirements came to in the channels, by key, with the run_exports of each package."""
@@ -139,9 +143,9 @@ class LockedFoundation:
         self._add(text, sorted(keys))
 
     def _add(self, text: str, keys: Sequence[str]) -> None:
-        found = self._environments.setdefault(text, [])
-        found.append(tuple(keys))
-        self._used[text, len(found) - 1] = set(keys)
+        environments = self._environments.setdefault(text, [])
+        environments.append(tuple(keys))
+        self._used[text, len(environments) - 1] = set(keys)
         self.added[text] = None
 
     def refuse(self, text: str, reason: str) -> None:
@@ -158,14 +162,14 @@ class LockedFoundation:
         """The lock as it is now; ``only_used``: without the environments that no plan with it has asked for."""
         environments = {
             text: tuple(
-                tuple(sorted(self._used[text, place])) if only_used else keys
-                for place, keys in enumerate(found)
-                if not only_used or (text, place) in self._used
+                tuple(sorted(self._used[text, index])) if only_used else keys
+                for index, keys in enumerate(environments)
+                if not only_used or (text, index) in self._used
             )
-            for text, found in sorted(self._environments.items())
+            for text, environments in sorted(self._environments.items())
         }
-        environments = {text: found for text, found in environments.items() if found}
-        named = {key for found in environments.values() for keys in found for key in keys}
+        environments = {text: of_text for text, of_text in environments.items() if of_text}
+        named = {key for of_text in environments.values() for keys in of_text for key in keys}
         unserved = {text: why for text, why in self._unserved.items() if not only_used or text in self._told}
         return FoundationLock(
             records={key: self._records[key] for key in sorted(named)},
@@ -187,9 +191,9 @@ def text_of(specs: Iterable[str], own: OwnRecords) -> str:
 
 def _plain(record: RepoDataRecord, exports: RunExports | None) -> dict[str, Any]:
     """A record as repodata has it, with its run_exports."""
-    found: dict[str, Any] = json.loads(record.to_json())
-    found = {key: value for key, value in found.items() if key not in _OF_PLACE and key != "run_exports"}
+    plain: dict[str, Any] = json.loads(record.to_json())
+    plain = {key: value for key, value in plain.items() if key not in _OF_PLACE and key != "run_exports"}
     kinds = {} if exports is None else {kind: list(getattr(exports, kind)) for kind in ("weak", "strong", "noarch")}
-    if given := {kind: specs for kind, specs in kinds.items() if specs}:
-        found["run_exports"] = given
-    return found
+    if kinds_used := {kind: specs for kind, specs in kinds.items() if specs}:
+        plain["run_exports"] = kinds_used
+    return plain

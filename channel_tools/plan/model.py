@@ -146,7 +146,8 @@ def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
         "foundation_lock": None if plan.lock_file is None else {"file": plan.lock_file, "missing": missing},
         "packages": [_planned(package) for package in plan.packages],
         "unserved": [
-            {**_common(one.rendered), "status": "unserved", "reason": one.reason} for one in plan.unsatisfiable
+            {**_common(package.rendered), "status": "unserved", "reason": package.reason}
+            for package in plan.unsatisfiable
         ],
     }
 

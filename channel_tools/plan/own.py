@@ -77,23 +77,23 @@ class OwnRecords:
 
     def needed(self, names: frozenset[str]) -> list[OwnPackage]:
         """The packages with these names, and those that they need of each other."""
-        found: list[OwnPackage] = []
+        packages: list[OwnPackage] = []
         known: set[str] = set()
         waiting = sorted(names)
         while waiting:
             name = waiting.pop()
             if name not in known:
                 known.add(name)
-                found += self._by_name.get(name, [])
+                packages += self._by_name.get(name, [])
                 waiting += self.requirements(name)
-        return found
+        return packages
 
     def among(self, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
         """The files of packages with these names, by name, in the order in which they were added."""
         return {
-            name: tuple(package.file_name for package in found)
-            for name, found in self._by_name.items()
-            if found and name in names
+            name: tuple(package.file_name for package in packages)
+            for name, packages in self._by_name.items()
+            if packages and name in names
         }
 
     async def fetch_package_records(self, platform: Subdir, name: PackageName) -> list[RepoDataRecord]:
@@ -103,7 +103,9 @@ class OwnRecords:
     def package_names(self, platform: Subdir) -> list[str]:
         """The names in this source for a platform."""
         wanted = str(platform)
-        return sorted(name for name, found in self._by_name.items() if any(item.subdir == wanted for item in found))
+        return sorted(
+            name for name, packages in self._by_name.items() if any(item.subdir == wanted for item in packages)
+        )
 
     def records(self, name: str) -> list[RepoDataRecord]:
         """The records of a name."""

@@ -105,19 +105,19 @@ async def change_pinning(
         raise UsageError(message, hint="name one there (pinning: VERSION), then run: channel_tools foundation lock")
     if asked is None:
         try:
-            there = read_pinned(root, version)
-            return PinningChange(before=there, after=there)
+            current = read_pinned(root, version)
+            return PinningChange(before=current, after=current)
         except PinningFilesError:
             known = recorded_package(root, version)
         record = _choose(await _find(open_index()), version=version, known=known, foundation=foundation)
         return PinningChange(before=None, after=_fetch(settings, foundation, record, progress))
-    there = read_pinned(root, version)
+    current = read_pinned(root, version)
     record = _choose_newest(await _find(open_index()), asked, version, foundation)
-    if str(record.version) == version and record.sha256 and record.sha256.hex() == there.ref.sha256:
-        return PinningChange(before=there, after=there)
+    if str(record.version) == version and record.sha256 and record.sha256.hex() == current.ref.sha256:
+        return PinningChange(before=current, after=current)
     after = _fetch(settings, foundation, record, progress)
     text = None if after.version == version else _text_with_version(file, version, after.version)
-    return PinningChange(before=there, after=after, stacks_text=text)
+    return PinningChange(before=current, after=after, stacks_text=text)
 
 
 def write_pinning(settings: Settings, change: PinningChange) -> None:
@@ -146,7 +146,11 @@ def _choose(
     """The named version: the build that the tree's record names, if it has one, else the latest."""
     same = [record for record in records if str(record.version) == version]
     if known is not None:
-        same = [one for one in same if _key(one) == known.key and one.sha256 and one.sha256.hex() == known.sha256]
+        same = [
+            record
+            for record in same
+            if _key(record) == known.key and record.sha256 and record.sha256.hex() == known.sha256
+        ]
         if not same:
             message = (
                 f"{_shown(foundation)} no longer has {known.key} with sha256 {known.sha256}, which the tree records"
@@ -184,8 +188,8 @@ def _age(record: RepoDataRecord) -> tuple[Version, int, bool]:
 def _absent(records: Sequence[RepoDataRecord], wanted: str, foundation: Foundation) -> FoundationError:
     newest = sorted({record.version for record in records}, reverse=True)[:_SHOWN]
     message = f"{_shown(foundation)} has no {wanted}"
-    there = f"its newest are {', '.join(map(str, newest))}" if newest else f"it has no {PINNING_PACKAGE} at all"
-    return FoundationError(message, hint=f"{there}; name another version, or another --foundation-channel")
+    reason = f"its newest are {', '.join(map(str, newest))}" if newest else f"it has no {PINNING_PACKAGE} at all"
+    return FoundationError(message, hint=f"{reason}; name another version, or another --foundation-channel")
 
 
 def _shown(foundation: Foundation) -> str:
@@ -217,13 +221,13 @@ def _fetch(settings: Settings, foundation: Foundation, record: RepoDataRecord, p
 
 
 def _kept_files(path: Path, record: RepoDataRecord) -> dict[str, bytes]:
-    kept = _KeptFiles(path)
-    index = read_package(path, contents=True, visitor=kept).index
+    visitor = _KeptFiles(path)
+    index = read_package(path, contents=True, visitor=visitor).index
     if (index.get("name"), index.get("version")) != (PINNING_PACKAGE, str(record.version)):
         raise damaged_package(path, f"is {index.get('name')} {index.get('version')}, not what the index says")
-    if CONDA_BUILD_CONFIG not in kept.files:
+    if CONDA_BUILD_CONFIG not in visitor.files:
         raise damaged_package(path, f"has no {CONDA_BUILD_CONFIG}; expected conda-forge's pinning")
-    return dict(sorted(kept.files.items()))
+    return dict(sorted(visitor.files.items()))
 
 
 class _KeptFiles:

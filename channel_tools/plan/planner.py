@@ -173,7 +173,7 @@ class _StackPlanner:
         own = _own_package(rendered, digest, environments, whole=self.whole)
         self.solver.own.add(own)
         try:
-            found = await self._all_environments(rendered, own, environments)
+            resolved = await self._all_environments(rendered, own, environments)
         except UnsatisfiableError:
             self.solver.own.remove(own)
             raise
@@ -185,11 +185,11 @@ class _StackPlanner:
             inputs=inputs,
             files=files,
             own_pins=environments.own_pins,
-            foundation=tuple(sorted({item.key for item in found if item.digest is None})),
+            foundation=tuple(sorted({item.key for item in resolved if item.digest is None})),
             sibling_specs={
                 pin: resolve_pin(pin, item.version, item.build_string) for pin, item in environments.siblings.items()
             },
-            waits_for=tuple(sorted({item.file_name for item in found if item.digest is not None} - {own.file_name})),
+            waits_for=tuple(sorted({item.file_name for item in resolved if item.digest is not None} - {own.file_name})),
             status="skip",
             reasons=(),
         )
@@ -200,11 +200,11 @@ class _StackPlanner:
     ) -> list[Resolved]:
         """The packages in any environment of the build or of its tests; solves those of the tests."""
         itself = f"{own.name} =={own.version} {own.build_string}"
-        found = [*environments.build, *environments.host, *await self.solver.solve([itself], beneath=own.depends)]
+        resolved = [*environments.build, *environments.host, *await self.solver.solve([itself], beneath=own.depends)]
         for test in rendered.tests:
-            found += await self.solver.solve(_plain(test.build))
-            found += await self.solver.solve([itself, *_plain(test.run)]) if test.run else []
-        return found
+            resolved += await self.solver.solve(_plain(test.build))
+            resolved += await self.solver.solve([itself, *_plain(test.run)]) if test.run else []
+        return resolved
 
     def _find_sibling(self, rendered: RenderedPackage, name: str) -> OwnPackage | None:
         """The planned output ``name`` of the same recipe: the exact build, or the one with the same variant."""

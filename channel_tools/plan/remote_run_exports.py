@@ -37,23 +37,25 @@ class RemoteRunExports:
         self._address = address.rstrip("/")
         self._environ = environ
         self._indexes: dict[str, RunExportsIndex] = {}
-        self._found: dict[str, RunExports | None] = {}
+        self._by_address: dict[str, RunExports | None] = {}
 
     async def of(self, record: RepoDataRecord) -> RunExports | None:
         """Those of a package; None if neither an index nor the package says so, which then is not there.
 
         Raises NetworkError for what cannot be reached, FoundationError for an index that cannot be read.
         """
-        if (given := given_in(record)) is not None:
-            return given
-        if record.url not in self._found:
+        if (run_exports := given_in(record)) is not None:
+            return run_exports
+        if record.url not in self._by_address:
             client = make_http_client(self._environ)
             if record.subdir not in self._indexes:
                 self._indexes[record.subdir] = self._read_index(client, record.subdir)
             index = self._indexes[record.subdir]
             known = record.file_name in index
-            self._found[record.url] = index[record.file_name] if known else await self._in_package(client, record.url)
-        return self._found[record.url]
+            self._by_address[record.url] = (
+                index[record.file_name] if known else await self._in_package(client, record.url)
+            )
+        return self._by_address[record.url]
 
     def _read_index(self, client: HttpClient, subdir: str) -> RunExportsIndex:
         if not is_web(self._address):  # a bucket or an OCI registry, which only rattler reads
@@ -80,10 +82,10 @@ class RemoteRunExports:
             raise NetworkError(message, hint="check the address and the network") from None
 
 
-def _taken_from(found: RunExportsJson | None) -> RunExports:
-    if found is None:
+def _taken_from(run_exports: RunExportsJson | None) -> RunExports:
+    if run_exports is None:
         return RunExports()
-    return RunExports(weak=tuple(found.weak), strong=tuple(found.strong), noarch=tuple(found.noarch))
+    return RunExports(weak=tuple(run_exports.weak), strong=tuple(run_exports.strong), noarch=tuple(run_exports.noarch))
 
 
 def _unpacked(content: bytes, url: str) -> bytes:

@@ -73,17 +73,17 @@ def render_folder(
 
 def check_destination(destination: Path, tree: Tree) -> None:
     """Raise UsageError if rendered folders must not be written to ``destination``."""
-    place = Path(os.path.normpath(destination.absolute()))
-    if place.exists() and not place.is_dir():
+    target = Path(os.path.normpath(destination.absolute()))
+    if target.exists() and not target.is_dir():
         raise UsageError(
             f"{destination}: is a file; expected a folder for the rendered recipes", hint="give another folder"
         )
-    if place == tree.root:
+    if target == tree.root:
         raise UsageError(
             f"{destination}: is the tree itself", hint="give a folder in or beside it, such as output/render"
         )
     for source in (tree.recipes, tree.variants, tree.patches):
-        if place.is_relative_to(source):
+        if target.is_relative_to(source):
             message = f"{destination}: is inside {source}, from which recipes are rendered"
             raise UsageError(message, hint="give another folder, such as output/render")
 
@@ -155,9 +155,10 @@ def _mark(package: PlannedPackage, places: SourcePlaces | None) -> dict[str, Yam
 
 def _final_build(package: PlannedPackage, build: YamlValue) -> YamlValue:
     section = dict(build) if isinstance(build, dict) else {}
-    given = section.get("variant")
+    stated = section.get("variant")
     keys: list[YamlValue] = [*_variant_keys(package)]
-    variant = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "ignore_keys"}
+    variant = dict(stated) if isinstance(stated, dict) else {}
+    variant.pop("ignore_keys", None)
     section["string"] = package.build_string
     files = {file.target for file in package.files}
     section["script"] = dated_script(section.get("script"), package.date_s, files=files)
@@ -176,8 +177,8 @@ def dated_script(script: YamlValue, date_s: int, *, files: Collection[str]) -> Y
     section: dict[str, YamlValue] = dict(script) if isinstance(script, dict) else {}
     if isinstance(script, list):
         section["content"] = script
-    given = section.get("env")
-    env: dict[str, YamlValue] = {SOURCE_DATE: str(date_s), **(given if isinstance(given, dict) else {})}
+    environment = section.get("env")
+    env: dict[str, YamlValue] = {SOURCE_DATE: str(date_s), **(environment if isinstance(environment, dict) else {})}
     return {**section, "env": env}
 
 
@@ -199,7 +200,7 @@ def _fixed_requirements(package: PlannedPackage, requirements: Mapping[str, Yaml
         items = fixed[pin.environment]
         if isinstance(items, list):
             same = [isinstance(item, str) and requirement_name(item) == pin.name for item in items]
-            fixed[pin.environment] = [pin.spec if found else item for found, item in zip(same, items, strict=True)]
+            fixed[pin.environment] = [pin.spec if is_own else item for is_own, item in zip(same, items, strict=True)]
     return fixed
 
 

@@ -102,11 +102,11 @@ class _Exports:
     def of(self, records: Iterable[Resolved], asked: Sequence[Requirement], kinds: Sequence[str]) -> list[str]:
         """The exports of the packages that are requirements; those of their dependencies do not count."""
         direct = {requirement_name(item) for item in asked}
-        found = []
+        specs = []
         for record in records:
             if record.name in direct and record.name not in self._packages and record.run_exports is not None:
-                found += [spec for kind in kinds for spec in cast("tuple[str, ...]", getattr(record.run_exports, kind))]
-        return [spec for spec in found if requirement_name(spec) not in {*self._names, self._own_name}]
+                specs += [spec for kind in kinds for spec in cast("tuple[str, ...]", getattr(record.run_exports, kind))]
+        return [spec for spec in specs if requirement_name(spec) not in {*self._names, self._own_name}]
 
 
 def _requirements_of(rendered: RenderedPackage) -> Mapping[str, YamlValue]:

@@ -33,17 +33,17 @@ class FolderRunExports:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._indexes: dict[str, RunExportsIndex] = {}
-        self._found: dict[str, RunExports | None] = {}
+        self._by_key: dict[str, RunExports | None] = {}
 
     async def of(self, record: RepoDataRecord) -> RunExports | None:
         """Those of a package; None if neither an index nor the package's file says so. Raises FoundationError."""
-        if (given := given_in(record)) is not None:
-            return given
+        if (run_exports := given_in(record)) is not None:
+            return run_exports
         key = f"{record.subdir}/{record.file_name}"
-        if key not in self._found:
+        if key not in self._by_key:
             index = self._index(record.subdir)
-            self._found[key] = index[record.file_name] if record.file_name in index else self._in_package(key)
-        return self._found[key]
+            self._by_key[key] = index[record.file_name] if record.file_name in index else self._in_package(key)
+        return self._by_key[key]
 
     def _index(self, subdir: str) -> RunExportsIndex:
         if subdir not in self._indexes:
@@ -87,5 +87,5 @@ def read_run_exports(value: Mapping[str, Any]) -> RunExports:
 
 def given_in(record: RepoDataRecord) -> RunExports | None:
     """The run_exports that a record itself has, None if it has none."""
-    given = json.loads(record.to_json()).get("run_exports")
-    return None if given is None else read_run_exports(given)
+    run_exports = json.loads(record.to_json()).get("run_exports")
+    return None if run_exports is None else read_run_exports(run_exports)

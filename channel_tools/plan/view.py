@@ -38,11 +38,11 @@ async def find_locked(
     A subdir of a further channel is named by ``NAME/subdir``. Raises FoundationError that names the packages that it no
     longer has with the same bytes, NetworkError if its index cannot be read.
     """
-    found = await find_records(foundation, {str(lock.records[key]["name"]) for key in keys}, platform)
+    records = await find_records(foundation, {str(lock.records[key]["name"]) for key in keys}, platform)
     lost = []
     for key in sorted(keys):
-        sha256 = found[key].sha256 if key in found else None
-        if key not in found:
+        sha256 = records[key].sha256 if key in records else None
+        if key not in records:
             lost.append(f"{key} is no longer there")
         elif sha256 is not None and sha256.hex() != lock.records[key]["sha256"]:
             lost.append(
@@ -50,7 +50,7 @@ async def find_locked(
             )
     if lost:
         raise _lost_error(foundation, lock, lost)
-    return {key.rpartition("/")[0]: found[key].url.removesuffix(found[key].file_name) for key in keys}
+    return {key.rpartition("/")[0]: records[key].url.removesuffix(records[key].file_name) for key in keys}
 
 
 async def find_records(foundation: FoundationIndex, names: Collection[str], platform: str) -> dict[str, RepoDataRecord]:
@@ -98,11 +98,11 @@ def write_view(
     """
     plain = without_credentials(address).rstrip("/")
     for subdir in (platform, NOARCH):
-        place = f"{further}/{subdir}" if further else subdir
+        prefix = f"{further}/{subdir}" if further else subdir
         records = {
-            key.removeprefix(f"{place}/"): lock.records[key] for key in sorted(keys) if key.startswith(f"{place}/")
+            key.removeprefix(f"{prefix}/"): lock.records[key] for key in sorted(keys) if key.startswith(f"{prefix}/")
         }
-        base = with_credentials_of(address, places.get(place, f"{plain}/{subdir}/"))
+        base = with_credentials_of(address, places.get(prefix, f"{plain}/{subdir}/"))
         old = {name: record for name, record in records.items() if not name.endswith(".conda")}
         index = {
             "info": {"subdir": subdir, "base_url": base},

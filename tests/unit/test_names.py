@@ -18,16 +18,13 @@ FIELDS = frozenset({"found", "kept", "taken"})
 TO_DO = frozenset(
     {
         "audit",
-        "build",
         "channel",
         "cli",
         "conda",
         "environments",
-        "matrix",
         "mirror",
         "page",
         "pins",
-        "plan",
         "provenance",
         "publish",
         "ranks",

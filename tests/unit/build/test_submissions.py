@@ -162,7 +162,7 @@ def test_each_job_that_was_lost_has_its_reason_and_the_last_its_log(tmp_path: Pa
         message = f"SLURM-job '{job}' failed, SLURM status is: '{state}'. {ADVICE}"
         cluster.says(failure(1, message, submitted=True, logs=[f"/logs/{job}.log"]))
     assert cluster.warnings("a-1.0") == []
-    assert cluster.submissions.lost["a-1.0"].said_of("a-1.0") == (
+    assert cluster.submissions.lost["a-1.0"].description_of("a-1.0") == (
         "a-1.0: its jobs left no result\n"
         "    SLURM-job '6' failed, SLURM status is: 'TIMEOUT'.\n"
         "    SLURM-job '7' failed, SLURM status is: 'TIMEOUT'.\n"

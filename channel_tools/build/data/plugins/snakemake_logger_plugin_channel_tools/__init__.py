@@ -27,19 +27,19 @@ class LogHandler(LogHandlerBase):
 
     def emit(self, record: LogRecord) -> None:
         """Write the record's line, if it is about a job."""
-        given = vars(record)
+        attributes = vars(record)
         values: dict[str, Any] | None = None
-        if given.get("event") == LogEvent.JOB_INFO:
-            asked = {name: given["resources"].get(name) for name in ("mem_mb", "runtime")}
-            stem = given["wildcards"].get("stem")
-            values = {"number": given["jobid"], "stem": stem, "threads": given["threads"], **asked}
-        elif given.get("event") == LogEvent.JOB_ERROR:
-            message, logs = given["rule_msg"] or "", [str(log) for log in given["log"]]
-            submitted = "external_jobid" in given["aux"]
-            values = {"number": given["jobid"], "message": message, "submitted": submitted, "logs": logs}
+        if attributes.get("event") == LogEvent.JOB_INFO:
+            asked = {name: attributes["resources"].get(name) for name in ("mem_mb", "runtime")}
+            stem = attributes["wildcards"].get("stem")
+            values = {"number": attributes["jobid"], "stem": stem, "threads": attributes["threads"], **asked}
+        elif attributes.get("event") == LogEvent.JOB_ERROR:
+            message, logs = attributes["rule_msg"] or "", [str(log) for log in attributes["log"]]
+            submitted = "external_jobid" in attributes["aux"]
+            values = {"number": attributes["jobid"], "message": message, "submitted": submitted, "logs": logs}
         if values is not None:
             with Path(self.baseFilename).open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps({"rule": given["rule_name"], **values}, default=str) + "\n")
+                stream.write(json.dumps({"rule": attributes["rule_name"], **values}, default=str) + "\n")
 
     @property
     def baseFilename(self) -> str:  # noqa: N802 - Snakemake's name for the file of such a plugin
