@@ -93,7 +93,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Setup:
     """Where the ranks and the switch of one setting run."""
 
     switch_address: str
@@ -105,11 +105,11 @@ class Place:
 
 
 @contextlib.contextmanager
-def place_of(setting: Setting, prefix: Path) -> Iterator[Place]:
+def setup_of(setting: Setting, prefix: Path) -> Iterator[Setup]:
     """Loopback for one host, else namespaces; raises pytest's skip where those are not to be had."""
     if setting.hosts == 1:
         network = choose_loopback_network()
-        yield Place(
+        yield Setup(
             switch_address=network.switch,
             before_switch=(),
             local_addresses=network.workers(setting.ranks),
@@ -119,7 +119,7 @@ def place_of(setting: Setting, prefix: Path) -> Iterator[Place]:
         return
     with cluster_of(setting.hosts) as cluster:
         per_host = setting.ranks // setting.hosts
-        yield Place(
+        yield Setup(
             switch_address=SWITCH_ADDRESS,
             before_switch=tuple(cluster.inside(cluster.switch)),
             local_addresses=tuple(f"10.83.0.{rank // per_host + 1}" for rank in range(setting.ranks)),
@@ -149,14 +149,14 @@ def measure(setting: Setting, prefix: Path, sizes: Sequence[tuple[int, int, int]
     plan = SwitchmlPlan(options=SwitchmlOptions(), cases=(), speeds=speeds)
     environment = activated_environment(prefix, environ=os.environ)
     deadline = Deadline.after(LIMIT_S)
-    with place_of(setting, prefix) as place:
+    with setup_of(setting, prefix) as setup:
         options = ("--drop-rate", str(setting.loss), "--drop-result-rate", str(setting.loss)) if setting.loss else ()
         switch_prefix = folder / "switch"
-        write_switch_starter(switch_prefix, [*place.before_switch, prefix / "bin" / SWITCH, *options])
+        write_switch_starter(switch_prefix, [*setup.before_switch, prefix / "bin" / SWITCH, *options])
         with running_switch(
             prefix=switch_prefix,
             variables=environment,
-            address=place.switch_address,
+            address=setup.switch_address,
             folder=folder,
             deadline=deadline,
         ) as switch:
@@ -166,15 +166,15 @@ def measure(setting: Setting, prefix: Path, sizes: Sequence[tuple[int, int, int]
                 "SWITCHML_CONTROLLER": switch.ready.controller,
                 "SWITCHML_HOST_REDUCTION": "on" if setting.host_reduction else "off",
             }
-            here = place_here(prefix, setting.ranks, variables={**variables, **place.variables})
+            here = place_here(prefix, setting.ranks, variables={**variables, **setup.variables})
             words = rank_words(WORKER, folder)
-            own = (HostCommand(host=None, words=(*place.launcher, *words)),)
-            commands = own if place.launcher else torchrun_commands(here.start(words))
+            own = (HostCommand(host=None, words=(*setup.launcher, *words)),)
+            commands = own if setup.launcher else torchrun_commands(here.start(words))
             job = RankJob(
                 name="ranks",
                 plan=local_plan(here, commands, stack="switchml", launcher="torchrun", folder=folder),
                 ranks=setting.ranks,
-                document=ranks_document(plan, local_addresses=place.local_addresses),
+                document=ranks_document(plan, local_addresses=setup.local_addresses),
                 folder=folder,
             )
             run_job(job, deadline=deadline, companions=[switch])

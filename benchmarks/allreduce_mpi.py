@@ -91,7 +91,7 @@ def measure(
             # a call takes as long as its slowest rank
             seconds={
                 path: spread_of(
-                    [max(call) for call in zip(*(one["sizes"][index][path] for one in reports), strict=True)]
+                    [max(call) for call in zip(*(report["sizes"][index][path] for report in reports), strict=True)]
                 )
                 for path in PATHS
             },

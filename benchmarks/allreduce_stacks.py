@@ -91,15 +91,16 @@ def measure(stack: Stack, prefix: Path, ranks: int, folder: Path) -> list[Measur
 def write_report(rows: Sequence[Measured], folder: Path) -> str:
     """Write allreduce_stacks.json and .md; the table."""
     about = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "cores": os.cpu_count()}
-    document = {"schema": 1, **about, "rows": [asdict(one) for one in rows]}
+    document = {"schema": 1, **about, "rows": [asdict(row) for row in rows]}
     lines = [
         f"{about['date']}, {about['cores']} cores; MB of tensor per second and rank, medians (quartiles).\n",
         "| stack | ranks | size | its allreduce | gloo | times gloo | load |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for one in rows:
-        rates = f"{_in_words(one.row.transport)} | {_in_words(one.row.baseline)} | {one.row.ratio:.2f}"
-        lines.append(f"| {one.stack} | {one.ranks} | {format_size(one.row.size_bytes)} | {rates} | {one.load:.1f} |")
+    for measured in rows:
+        rates = f"{_in_words(measured.row.transport)} | {_in_words(measured.row.baseline)} | {measured.row.ratio:.2f}"
+        size = format_size(measured.row.size_bytes)
+        lines.append(f"| {measured.stack} | {measured.ranks} | {size} | {rates} | {measured.load:.1f} |")
     table = "\n".join(lines)
     (folder / "allreduce_stacks.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     (folder / "allreduce_stacks.md").write_text(table + "\n", encoding="utf-8")
@@ -108,7 +109,7 @@ def write_report(rows: Sequence[Measured], folder: Path) -> str:
 
 def _in_words(rate: Spread) -> str:
     lower, median, upper = (
-        f"{one:.0f}" if one >= _WHOLE else f"{one:.3g}" for one in (rate.lower, rate.median, rate.upper)
+        f"{value:.0f}" if value >= _WHOLE else f"{value:.3g}" for value in (rate.lower, rate.median, rate.upper)
     )
     return f"{median} ({lower} to {upper})"
 

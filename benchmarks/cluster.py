@@ -82,9 +82,9 @@ def toy_recipes() -> dict[str, Recipe]:
 def measured(process: subprocess.Popen[str]) -> Run:
     """Wait for the command, which has to succeed."""
     started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    said, errors = process.communicate()
+    output, errors = process.communicate()
     if process.returncode != 0:
-        sys.exit(f"{said}\n{errors}")
+        sys.exit(f"{output}\n{errors}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Run(seconds=time.monotonic() - started, cpu_s=cpu_s, peak_mib=after.ru_maxrss * 1024 / _MIB)
@@ -124,7 +124,7 @@ def times_of(tool: Tool, builds: RemoteBuilds) -> dict[str, Times]:
     channel = tool.tree / "output" / "channel"
     rows = json.loads((channel / "noarch" / "repodata.json").read_bytes())["packages.conda"]
     took, times = durations_of(tool), {}
-    for stem in (one.stem for one in builds.jobs):
+    for stem in (job.stem for job in builds.jobs):
         ended = (builds.places.logs / f"{stem}.log").stat().st_mtime
         began = ended - took[stem.rsplit("-", 2)[0]]
         times[stem] = Times(began=began, ended=ended, admitted=rows[f"{stem}.conda"]["indexed_timestamp"] / 1000)
@@ -133,8 +133,8 @@ def times_of(tool: Tool, builds: RemoteBuilds) -> dict[str, Times]:
 
 def free_core_s(times: Sequence[Times], since: float) -> float:
     """The first moment from ``since`` on at which fewer of these builds run than there are cores."""
-    moments = [since, *sorted(one.ended for one in times if one.ended > since)]
-    return next(now for now in moments if sum(one.began <= now < one.ended for one in times) < _CORES)
+    moments = [since, *sorted(build.ended for build in times if build.ended > since)]
+    return next(now for now in moments if sum(build.began <= now < build.ended for build in times) < _CORES)
 
 
 def job_ends(slurm: Slurm) -> dict[str, float]:
@@ -164,17 +164,17 @@ def toys() -> tuple[list[Figure], Overheads]:
     """The sleeping builds on the cluster, and what their jobs took besides."""
     recipes = toy_recipes()
     asked = {name: {"cores": 1, "memory_mib": 2000, "minutes": 10} for name in recipes}
-    with tempfile.TemporaryDirectory(prefix="cluster-") as place, running_slurm() as slurm:
-        tool = Tool(Path(place), slurm, recipes, resources=asked)
+    with tempfile.TemporaryDirectory(prefix="cluster-") as folder, running_slurm() as slurm:
+        tool = Tool(Path(folder), slurm, recipes, resources=asked)
         run = measured(tool.start("--on", "slurm"))
         file = tool.tree / "output" / "snakemake" / BUILDS_FILE
         builds, written = read_builds(file), file.stat().st_mtime
         times, took, ends = times_of(tool, builds), durations_of(tool), job_ends(slurm)
-    stems = {one.file_name: one.stem for one in builds.jobs}
-    waits_for = {one.stem: [stems[name] for name in one.waits_for if name in stems] for one in builds.jobs}
+    stems = {job.file_name: job.stem for job in builds.jobs}
+    waits_for = {job.stem: [stems[name] for name in job.waits_for if name in stems] for job in builds.jobs}
     overheads = overheads_of(times, ends, waits_for, written)
     plan = [job(name, took[name], recipe.get("host", ())) for name, recipe in recipes.items()]
-    whole = max(one.admitted for one in times.values()) - written
+    whole = max(build.admitted for build in times.values()) - written
     simulated = simulated_s(plan, _CORES, at_once=100, overheads=overheads)
     return [
         figure("wall time", run.seconds),
@@ -206,12 +206,12 @@ def tree() -> list[Figure]:
     recipes: dict[str, Recipe] = {
         f"p{number}": {"host": tuple(f"p{other}" for other in chain_of(random_, number))} for number in range(_PACKAGES)
     }
-    with tempfile.TemporaryDirectory(prefix="cluster-") as place:
-        tool = Tool(Path(place), None, recipes)
-        written = measured(tool.start("--emit", "snakemake", "-o", Path(place) / "workflow"))
-        snakefile = Path(place) / "workflow" / "Snakefile"
+    with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
+        tool = Tool(Path(folder), None, recipes)
+        written = measured(tool.start("--emit", "snakemake", "-o", Path(folder) / "workflow"))
+        snakefile = Path(folder) / "workflow" / "Snakefile"
         dry = [str(snakemake_folder() / "snakemake"), "--snakefile", str(snakefile), "--dry-run", "--quiet"]
-        process = subprocess.Popen(dry, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(dry, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         looked = measured(process)
     peak = max(written.peak_mib, looked.peak_mib)
     name = f"{_PACKAGES} packages"
@@ -240,7 +240,7 @@ def made_up_plan() -> list[BuildJob]:
 def nodes(overheads: Overheads) -> list[Figure]:
     """Prints hours by number of nodes; the figure is the most that any of them takes of its ideal."""
     jobs = made_up_plan()
-    seconds = [one.expected_s or 0.0 for one in jobs]
+    seconds = [job.expected_s or 0.0 for job in jobs]
     chain, work = time_left(jobs, {}) or 0.0, sum(seconds)
     print(
         f"{len(jobs)} builds, {work / 3600:.1f} h in all, half of them under {statistics.median(seconds) / 60:.1f} min,"
@@ -248,13 +248,13 @@ def nodes(overheads: Overheads) -> list[Figure]:
         f" {overheads.end_s:.1f} s after it, {overheads.add_s:.1f} s to add packages"
     )
     print(f"{'nodes':>6} {'hours':>8} {'ideal':>8} {'share':>6} {'busy':>6}")
-    found = shares(jobs, _NODES, overheads)
-    for count, (took, ideal) in found.items():
+    times = shares(jobs, _NODES, overheads)
+    for count, (took, ideal) in times.items():
         busy = 100 * work / count / took
         print(f"{count:6} {took / 3600:8.2f} {ideal / 3600:8.2f} {100 * took / ideal:5.0f}% {busy:5.0f}%")
     _CHART.parent.mkdir(parents=True, exist_ok=True)
-    _CHART.write_text(draw({count: took for count, (took, _) in found.items()}, chain), encoding="utf-8")
-    most = max(100 * took / ideal for took, ideal in found.values())
+    _CHART.write_text(draw({count: took for count, (took, _) in times.items()}, chain), encoding="utf-8")
+    most = max(100 * took / ideal for took, ideal in times.values())
     return [
         Figure(name="2,000 builds, simulated: of the ideal, at most", value=most, unit="%", limit=115, at_most=True)
     ]

@@ -39,11 +39,11 @@ def print_figures(figures: Sequence[Figure]) -> int:
     A missed aim is shown, and does not count.
     """
     print(f"{'figure':56} {'value':>9} {'limit':>7} unit")
-    for one in figures:
-        digits = _DIGITS.get(one.unit, 0)
-        missed = f"  MISSED{', an aim' if one.aim else ''}" if one.missed else ""
-        print(f"{one.name:56} {one.value:9.{digits}f} {one.limit:7.{digits}f} {one.unit}{missed}")
-    return int(any(one.missed and not one.aim for one in figures))
+    for figure in figures:
+        digits = _DIGITS.get(figure.unit, 0)
+        missed = f"  MISSED{', an aim' if figure.aim else ''}" if figure.missed else ""
+        print(f"{figure.name:56} {figure.value:9.{digits}f} {figure.limit:7.{digits}f} {figure.unit}{missed}")
+    return int(any(figure.missed and not figure.aim for figure in figures))
 
 
 def in_turn(*measurements: Callable[[], float], rounds: int = 5) -> list[float]:
@@ -51,5 +51,5 @@ def in_turn(*measurements: Callable[[], float], rounds: int = 5) -> list[float]:
 
     Other work on the machine meets all of them alike.
     """
-    found = [[measure() for measure in measurements] for _round in range(rounds + 1)][1:]
-    return [statistics.median(column) for column in zip(*found, strict=True)]
+    turns = [[measure() for measure in measurements] for _round in range(rounds + 1)][1:]
+    return [statistics.median(column) for column in zip(*turns, strict=True)]

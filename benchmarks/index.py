@@ -97,7 +97,7 @@ def measure(name: str, command: list[str]) -> Row:
     return Row(name=name, seconds=seconds, processor_s=used_s)
 
 
-def place(folder: Path, packages: list[Path]) -> Path:
+def fill(folder: Path, packages: list[Path]) -> Path:
     """A folder with these packages in their subdir."""
     (folder / SUBDIR).mkdir(parents=True, exist_ok=True)
     (folder / "noarch").mkdir(exist_ok=True)
@@ -116,7 +116,7 @@ def our_rows(work: Path, packages: list[Path]) -> list[Row]:
     output = work / "ours"
     driver = [sys.executable, "-m", "benchmarks.index", "--create", str(output / "channel")]
     measure("make an empty channel", driver)
-    place(output / "channel", packages[:-_LATER])
+    fill(output / "channel", packages[:-_LATER])
     places = ["--root", str(tree), "--output", str(output)]
     index = [*tool, "channel", "index", *places]
     rows = [measure("ours, from nothing", index), measure("ours, nothing new", index)]
@@ -133,10 +133,10 @@ def quickest(name: str, command: list[str], packages: list[Path]) -> Row:
 
 def rattler_rows(work: Path, packages: list[Path]) -> list[Row]:
     """py-rattler's indexer, each time in a process of its own."""
-    folder = place(work / "rattler", packages[:-_LATER])
+    folder = fill(work / "rattler", packages[:-_LATER])
     command = [sys.executable, "-m", "benchmarks.index", "--rattler", str(folder)]
     rows = [measure("py-rattler, from nothing", command), measure("py-rattler, nothing new", command)]
-    place(folder, packages[-1:])
+    fill(folder, packages[-1:])
     return [*rows, measure("py-rattler, one package new", command)]
 
 
@@ -145,16 +145,16 @@ def conda_index_rows(work: Path, packages: list[Path], python: str | None) -> li
     if python is None or subprocess.run([python, "-c", "import conda_index.index"], check=False).returncode != 0:
         print("skipped: conda-index (name a Python that has conda and conda-index with --conda-python)")
         return []
-    folder = place(work / "conda-index", packages[:-_LATER])
+    folder = fill(work / "conda-index", packages[:-_LATER])
     kinds = ["--zst", "--run-exports", "--channeldata", "--write-shards"]
     command = [python, "-m", "conda_index", *kinds, str(folder)]
     rows = [measure("conda-index, from nothing", command), measure("conda-index, nothing new", command)]
-    place(folder, packages[-1:])
+    fill(folder, packages[-1:])
     rows.append(measure("conda-index, one package new", command))
-    bare = place(work / "conda-index-bare", packages[:-_LATER])
+    bare = fill(work / "conda-index-bare", packages[:-_LATER])
     plain = [python, "-m", "conda_index", str(bare)]
     rows.append(measure("conda-index, repodata.json only, from nothing", plain))
-    place(bare, packages[-1:])
+    fill(bare, packages[-1:])
     return [*rows, measure("conda-index, repodata.json only, one package new", plain)]
 
 
@@ -169,17 +169,17 @@ def missed(rows: list[Row]) -> list[str]:
     """The promises that the rows break."""
     seconds = {row.name: row.seconds for row in rows}
     faults = []
-    one = seconds[_ONE]
-    if one > PUBLISH_LIMIT_S:
-        faults.append(f"one package took {one:.2f} s, more than {PUBLISH_LIMIT_S:g}")
-    page = seconds[_ONE_AND_PAGE] - one
+    one_package_s = seconds[_ONE]
+    if one_package_s > PUBLISH_LIMIT_S:
+        faults.append(f"one package took {one_package_s:.2f} s, more than {PUBLISH_LIMIT_S:g}")
+    page = seconds[_ONE_AND_PAGE] - one_package_s
     if page > PAGE_LIMIT_S:
         faults.append(f"with a page one package took {page:.2f} s more, limit {PAGE_LIMIT_S:g}")
     theirs = [
         value for name, value in seconds.items() if name.startswith("conda-index") and name.endswith("one package new")
     ]
-    if theirs and one > min(theirs):
-        faults.append(f"one package took {one:.2f} s, longer than conda-index's {min(theirs):.2f}")
+    if theirs and one_package_s > min(theirs):
+        faults.append(f"one package took {one_package_s:.2f} s, longer than conda-index's {min(theirs):.2f}")
     nothing = seconds.get("conda-index, from nothing")
     if nothing is not None and nothing < FASTER * seconds["ours, from nothing"]:
         faults.append(f"from nothing is only {nothing / seconds['ours, from nothing']:.1f} times faster")

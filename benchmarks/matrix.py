@@ -63,9 +63,9 @@ def _rows(settings: Settings) -> Iterator[str]:
         default = choices(default_variants(packages, offered_versions(kind)))
         for choice in choices(packages):
             wanted = _of(packages, choice)
-            there = _published(wanted, published)
-            known = [builds[package.path.name] for package in there if package.path.name in builds]
-            built = _built(there, known) if there else None
+            present = _published(wanted, published)
+            known = [builds[package.path.name] for package in present if package.path.name in builds]
+            built = _built(present, known) if present else None
             run = next((item for item in validations if item.stack == stack.name and _is_of(item, choice)), None)
             if built is not None or run is not None:
                 mark = "**" if choice in default else ""
@@ -80,14 +80,16 @@ def _of(packages: Sequence[RenderedPackage], choice: Choice) -> list[RenderedPac
 
 def _published(wanted: Sequence[RenderedPackage], published: Sequence[IndexedFile]) -> list[IndexedFile]:
     """A build of each of the packages; none unless the channel has them all."""
-    found = [next((one for one in published if _is_build_of(one, item)), None) for item in wanted]
-    there = [package for package in found if package is not None]
-    return there if len(there) == len(wanted) else []
+    published_builds = [
+        next((package for package in published if _is_build_of(package, item)), None) for item in wanted
+    ]
+    present = [package for package in published_builds if package is not None]
+    return present if len(present) == len(wanted) else []
 
 
-def _built(there: Sequence[IndexedFile], known: Sequence[BuildRecord]) -> tuple[str, str]:
+def _built(present: Sequence[IndexedFile], known: Sequence[BuildRecord]) -> tuple[str, str]:
     """When the last of the packages was built, and the seconds of all."""
-    if len(known) < len(there):
+    if len(known) < len(present):
         return "yes", ""
     day, seconds = last_built(known)
     return day, "" if seconds is None else f"{seconds:.0f}"

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from benchmarks.figures import Figure, in_turn, print_figures
-from benchmarks.index import SUBDIR, make_packages, place
+from benchmarks.index import SUBDIR, fill, make_packages
 from benchmarks.nginx import nginx
 from channel_tools.channel import Foundation, channel_writer, create_channel, index_channel
 from channel_tools.conda.clients import make_http_client
@@ -107,25 +107,25 @@ def compare(title: str, files: list[RemoteFile], work: Path) -> float:
 
 def files_of(channel: Path, address: str) -> list[RemoteFile]:
     """Every package of a channel folder."""
-    found = []
+    files = []
     for subdir in ("linux-64", "noarch"):
         index = json.loads((channel / subdir / "repodata.json").read_bytes())
         for name, row in index["packages.conda"].items():
             path = f"{subdir}/{name}"
-            found.append(RemoteFile(path=path, size_bytes=row["size"], sha256=row["sha256"], url=f"{address}/{path}"))
-    return found
+            files.append(RemoteFile(path=path, size_bytes=row["size"], sha256=row["sha256"], url=f"{address}/{path}"))
+    return files
 
 
 def small_files(folder: Path, address: str) -> list[RemoteFile]:
     """Many small files of random bytes."""
-    found = []
+    files = []
     for number in range(SMALL_FILES):
         content = os.urandom(SMALL_BYTES)
         (folder / f"{number}.conda").write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest()
         url = f"{address}/small/{number}.conda"
-        found.append(RemoteFile(path=f"{number}.conda", size_bytes=len(content), sha256=sha256, url=url))
-    return found
+        files.append(RemoteFile(path=f"{number}.conda", size_bytes=len(content), sha256=sha256, url=url))
+    return files
 
 
 def tool(work: Path, *arguments: object) -> str:
@@ -138,7 +138,7 @@ def tool(work: Path, *arguments: object) -> str:
 def measure_update(folder: Path, address: str, count: int, work: Path) -> Figure:
     """``mirror update`` of a lock that names ``count`` packages, all of which the importing site has."""
     channel = create_channel(folder, Foundation(kind="registry"))
-    place(folder, make_packages(work / "made", count))
+    fill(folder, make_packages(work / "made", count))
     with channel_writer(channel) as writer:
         index_channel(writer)
     rows = json.loads((folder / SUBDIR / "repodata.json").read_bytes())["packages.conda"]
@@ -151,10 +151,10 @@ def measure_update(folder: Path, address: str, count: int, work: Path) -> Figure
 
     def update() -> float:
         started = time.monotonic()
-        said = tool(work, "mirror", "update", "--since", work / "bundle", *words, "--to", work / "next")
+        output = tool(work, "mirror", "update", "--since", work / "bundle", *words, "--to", work / "next")
         seconds = time.monotonic() - started
-        if "the importing site has everything" not in said:
-            sys.exit(said)
+        if "the importing site has everything" not in output:
+            sys.exit(output)
         return seconds
 
     name = f"mirror update, nothing new, {count:,} packages"

@@ -72,7 +72,7 @@ def measure(
 ) -> dict[str, list[float]]:
     """Seconds of each call that counts, by path."""
     values = torch.arange(numel).remainder(7).float() + dist.get_rank()
-    expected = torch.stack([values - dist.get_rank() + one for one in range(dist.get_world_size())]).sum(0)
+    expected = torch.stack([values - dist.get_rank() + rank for rank in range(dist.get_world_size())]).sum(0)
     seconds: dict[str, list[float]] = {name: [] for name in paths}
     names = list(paths)
     for call in range(warmups + calls):
@@ -82,11 +82,11 @@ def measure(
             dist.barrier()
             started = time.perf_counter()
             paths[name](tensor)
-            taken = time.perf_counter() - started
+            elapsed_s = time.perf_counter() - started
             if not torch.equal(tensor, expected):
                 sys.exit(f"{name}: wrong sums of {numel} elements")
             if call >= warmups:
-                seconds[name].append(taken)
+                seconds[name].append(elapsed_s)
     return seconds
 
 

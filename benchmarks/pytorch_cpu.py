@@ -68,8 +68,8 @@ def run(prefix: Path, threads: int) -> dict[str, list[float]]:
     """Seconds of each call by what is called, of one process; and the version under ``version``."""
     command: list[str | Path] = [prefix / "bin" / "python", "-c", _RUN, str(threads)]
     variables = activated_environment(prefix, environ=os.environ)
-    found: dict[str, list[float]] = json.loads(run_command(command, env=variables, timeout_s=LIMIT_S).stdout)
-    return found
+    timings: dict[str, list[float]] = json.loads(run_command(command, env=variables, timeout_s=LIMIT_S).stdout)
+    return timings
 
 
 def main() -> int:
@@ -95,21 +95,21 @@ def main() -> int:
             )
         for _ in range(ROUNDS):
             for name in SPECS:
-                found = run(Path(holder) / name, threads)
-                versions[name] = str(found.pop("version"))
-                for what, calls in found.items():
-                    seconds[name].setdefault(what, []).extend(calls)
+                timings = run(Path(holder) / name, threads)
+                versions[name] = str(timings.pop("version"))
+                for call, calls in timings.items():
+                    seconds[name].setdefault(call, []).extend(calls)
     heads = [f"{name} {version}" for name, version in versions.items()]
     lines = [
         f"{datetime.now(UTC).isoformat(timespec='seconds')}, {threads} threads, load {os.getloadavg()[0]:.1f}.\n",
         f"| ms (quartiles) | {' | '.join(heads)} | times stock's |",
         "|---|---:|---:|---:|",
     ]
-    for what in seconds["stock"]:
-        spreads = [spread_of(seconds[name][what]) for name in SPECS]
+    for call in seconds["stock"]:
+        spreads = [spread_of(seconds[name][call]) for name in SPECS]
         cells = " | ".join(f"{1e3 * s.median:.1f} ({1e3 * s.lower:.1f} to {1e3 * s.upper:.1f})" for s in spreads)
-        ratio = statistics.median(seconds["patched"][what]) / statistics.median(seconds["stock"][what])
-        lines.append(f"| {what} | {cells} | {ratio:.2f} |")
+        ratio = statistics.median(seconds["patched"][call]) / statistics.median(seconds["stock"][call])
+        lines.append(f"| {call} | {cells} | {ratio:.2f} |")
     arguments.output.mkdir(parents=True, exist_ok=True)
     table = "\n".join(lines)
     document = {"schema": 1, "threads": threads, "versions": versions, "seconds": seconds}

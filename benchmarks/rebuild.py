@@ -45,7 +45,7 @@ def main() -> int:
     channel = open_channel(settings.channel)
     wanted = sys.argv[1:]
     before = _PAGE.read_text(encoding="utf-8") if _PAGE.is_file() else ""
-    rows = {found[1]: found[0] for found in _ROW.finditer(before)}
+    rows = {match[1]: match[0] for match in _ROW.finditer(before)}
     differing = 0
     for package in published_packages(channel):
         names = {package.row.name, package.ref.file_name}
@@ -90,8 +90,8 @@ def _row(name: str, result: Mapping[str, object]) -> str:
 
 def _differences(result: Mapping[str, object]) -> Iterator[str]:
     differences = result.get("differences")
-    for one in differences if isinstance(differences, list) else ():
-        yield f"`{one['file']}`: {one['kind']}, {one['detail'].replace('|', '/')}"
+    for difference in differences if isinstance(differences, list) else ():
+        yield f"`{difference['file']}`: {difference['kind']}, {difference['detail'].replace('|', '/')}"
 
 
 if __name__ == "__main__":

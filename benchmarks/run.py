@@ -33,7 +33,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Checkout:
     """A clone of this project with its own virtual environment, output and cache."""
 
     clone: Path
@@ -46,15 +46,15 @@ class Place:
 
     def environment(self) -> dict[str, str]:
         """The caller's environment with the cache moved and no tree or output of the caller's."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("CHANNEL_TOOLS_")}
-        return {**kept, "CHANNEL_TOOLS_CACHE": str(self.cache)}
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("CHANNEL_TOOLS_")}
+        return {**variables, "CHANNEL_TOOLS_CACHE": str(self.cache)}
 
 
-def measure(place: Place, name: str, command: list[str], *, limit_s: float) -> Row:
+def measure(checkout: Checkout, name: str, command: list[str], *, limit_s: float) -> Row:
     """Run ``command`` in the clone; its output goes to stderr, so that stdout holds the table alone."""
     sys.stderr.write(f"--- {name}: {' '.join(command)}\n")
     started = time.monotonic()
-    process = subprocess.Popen(command, cwd=place.clone, env=place.environment(), stdout=sys.stderr)
+    process = subprocess.Popen(command, cwd=checkout.clone, env=checkout.environment(), stdout=sys.stderr)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.monotonic() - started
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -63,18 +63,18 @@ def measure(place: Place, name: str, command: list[str], *, limit_s: float) -> R
     return Row(name=name, seconds=seconds, limit_s=limit_s, peak_mib=usage.ru_maxrss * 1024 / _MIB)
 
 
-def measure_all(place: Place) -> list[Row]:
+def measure_all(checkout: Checkout) -> list[Row]:
     """Every figure the project promises, the slowest from nothing first."""
-    tool, output = place.tool, place.clone / "output"
-    rows = [measure(place, "make channel, from nothing", ["make", "channel"], limit_s=600)]
-    rows.append(measure(place, "make channel, again", ["make", "channel"], limit_s=60))
-    other = str(place.clone / "bench-output")
+    tool, output = checkout.tool, checkout.clone / "output"
+    rows = [measure(checkout, "make channel, from nothing", ["make", "channel"], limit_s=600)]
+    rows.append(measure(checkout, "make channel, again", ["make", "channel"], limit_s=60))
+    other = str(checkout.clone / "bench-output")
     foundation = [tool, "foundation", "build", "--output", other]
-    rows.append(measure(place, "foundation, nothing but downloads there", foundation, limit_s=120))
-    rows.append(measure(place, "foundation, nothing changed", foundation, limit_s=2))
-    rows.append(measure(place, "plan of every stack, warm", [tool, "plan", "--all"], limit_s=1))
-    rows.append(measure(place, "build, nothing to do", [tool, "build", "--output", str(output)], limit_s=2))
-    helps = [measure(place, "--help, median of five", [tool, "--help"], limit_s=0.3) for _ in range(5)]
+    rows.append(measure(checkout, "foundation, nothing but downloads there", foundation, limit_s=120))
+    rows.append(measure(checkout, "foundation, nothing changed", foundation, limit_s=2))
+    rows.append(measure(checkout, "plan of every stack, warm", [tool, "plan", "--all"], limit_s=1))
+    rows.append(measure(checkout, "build, nothing to do", [tool, "build", "--output", str(output)], limit_s=2))
+    helps = [measure(checkout, "--help, median of five", [tool, "--help"], limit_s=0.3) for _ in range(5)]
     return [*rows, sorted(helps, key=lambda row: row.seconds)[2]]
 
 
@@ -90,10 +90,10 @@ def main() -> int:
     """Clone, measure, print; the clone is removed afterwards."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as holder:
-        place = Place(clone=Path(holder) / "clone", cache=Path(holder) / "cache")
+        checkout = Checkout(clone=Path(holder) / "clone", cache=Path(holder) / "cache")
         git = shutil.which("git") or sys.exit("git was not found; the benchmark measures a fresh clone")
-        subprocess.run([git, "clone", "--quiet", str(ROOT), str(place.clone)], check=True)
-        rows = measure_all(place)
+        subprocess.run([git, "clone", "--quiet", str(ROOT), str(checkout.clone)], check=True)
+        rows = measure_all(checkout)
     print_rows(rows)
     return int(any(row.seconds > row.limit_s for row in rows))
 

@@ -82,15 +82,15 @@ class Server:
 
 def _status(pid: int, key: str) -> int:
     with contextlib.suppress(OSError):
-        found = re.search(rf"^{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-        return int(found[1]) if found else 0
+        match = re.search(rf"^{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        return int(match[1]) if match else 0
     return 0
 
 
 def _rollup(pid: int) -> int:
     with contextlib.suppress(OSError):
-        found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-        return int(found[1]) if found else 0
+        match = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+        return int(match[1]) if match else 0
     return 0
 
 

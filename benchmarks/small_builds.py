@@ -96,13 +96,13 @@ def commands(tree: Path, before: Path | None) -> Iterator[tuple[str, list[str | 
     yield "conda-build", [conda_build, "--override-channels", "--output-folder", tree / "output", *recipes]
 
 
-def figures_of(what: str, seconds: Mapping[str, float], aim_s: float, engine_s: float) -> Iterator[Figure]:
+def figures_of(title: str, seconds: Mapping[str, float], aim_s: float, engine_s: float) -> Iterator[Figure]:
     """The seconds of each, ours with their aim, and the multiple of the engine's, with the aim's multiple as limit."""
     for name, taken_s in seconds.items():
         aim = aim_s if name == _OURS else float("inf")
-        yield Figure(name=f"{what}: {name}", value=taken_s, unit="s", limit=aim, at_most=True, aim=True)
+        yield Figure(name=f"{title}: {name}", value=taken_s, unit="s", limit=aim, at_most=True, aim=True)
     value = seconds[_OURS] / seconds[_ALONE]
-    yield Figure(name=f"{what}: of {_ALONE}", value=value, unit="times", limit=aim_s / engine_s, at_most=True)
+    yield Figure(name=f"{title}: of {_ALONE}", value=value, unit="times", limit=aim_s / engine_s, at_most=True)
 
 
 def main() -> int:

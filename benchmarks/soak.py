@@ -92,7 +92,7 @@ SLOW(int, fsync, (int f), (f), f)
 
 
 @dataclass
-class Place:
+class Soak:
     """A running server and what is known about how it fares."""
 
     server: Server
@@ -132,148 +132,146 @@ def _serving(
     )
 
 
-def _read(place: Place, paths: list[str], seed: int) -> None:
+def _read(soak: Soak, paths: list[str], seed: int) -> None:
     """One who reads packages and the index, and compares each byte."""
     chosen = random.Random(seed)  # noqa: S311 - no secret
-    host, _colon, port = place.front.removeprefix("http://").partition(":")
-    while place.going_on():
+    host, _colon, port = soak.front.removeprefix("http://").partition(":")
+    while soak.going_on():
         path = chosen.choice(paths)
         started_s = time.monotonic()
         try:
             connection = http.client.HTTPConnection(host, int(port), timeout=30)
             with contextlib.closing(connection):
-                connection.request("GET", path, headers={"Authorization": f"Bearer {place.token}"})
+                connection.request("GET", path, headers={"Authorization": f"Bearer {soak.token}"})
                 response = connection.getresponse()
                 body = response.read()
         except (OSError, http.client.HTTPException) as err:
-            place.statuses[type(err).__name__] += 1
+            soak.statuses[type(err).__name__] += 1
             continue
-        place.seconds.append(time.monotonic() - started_s)
-        place.statuses[str(response.status)] += 1
-        wanted = place.packages.get(path)
+        soak.seconds.append(time.monotonic() - started_s)
+        soak.statuses[str(response.status)] += 1
+        wanted = soak.packages.get(path)
         if response.status == http.client.OK and wanted is not None and body != wanted:
-            place.faults.append(f"{path}: other bytes")
+            soak.faults.append(f"{path}: other bytes")
         elif (
             response.status not in {http.client.OK, *_MAY_BE_TRIED_AGAIN} and response.status != http.client.BAD_GATEWAY
         ):
-            place.faults.append(f"{path}: status {response.status}")
+            soak.faults.append(f"{path}: status {response.status}")
 
 
-def _swap(place: Place) -> None:
+def _swap(soak: Soak) -> None:
     """Exchange a package, and then its folder, for links out of the channel, and back, without pause."""
-    folder = place.server.root / _SWAPPED
+    folder = soak.server.root / _SWAPPED
     for swapped in itertools.cycle((folder / _SWAPPED_FILE, folder)):
         aside = swapped.with_name(".aside")
-        if not place.going_on():
+        if not soak.going_on():
             return
         for _turn in range(100):
             swapped.rename(aside)
             with contextlib.suppress(OSError):  # the disk may be full
-                swapped.symlink_to(_victim(place.server.root) / swapped.relative_to(place.server.root))
+                swapped.symlink_to(_victim(soak.server.root) / swapped.relative_to(soak.server.root))
                 swapped.unlink()
             aside.rename(swapped)
-            place.swaps += 1
+            soak.swaps += 1
 
 
 def _victim(root: Path) -> Path:
     return root.with_name(f"beside-{root.name}")
 
 
-def _read_swapped(place: Place) -> None:
+def _read_swapped(soak: Soak) -> None:
     """One who reads what is exchanged: it is the package, or it is not there just then."""
-    while place.going_on():
+    while soak.going_on():
         try:
-            answer = place.server.ask(
-                f"/{_SWAPPED}/{_SWAPPED_FILE}", headers={"Authorization": f"Bearer {place.token}"}
-            )
+            answer = soak.server.ask(f"/{_SWAPPED}/{_SWAPPED_FILE}", headers={"Authorization": f"Bearer {soak.token}"})
         except (OSError, http.client.HTTPException):
             continue
-        place.swapped_reads[answer.status] += 1
+        soak.swapped_reads[answer.status] += 1
         if answer.status == http.client.OK and answer.body != _SWAPPED_BYTES:
-            place.faults.append(f"{_SWAPPED}: {answer.body[:20]!r} from outside")
+            soak.faults.append(f"{_SWAPPED}: {answer.body[:20]!r} from outside")
         elif answer.status not in {http.client.OK, http.client.NOT_FOUND, http.client.CONFLICT, *_MAY_BE_TRIED_AGAIN}:
-            place.faults.append(f"{_SWAPPED}: status {answer.status}")
+            soak.faults.append(f"{_SWAPPED}: status {answer.status}")
 
 
-def _publish(place: Place, work: Path) -> None:
+def _publish(soak: Soak, work: Path) -> None:
     """One who publishes a package after the other; a full disk is no fault."""
     for number in itertools.count():
-        if not place.going_on():
+        if not soak.going_on():
             return
         file = package_file(make_conda(work / "published", f"new{number}"))
         packages = PackageSet(name=file.file_name, files=(file,), foundation=REGISTRY)
-        target = open_server(f"{place.front}/ours", {"CHANNEL_TOOLS_TOKEN": place.token})
+        target = open_server(f"{soak.front}/ours", {"CHANNEL_TOOLS_TOKEN": soak.token})
         try:
             target.publish(target.plan(packages, label="main"), progress=SilentProgress())
-            place.published["done"] += 1
+            soak.published["done"] += 1
         except (DiskFullError, NetworkError, ChannelError) as err:
-            place.published[type(err).__name__] += 1
+            soak.published[type(err).__name__] += 1
         except ChannelToolsError as err:
-            place.faults.append(f"publish: {err}")
-        place.ended.wait(1.0)
+            soak.faults.append(f"publish: {err}")
+        soak.ended.wait(1.0)
 
 
-def _attack(place: Place, seed: int) -> None:
+def _attack(soak: Soak, seed: int) -> None:
     """One attack after the other, each over a new connection."""
     chosen = random.Random(seed)  # noqa: S311 - no secret
-    while place.going_on():
-        worker = next(iter(place.server.workers()), 0)
-        with contextlib.suppress(OSError), _connected(place) as connection:
+    while soak.going_on():
+        worker = next(iter(soak.server.workers()), 0)
+        with contextlib.suppress(OSError), _connected(soak) as connection:
             send_without_end(connection, ATTACKS[chosen.choice(sorted(ATTACKS))](), worker)
-            place.attacks += 1
+            soak.attacks += 1
 
 
-def _crowd(place: Place) -> None:
+def _crowd(soak: Soak) -> None:
     """Connections by the thousand: idle ones, half headers, and downloads that nobody takes."""
-    kinds = (b"", b"GET / HTTP/1.1\r\nHost: x\r\na: ", _download(place), _guess(place))
-    while place.going_on():
+    kinds = (b"", b"GET / HTTP/1.1\r\nHost: x\r\na: ", _download(soak), _guess(soak))
+    while soak.going_on():
         with contextlib.ExitStack() as stack:
             for number in range(1500):
                 with contextlib.suppress(OSError):
-                    connection = stack.enter_context(_connected(place))
+                    connection = stack.enter_context(_connected(soak))
                     connection.setblocking(False)  # noqa: FBT003 - the socket's own signature
                     connection.send(kinds[number % len(kinds)])
-            place.ended.wait(3.0)
+            soak.ended.wait(3.0)
 
 
-def _download(place: Place) -> bytes:
-    path = max(place.packages, key=lambda one: len(place.packages[one]))
-    return f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {place.token}\r\n\r\n".encode()
+def _download(soak: Soak) -> bytes:
+    path = max(soak.packages, key=lambda path: len(soak.packages[path]))
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {soak.token}\r\n\r\n".encode()
 
 
-def _guess(place: Place) -> bytes:
-    wrong = f"{place.token[:12]}{'0' * 48}"
+def _guess(soak: Soak) -> bytes:
+    wrong = f"{soak.token[:12]}{'0' * 48}"
     return f"GET /ours/noarch/repodata.json HTTP/1.1\r\nHost: x\r\nX-API-Key: {wrong}\r\n\r\n".encode() * 20
 
 
-def _connected(place: Place) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", place.server.port), timeout=5, source_address=_ATTACKER)
+def _connected(soak: Soak) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", soak.server.port), timeout=5, source_address=_ATTACKER)
 
 
-def _watch(place: Place) -> None:
+def _watch(soak: Soak) -> None:
     """The most that a worker took, twice a second."""
-    while place.going_on():
-        for worker in place.server.workers():
+    while soak.going_on():
+        for worker in soak.server.workers():
             with contextlib.suppress(OSError, AssertionError):
-                place.peak_kib = max(place.peak_kib, memory_kib(worker))
-                place.peak_files = max(place.peak_files, len(list(Path(f"/proc/{worker}/fd").iterdir())))
-        place.ended.wait(0.5)
+                soak.peak_kib = max(soak.peak_kib, memory_kib(worker))
+                soak.peak_files = max(soak.peak_files, len(list(Path(f"/proc/{worker}/fd").iterdir())))
+        soak.ended.wait(0.5)
 
 
-def _fill(place: Place) -> None:
+def _fill(soak: Soak) -> None:
     """Leave nothing free on the disk, and give it back, in turn."""
-    ballast = place.server.root / "ballast"
-    while place.going_on():
+    ballast = soak.server.root / "ballast"
+    while soak.going_on():
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as stream:
             while True:
                 stream.write(bytes(64 << 10))
-        place.ended.wait(_FULL_EVERY_S)
+        soak.ended.wait(_FULL_EVERY_S)
         ballast.unlink(missing_ok=True)  # it could not be made where there was not even room for its name
-        place.ended.wait(_FULL_EVERY_S)
+        soak.ended.wait(_FULL_EVERY_S)
 
 
 def _run_part(
-    name: str, server: Server, front: str, seconds: float, work: Path, *more: Callable[[Place], None]
+    name: str, server: Server, front: str, seconds: float, work: Path, *more: Callable[[Soak], None]
 ) -> list[Figure]:
     token = create_token(
         default_tokens_file(server.root),
@@ -287,48 +285,48 @@ def _run_part(
     packages = {
         f"/{path.relative_to(server.root)}": path.read_bytes() for path in server.root.glob("ours/linux-64/big*.conda")
     }
-    place = Place(server, front, token, packages, threading.Event())
+    soak = Soak(server, front, token, packages, threading.Event())
     paths = [*packages, "/ours/linux-64/repodata.json", "/ours/linux-64/repodata.json.zst"]
-    doing: list[Callable[[], None]] = [lambda: _watch(place), lambda: _crowd(place), lambda: _publish(place, work)]
-    doing += [lambda seed=seed: _read(place, paths, seed) for seed in range(3)]  # type: ignore[misc]
-    doing += [lambda seed=seed: _attack(place, seed) for seed in range(3)]  # type: ignore[misc]
-    doing += [lambda: _swap(place), lambda: _read_swapped(place), lambda: _read_swapped(place)]
-    doing += [lambda one=one: one(place) for one in more]  # type: ignore[misc]
-    threads = [threading.Thread(target=one, daemon=True) for one in doing]
+    doing: list[Callable[[], None]] = [lambda: _watch(soak), lambda: _crowd(soak), lambda: _publish(soak, work)]
+    doing += [lambda seed=seed: _read(soak, paths, seed) for seed in range(3)]  # type: ignore[misc]
+    doing += [lambda seed=seed: _attack(soak, seed) for seed in range(3)]  # type: ignore[misc]
+    doing += [lambda: _swap(soak), lambda: _read_swapped(soak), lambda: _read_swapped(soak)]
+    doing += [lambda task=task: task(soak) for task in more]  # type: ignore[misc]
+    threads = [threading.Thread(target=task, daemon=True) for task in doing]
     for thread in threads:
         thread.start()
     with contextlib.suppress(subprocess.TimeoutExpired):
         server.process.wait(seconds)
-    place.ended.set()
+    soak.ended.set()
     for thread in threads:
         thread.join(_TIMEOUT_S)
     lasted = server.process.poll() is None and server.ask("/health").status == http.client.OK
-    return _told(name, place, lasted=lasted)
+    return _told(name, soak, lasted=lasted)
 
 
-def _told(name: str, place: Place, *, lasted: bool) -> list[Figure]:
-    answer = place.server.ask("/metrics", headers={"Authorization": f"Bearer {place.token}"}) if lasted else None
+def _told(name: str, soak: Soak, *, lasted: bool) -> list[Figure]:
+    answer = soak.server.ask("/metrics", headers={"Authorization": f"Bearer {soak.token}"}) if lasted else None
     events = [line for line in (answer.body.decode() if answer else "").splitlines() if "events_total{" in line]
-    unsound = verify_channel(open_channel(place.server.root / "ours"))
-    place.faults += [str(one) for one in unsound]
-    quantiles = statistics.quantiles(place.seconds, n=100) if len(place.seconds) > 1 else [0.0] * 99
-    print(f"{name}: reads {dict(place.statuses)}, published {dict(place.published)}, {place.attacks} attacks")
-    print(f"{name}: {place.swaps} links exchanged, read meanwhile {dict(place.swapped_reads)}")
+    unsound = verify_channel(open_channel(soak.server.root / "ours"))
+    soak.faults += [str(problem) for problem in unsound]
+    quantiles = statistics.quantiles(soak.seconds, n=100) if len(soak.seconds) > 1 else [0.0] * 99
+    print(f"{name}: reads {dict(soak.statuses)}, published {dict(soak.published)}, {soak.attacks} attacks")
+    print(f"{name}: {soak.swaps} links exchanged, read meanwhile {dict(soak.swapped_reads)}")
     print(f"{name}: a read took {quantiles[49] * 1000:.0f} ms, at the 99th percentile {quantiles[98] * 1000:.0f} ms")
     print(f"{name}: {'; '.join(events)}")
-    said = [line for line in place.server.errors_said().splitlines() if "defect" in line or "Traceback" in line]
-    for fault in [*place.faults[:10], *said[:10]]:
+    errors = [line for line in soak.server.errors_said().splitlines() if "defect" in line or "Traceback" in line]
+    for fault in [*soak.faults[:10], *errors[:10]]:
         print(f"{name}: FAULT {fault}")
-    faults = len(place.faults) + len(said)
+    faults = len(soak.faults) + len(errors)
     return [
         Figure(name=f"{name}: lasted", value=float(lasted), unit="", limit=1),
         Figure(name=f"{name}: faults", value=faults, unit="", limit=0, at_most=True),
-        Figure(name=f"{name}: right answers", value=place.statuses["200"], unit="", limit=1),
+        Figure(name=f"{name}: right answers", value=soak.statuses["200"], unit="", limit=1),
         Figure(
-            name=f"{name}: most memory of a worker", value=place.peak_kib / 1024, unit="MiB", limit=300, at_most=True
+            name=f"{name}: most memory of a worker", value=soak.peak_kib / 1024, unit="MiB", limit=300, at_most=True
         ),
         Figure(
-            name=f"{name}: most descriptors of a worker", value=place.peak_files, unit="", limit=_FILES, at_most=True
+            name=f"{name}: most descriptors of a worker", value=soak.peak_files, unit="", limit=_FILES, at_most=True
         ),
     ]
 

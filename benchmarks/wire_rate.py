@@ -96,18 +96,18 @@ def _receive(receiver: socket.socket, pieces: Iterator[memoryview]) -> float:
     receiver.recv_into(next(pieces))
     arrived = 0
     begun = time.perf_counter()
-    while (taken := time.perf_counter() - begun) < FLOW_S:
+    while (elapsed_s := time.perf_counter() - begun) < FLOW_S:
         arrived += receiver.recv_into(next(pieces))
-    return arrived / taken
+    return arrived / elapsed_s
 
 
 def measure_allreduce(prefix: Path, network: LoopbackNetwork, environment: Mapping[str, str]) -> float:
     """Bytes of all packets a second, sent and received by both workers, of the slower one's median call."""
     with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as folder:
         deadline = Deadline.after(LIMIT_S)
-        place = Path(folder)
+        work = Path(folder)
         with running_switch(
-            prefix=prefix, variables=environment, address=network.switch, folder=place, deadline=deadline
+            prefix=prefix, variables=environment, address=network.switch, folder=work, deadline=deadline
         ) as switch:
             variables = {**environment, "SWITCHML_CONTROLLER": switch.ready.controller}
             workers = [
@@ -144,9 +144,9 @@ def main() -> int:
             "one flow, of one kernel packet": lambda: measure_flow(KERNEL_PACKET_BYTES),
         }
         turns = [[measure() / 1e9 for measure in paths.values()] for _ in range(arguments.turns)]
-    found = dict(zip(paths, map(spread_of, zip(*turns, strict=True)), strict=True))
-    allreduce = next(iter(found.values()))
-    for name, rate in found.items():
+    rates = dict(zip(paths, map(spread_of, zip(*turns, strict=True)), strict=True))
+    allreduce = next(iter(rates.values()))
+    for name, rate in rates.items():
         share = f"{allreduce.median / rate.median:.0%} of it" if rate is not allreduce else ""
         print(f"{name:32} {rate.median:5.2f} ({rate.lower:.2f} to {rate.upper:.2f}) GB/s of packets  {share}")
     print(f"medians (quartiles) of {len(turns)} turns, load {os.getloadavg()[0]:.1f}")

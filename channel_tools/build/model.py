@@ -136,7 +136,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """What one worker process builds. ``kept_folder``: the work folder of a failed build, in which this one continues."""
+    """What one worker process builds. ``kept_folder``: the work folder of a failed build that this one continues."""
 
     recipe_folder: Path
     output: Path

@@ -130,8 +130,8 @@ def app_for(arguments: Sequence[str], *, plain: bool = False) -> typer.Typer:
 
     Typer builds every command that it knows at each start, which takes longer than running most of them.
     """
-    commands = [one for one in app.registered_commands if arguments[:1] == [one.name]]
-    groups = [one for one in app.registered_groups if arguments[:1] == [one.name]]
+    commands = [command for command in app.registered_commands if arguments[:1] == [command.name]]
+    groups = [group for group in app.registered_groups if arguments[:1] == [group.name]]
     if not commands and not groups:
         if not plain:
             return app

@@ -134,12 +134,12 @@ def verify(
     shown = without_credentials(target)
     rows = [
         {
-            "package": one.package,
-            "signer": None if one.verified is None else one.verified.signer,
-            "finished": _time(one.verified),
-            "error": None if one.error is None else one.error.message,
+            "package": verdict.package,
+            "signer": None if verdict.verified is None else verdict.verified.signer,
+            "finished": _time(verdict.verified),
+            "error": None if verdict.error is None else verdict.error.message,
         }
-        for one in verdicts
+        for verdict in verdicts
     ]
     if as_json:
         print_json({"schema": 1, "target": shown, "packages": rows})
@@ -149,7 +149,7 @@ def verify(
             for row in rows
         ]
         print_table(("package", "signed by", "built", "result"), table)
-    wrong = [one.error for one in verdicts if one.error is not None]
+    wrong = [verdict.error for verdict in verdicts if verdict.error is not None]
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:

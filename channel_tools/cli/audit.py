@@ -66,15 +66,15 @@ def report_json(report: AuditReport) -> dict[str, Any]:
     """The report as ``--json`` prints it."""
     packages = [
         {
-            "package": one.package,
-            "subdir": one.subdir,
-            "files": one.files,
-            "elf_files": one.elf_files,
-            "seconds": round(one.seconds, 3),
-            "findings": [asdict(finding) for finding in one.findings],
-            "excused": [{**asdict(row.finding), "reason": row.reason} for row in one.excused],
+            "package": audited.package,
+            "subdir": audited.subdir,
+            "files": audited.files,
+            "elf_files": audited.elf_files,
+            "seconds": round(audited.seconds, 3),
+            "findings": [asdict(finding) for finding in audited.findings],
+            "excused": [{**asdict(row.finding), "reason": row.reason} for row in audited.excused],
         }
-        for one in report.packages
+        for audited in report.packages
     ]
     counts = {"findings": len(report.findings), "excused": len(report.excused)}
     return {"schema": SCHEMA, "kind": report.kind, "target": report.target, **counts, "packages": packages}
@@ -82,15 +82,23 @@ def report_json(report: AuditReport) -> dict[str, Any]:
 
 def _print_report(report: AuditReport) -> None:
     for finding in report.findings:
-        print_line(f"{finding.package}: {_place(finding)}: {finding.rule}: {finding.found}")
+        print_line(f"{finding.package}: {_location(finding)}: {finding.rule}: {finding.found}")
         print_line(f"    expected: {finding.expected}")
         print_line(f"    to fix: {finding.fix}")
     for row in report.excused:
-        print_line(f"{row.finding.package}: {_place(row.finding)}: {row.finding.rule}: declared: {row.finding.found}")
+        print_line(
+            f"{row.finding.package}: {_location(row.finding)}: {row.finding.rule}: declared: {row.finding.found}"
+        )
         print_line(f"    reason: {row.reason}")
     rows = [
-        (one.package, str(one.files), str(one.elf_files), str(len(one.findings)), str(len(one.excused)))
-        for one in report.packages
+        (
+            audited.package,
+            str(audited.files),
+            str(audited.elf_files),
+            str(len(audited.findings)),
+            str(len(audited.excused)),
+        )
+        for audited in report.packages
     ]
     print_table(("package", "files", "ELF", "findings", "declared"), rows)
     print_line(
@@ -98,5 +106,5 @@ def _print_report(report: AuditReport) -> None:
     )
 
 
-def _place(finding: Finding) -> str:
+def _location(finding: Finding) -> str:
     return " ".join(part for part in (finding.file, finding.where) if part) or "the package"

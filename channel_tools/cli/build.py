@@ -115,7 +115,7 @@ def _settings_of(request: BuildRequest, root: Path | None, output: Path | None) 
     """The locations of the command. Raises UsageError for a recipe with options of a tree or of a cluster."""
     if request.recipe is None:
         return options.settings_from(root, output)
-    given = {
+    flags = {
         "--variant": request.plan.stack,
         "--all": request.plan.every_stack,
         "--package": request.plan.packages,
@@ -123,7 +123,7 @@ def _settings_of(request: BuildRequest, root: Path | None, output: Path | None) 
         "--on": request.cluster.on,
         "--emit": request.cluster.emit,
     }
-    if named := [name for name, value in given.items() if value]:
+    if named := [name for name, value in flags.items() if value]:
         message = f"build {request.recipe} with {' and '.join(named)}: one recipe has no stack and is built here"
         raise UsageError(message, hint="leave one out, or put the recipe into a tree: channel_tools init mysite")
     return make_recipe_settings(request.recipe, output=output, environ=os.environ, cwd=Path.cwd())

@@ -79,5 +79,7 @@ def _print_bumped(done: Bumped, *, check: bool) -> None:
     if done.also:
         print_note(f"the key of the version is also used by {', '.join(done.also)}: see channel_tools plan --why")
     would = "would have" if check else "have"
-    what = f"{done.recipe} {', '.join(done.old)} -> {done.new}"
-    print_line(f"{what}: {counted(done.variants, 'variant')} {would} it" + (", nothing was written" if check else ""))
+    summary = f"{done.recipe} {', '.join(done.old)} -> {done.new}"
+    print_line(
+        f"{summary}: {counted(done.variants, 'variant')} {would} it" + (", nothing was written" if check else "")
+    )

@@ -83,33 +83,35 @@ def _adopt(folder: Path, kind: FoundationKind | None, address: str | None, *, dr
 
     adoptions = adopt_channel(folder, kind, address, dry_run=dry_run)
     if as_json:
-        print_json({"schema": 1, "dry_run": dry_run, "channels": [adoption_json(one) for one in adoptions]})
+        print_json({"schema": 1, "dry_run": dry_run, "channels": [adoption_json(adoption) for adoption in adoptions]})
     else:
-        for one in adoptions:
-            _show_adoption(one, dry_run=dry_run)
-    if refused := [f"{one.path}/{remark.path}: {remark.message}" for one in adoptions for remark in one.refused]:
+        for adoption in adoptions:
+            _show_adoption(adoption, dry_run=dry_run)
+    if refused := [
+        f"{adoption.path}/{remark.path}: {remark.message}" for adoption in adoptions for remark in adoption.refused
+    ]:
         would = "would not be" if dry_run else "are not"
         message = f"{counted(len(refused), 'package')} {would} listed, and stay where they are; the first: {refused[0]}"
         raise ChannelError(message, hint="replace each by an intact copy, then run channel_tools channel index")
 
 
-def _show_adoption(one: Adoption, *, dry_run: bool) -> None:
+def _show_adoption(adoption: Adoption, *, dry_run: bool) -> None:
     from channel_tools.channel.adopt import FORMER
     from channel_tools.channel.model import RECORD_FOLDER
 
-    for remark in one.remarks:
+    for remark in adoption.remarks:
         print_line(f"{remark.path}: {remark.kind}: {remark.message}")
-    if one.superseded:
+    if adoption.superseded:
         would = "would be moved" if dry_run else "moved"
-        names = ", ".join(one.superseded)
+        names = ", ".join(adoption.superseded)
         print_line(f"{would} to {RECORD_FOLDER}/{FORMER}, since they are no longer kept current: {names}")
-    if one.is_ours:
-        print_line(f"{one.path}: is a channel of channel_tools already, on the foundation {one.foundation}")
+    if adoption.is_ours:
+        print_line(f"{adoption.path}: is a channel of channel_tools already, on the foundation {adoption.foundation}")
         return
-    listed = counted(len(one.rows) - one.removed, "package")
+    listed = counted(len(adoption.rows) - adoption.removed, "package")
     print_line(
-        f"{one.path}: {'would be ' if dry_run else ''}adopted on the foundation {one.foundation}: {listed} "
-        f"listed, {one.patched} with hotfixes, {one.removed} removed, {len(one.refused)} not listed"
+        f"{adoption.path}: {'would be ' if dry_run else ''}adopted on the foundation {adoption.foundation}: {listed} "
+        f"listed, {adoption.patched} with hotfixes, {adoption.removed} removed, {len(adoption.refused)} not listed"
     )
 
 
@@ -190,7 +192,7 @@ def page(
     from channel_tools.workflow.channel_page import read_logo, write_channel_page
 
     settings = options.settings_if_any(root, output)
-    place = str(options.settings_from(root, output).channel) if request.at is None else request.at
+    address = str(options.settings_from(root, output).channel) if request.at is None else request.at
     choices = PageChoices(
         title=request.title,
         address=request.address,
@@ -200,7 +202,7 @@ def page(
         accent=request.accent,
         with_logs=request.with_logs,
     )
-    index, report = write_channel_page(place, settings, label=request.label, choices=choices, environ=os.environ)
+    index, report = write_channel_page(address, settings, label=request.label, choices=choices, environ=os.environ)
     if as_json:
         print_json({"schema": 1, "index": index, **asdict(report)})
     else:

@@ -31,13 +31,16 @@ def config(
     from channel_tools.conda.user_settings import find_user_settings
 
     settings = find_user_settings(os.environ)
-    addresses = {one: [*map(without_credentials, settings.addresses_of([one]))] for one in channels or ()}
+    addresses = {channel: [*map(without_credentials, settings.addresses_of([channel]))] for channel in channels or ()}
     lines = list(settings.lines())
     if as_json:
         print_json({"schema": 1, "settings": [asdict(line) for line in lines], "channels": addresses})
         return
     if addresses:
-        print_table(("channel", "address"), [(name, one) for name, found in addresses.items() for one in found])
+        print_table(
+            ("channel", "address"),
+            [(name, address) for name, of_channel in addresses.items() for address in of_channel],
+        )
         return
     if not lines:
         print_note(_NONE)

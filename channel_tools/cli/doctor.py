@@ -44,13 +44,13 @@ def doctor(
                 "stack": subject.stack,
                 "prefix": None if subject.prefix is None else str(subject.prefix),
                 "uses_fabric": uses_fabric(findings),
-                "findings": [asdict(one) for one in findings],
+                "findings": [asdict(diagnosis) for diagnosis in findings],
             }
         )
     else:
-        for one in findings:
-            print_finding(f"{one.level:7}  ", f"{one.subject}: {one.found}", one.fix)
+        for diagnosis in findings:
+            print_finding(f"{diagnosis.level:7}  ", f"{diagnosis.subject}: {diagnosis.found}", diagnosis.fix)
     if not uses_fabric(findings):
-        faults = ", ".join(dict.fromkeys(one.subject for one in findings if one.level == "fault"))
+        faults = ", ".join(dict.fromkeys(diagnosis.subject for diagnosis in findings if diagnosis.level == "fault"))
         # what was found and its fix stand above, once
         raise ValidationError(f"stack {subject.stack}: its fabric would not carry the data: see {faults} above")

@@ -83,7 +83,7 @@ def build(
     for name in (*result.made, *(f"{name} (removed)" for name in result.removed)):
         print_line(name)
     would = "would be " if dry_run else ""
-    counts = ", ".join(f"{len(names)} {would}{what}" for what, names in changes.items())
+    counts = ", ".join(f"{len(names)} {would}{change}" for change, names in changes.items())
     print_line(f"{settings.foundation}: {counts}")
 
 
@@ -172,14 +172,15 @@ def _change(settings: Settings, request: LockRequest, *, as_json: bool) -> None:
 
 def _show_change(change: LockChange, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        rebuilt = [{"package": one.folder_name, "reasons": list(one.reasons)} for one in change.rebuilt]
-        moved = [asdict(one) for one in change.moved]
-        unserved = [{"package": one.rendered.name, "reason": one.reason} for one in change.unserved]
+        rebuilt = [{"package": package.folder_name, "reasons": list(package.reasons)} for package in change.rebuilt]
+        moved = [asdict(package) for package in change.moved]
+        unserved = [{"package": package.rendered.name, "reason": package.reason} for package in change.unserved]
         changes = {"moved": moved, "rebuilt": rebuilt, "unserved": unserved}
         print_json({"schema": 1, "lock": str(change.path), "dry_run": dry_run, **changes})
         return
-    for one in change.moved:
-        print_line(f"{one.name}: {', '.join(one.before) or '(none)'} -> {', '.join(one.after) or '(none)'}")
+    for moved_package in change.moved:
+        before, after = (", ".join(versions) or "(none)" for versions in (moved_package.before, moved_package.after))
+        print_line(f"{moved_package.name}: {before} -> {after}")
     for package in change.rebuilt:
         print_line(f"{package.folder_name}: would be built, because")
         for reason in package.reasons:

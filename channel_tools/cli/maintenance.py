@@ -41,11 +41,11 @@ def yank(
         raise UsageError(
             "--reason is required, except with --undo, which takes none", hint='add --reason "what is wrong with them"'
         )
-    place = _open(target)
-    changed = maintenance.yank(place, spec, label=label, reason=None if undo else reason, dry_run=dry_run)
+    channel = _open(target)
+    changed = maintenance.yank(channel, spec, label=label, reason=None if undo else reason, dry_run=dry_run)
     if not changed:
         print_note(f"all packages that match {spec!r} are {'listed' if undo else 'yanked'} already")
-    _show_changed(changed, "restored" if undo else "yanked", place.address, dry_run=dry_run, as_json=as_json)
+    _show_changed(changed, "restored" if undo else "yanked", channel.address, dry_run=dry_run, as_json=as_json)
 
 
 @handled
@@ -64,9 +64,9 @@ def hotfix(
     """Patch the records of published packages by conda's patch_instructions.json; package files are not changed."""
     from channel_tools.publish import maintenance
 
-    place = _open(target)
-    changed = maintenance.hotfix(place, file, subdir=subdir, label=label, replace=replace, dry_run=dry_run)
-    _show_changed(changed, "patched", place.address, dry_run=dry_run, as_json=as_json)
+    channel = _open(target)
+    changed = maintenance.hotfix(channel, file, subdir=subdir, label=label, replace=replace, dry_run=dry_run)
+    _show_changed(changed, "patched", channel.address, dry_run=dry_run, as_json=as_json)
 
 
 @handled
@@ -110,9 +110,9 @@ def retain(
         locked_hashes=locked.hashes,
         grace_s=grace * _HOUR_S,
     )
-    place = _open(target)
-    plans = maintenance.retain(place, rule, label=label, dry_run=dry_run, locked_specs=locked.specs)
-    _show_retention(plans, place.address, dry_run=dry_run, as_json=as_json)
+    channel = _open(target)
+    plans = maintenance.retain(channel, rule, label=label, dry_run=dry_run, locked_specs=locked.specs)
+    _show_retention(plans, channel.address, dry_run=dry_run, as_json=as_json)
 
 
 def _open(address: str) -> MaintainedTarget:
@@ -121,14 +121,14 @@ def _open(address: str) -> MaintainedTarget:
     return maintained(open_target(address, environ=os.environ))
 
 
-def _show_changed(changed: list[Changed], what: str, address: str, *, dry_run: bool, as_json: bool) -> None:
+def _show_changed(changed: list[Changed], action: str, address: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         rows = [{"label": item.label, "file": item.key} for item in changed]
-        print_json({"schema": 1, "target": address, "dry_run": dry_run, what: rows})
+        print_json({"schema": 1, "target": address, "dry_run": dry_run, action: rows})
         return
     for item in changed:
         print_line(f"{item.label}: {item.key}")
-    print_line(f"{address}: {len(changed)} {'would be ' if dry_run else ''}{what}")
+    print_line(f"{address}: {len(changed)} {'would be ' if dry_run else ''}{action}")
 
 
 def _show_retention(plans: dict[str, RetentionPlan], address: str, *, dry_run: bool, as_json: bool) -> None:
@@ -139,7 +139,7 @@ def _show_retention(plans: dict[str, RetentionPlan], address: str, *, dry_run: b
         }
         print_json({"schema": 1, "target": address, "dry_run": dry_run, "labels": rows})
         return
-    table = [(label, key, what) for label, plan in plans.items() for key, what in _fates(plan)]
+    table = [(label, key, fate) for label, plan in plans.items() for key, fate in _fates(plan)]
     if table:
         print_table(("label", "file", "what"), table)
     retired = sum(len(plan.retire) for plan in plans.values())

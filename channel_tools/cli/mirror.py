@@ -217,9 +217,13 @@ def verify(
             progress=progress,
         )
     if as_json:
-        found: dict[str, object] = {"version": report.bundle.version, "files": report.files, "bytes": report.size_bytes}
-        found |= {"expires": report.bundle.expires, "root_sha256": report.bundle.root_sha256}
-        print_json({"schema": 1, "path": str(bundle), **found, "manifest": asdict(report.manifest)})
+        summary: dict[str, object] = {
+            "version": report.bundle.version,
+            "files": report.files,
+            "bytes": report.size_bytes,
+        }
+        summary |= {"expires": report.bundle.expires, "root_sha256": report.bundle.root_sha256}
+        print_json({"schema": 1, "path": str(bundle), **summary, "manifest": asdict(report.manifest)})
         return
     absent = len(report.manifest.omitted)
     known = f", {absent} more are assumed to be at the importing site" if absent else ""

@@ -106,11 +106,11 @@ def channels_option(words: str, default: str) -> Any:  # noqa: ANN401 - as typer
 
 
 def _given_channel(channel: str | None) -> str | None:
-    found = given_channels([channel] if channel else None)
-    if found and len(found) > 1:
-        message = f"{channel}: several channels by the settings: {', '.join(found)}"
+    addresses = given_channels([channel] if channel else None)
+    if addresses and len(addresses) > 1:
+        message = f"{channel}: several channels by the settings: {', '.join(addresses)}"
         raise UsageError(message, hint="give the address of one")
-    return found[0] if found else None
+    return addresses[0] if addresses else None
 
 
 FoundationAddress = Annotated[
@@ -263,13 +263,13 @@ def settings_for_stacks(
     if chosen is not None and not is_named and not is_tree_named:
         own = installed_settings((chosen,), output=output, environ=os.environ, cwd=cwd)
     try:
-        found = own or settings_from(root, output)
+        settings = own or settings_from(root, output)
     except UsageError:
         if is_tree_named:
             raise
-        found = None
-    if found is not None:
-        yield found
+        settings = None
+    if settings is not None:
+        yield settings
         return
     if channels:
         with _stacks_of(channels, trust) as folder:
@@ -328,12 +328,12 @@ def grouped(kind: type[T], declared: Declared) -> Callable[[Callable[Concatenate
 
         @functools.wraps(command)
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
-            values: dict[str, Any] = {one.name: kwargs.pop(one.name) for one in grouped_parameters}
+            values: dict[str, Any] = {parameter.name: kwargs.pop(parameter.name) for parameter in grouped_parameters}
             command(_requested(kind, declared, values), *args, **kwargs)
 
         every = [*grouped_parameters, *own]
         required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
-        required += [one for one in grouped_parameters if one.default is inspect.Parameter.empty]
+        required += [parameter for parameter in grouped_parameters if parameter.default is inspect.Parameter.empty]
         parameters = [*required, *(parameter for parameter in every if parameter not in required)]
         return with_parameters(run, parameters)
 
@@ -352,30 +352,30 @@ def _parameters(kind: type[T], declared: Declared) -> Iterator[inspect.Parameter
 
 def _requested(kind: type[T], declared: Declared, values: Mapping[str, Any]) -> T:
     """The request with the values of its options."""
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, annotation in declared.items():
         default = _default(kind, name)
         if isinstance(annotation, Mapping):
-            given[name] = _requested(type(default), annotation, values)
+            arguments[name] = _requested(type(default), annotation, values)
         elif isinstance(default, (tuple, frozenset)):
-            given[name] = type(default)(values[name] or ())
+            arguments[name] = type(default)(values[name] or ())
         elif isinstance(values[name], list):  # of a field without a default
-            given[name] = tuple(values[name])
+            arguments[name] = tuple(values[name])
         else:
-            given[name] = values[name]
-    return kind(**given)
+            arguments[name] = values[name]
+    return kind(**arguments)
 
 
 def _default(kind: type, name: str) -> object:
     """The default of a request's field; MISSING if it has none."""
-    field = {one.name: one for one in fields(kind)}[name]
+    field = {item.name: item for item in fields(kind)}[name]
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def with_parameters(command: Callable[P, R], parameters: Sequence[inspect.Parameter]) -> Callable[P, R]:
     """The command with the parameters that typer is to make options of: Python's own way to say them (PEP 362)."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 

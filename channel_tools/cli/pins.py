@@ -130,7 +130,7 @@ def _json(result: PinResult, *, dry_run: bool) -> dict[str, object]:
 
 def _print(result: PinResult, *, dry_run: bool) -> None:
     for change in result.changes:
-        print_line(f"{change.platform}: {_SIGNS[change.kind]} {_said(change)}")
+        print_line(f"{change.platform}: {_SIGNS[change.kind]} {_described(change)}")
     for platform in result.lock.platforms:
         size = sum(package.size_bytes for package in platform.packages)
         print_line(
@@ -141,7 +141,7 @@ def _print(result: PinResult, *, dry_run: bool) -> None:
     print_line(f"{result.folder}: {did}: {', '.join(result.files)}")
 
 
-def _said(change: PinChange) -> str:
+def _described(change: PinChange) -> str:
     if change.before == change.after:
         return f"{change.name} {change.after} (other bytes)"
-    return f"{change.name} {' -> '.join(one for one in (change.before, change.after) if one is not None)}"
+    return f"{change.name} {' -> '.join(version for version in (change.before, change.after) if version is not None)}"

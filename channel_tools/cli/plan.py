@@ -197,7 +197,7 @@ def _names(packages: Iterable[RenderedPackage]) -> set[str]:
 
 def _with_default(listed: Iterable[ListedStack]) -> list[tuple[RenderedPackage, bool]]:
     """The packages, and whether each belongs to its stack's default variant."""
-    return [(package, place in item.default) for item in listed for place, package in enumerate(item.packages)]
+    return [(package, index in item.default) for item in listed for index, package in enumerate(item.packages)]
 
 
 def _package_json(package: RenderedPackage, is_default: bool) -> dict[str, object]:  # noqa: FBT001

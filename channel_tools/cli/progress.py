@@ -98,14 +98,14 @@ class _Followed:
 
     def __init__(self, state: Callable[[], str]) -> None:
         self._state = state
-        self._said = ""
+        self._line = ""
         self._until = 0.0
 
     def __str__(self) -> str:
         now = time.monotonic()
         if now >= self._until:
-            self._said, self._until = harmless_line(self._state()), now + _FOLLOWED_INTERVAL_S
-        return self._said
+            self._line, self._until = harmless_line(self._state()), now + _FOLLOWED_INTERVAL_S
+        return self._line
 
 
 class _BarProgress:

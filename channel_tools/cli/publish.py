@@ -99,18 +99,18 @@ def promote(
     from channel_tools.publish.target import maintained, open_target
     from channel_tools.workflow.publish import package_set
 
-    place = open_target(target, environ=os.environ)
+    channel = open_target(target, environ=os.environ)
     if stack is not None:
         wanted = PlanRequest(stack=stack, packages=tuple(packages or ()))
         chosen = package_set(options.settings_from(root, output), wanted)
         keys = tuple(str(file.key) for file in chosen.files)
     else:
-        keys = promoted_keys(maintained(place), source, packages or ())
+        keys = promoted_keys(maintained(channel), source, packages or ())
     if dry_run:
-        _show_keys(keys, place.address, source, label, as_json=as_json)
+        _show_keys(keys, channel.address, source, label, as_json=as_json)
         return
     with shown_progress() as progress:
-        report = place.promote(keys, source=source, label=label, progress=progress)
+        report = channel.promote(keys, source=source, label=label, progress=progress)
     _show_report(report, as_json=as_json)
 
 

@@ -88,12 +88,13 @@ def _report(rebuilt: Rebuilt, comparison: RebuildComparison, diffoscope: Path | 
     differences, verdict = comparison.differences, comparison.verdict
     in_depth = show_in_depth(rebuilt, diffoscope, os.environ) if differences else None
     if as_json:
-        rows = [asdict(one) for one in differences]
+        rows = [asdict(difference) for difference in differences]
         shown = {"diffoscope": None if in_depth is None else str(in_depth)}
         print_json({"schema": 1, **_packages(rebuilt), "verdict": verdict, "differences": rows, **shown})
     elif differences:
         print_table(
-            ("file", "difference", "published, rebuilt"), [(one.file, one.kind, one.detail) for one in differences]
+            ("file", "difference", "published, rebuilt"),
+            [(difference.file, difference.kind, difference.detail) for difference in differences],
         )
     if in_depth is not None:
         print_note(f"details: {in_depth}")

@@ -64,8 +64,8 @@ def add(
 
     with shown_progress() as progress:
         added = add_sources(options.settings_from(root, None), paths, dry_run=dry_run, progress=progress)
-    for need, place in added:
-        print_line(f"{need.word} {need.identity}: {'would be in' if dry_run else 'is in'} {place}")
+    for need, path in added:
+        print_line(f"{need.word} {need.identity}: {'would be in' if dry_run else 'is in'} {path}")
 
 
 @app.command("fetch")
@@ -100,11 +100,11 @@ def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_jso
     with shown_progress() as progress:
         entries, damaged = verify_store(SourceStore(folder=settings.sources), dry_run=dry_run, progress=progress)
     if as_json:
-        found = [
+        rows = [
             {"entry": str(item.entry), "problem": item.problem, "moved_to": item.moved_to and str(item.moved_to)}
             for item in damaged
         ]
-        print_json({"schema": 1, "store": str(settings.sources), "entries": entries, "damaged": found})
+        print_json({"schema": 1, "store": str(settings.sources), "entries": entries, "damaged": rows})
     else:
         for item in damaged:
             print_line(f"{item.problem}; " + ("it is kept" if item.moved_to is None else f"moved to {item.moved_to}"))

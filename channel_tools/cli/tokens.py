@@ -76,15 +76,15 @@ def list_tokens(*, folder: Folder = None, tokens: TokensFile = None, as_json: op
     """List the tokens with their scopes and states."""
     from channel_tools.serve.access.tokens import read_token_file
 
-    found = read_token_file(_file(folder, tokens))
+    token_file = read_token_file(_file(folder, tokens))
     if as_json:
-        print_json({"schema": 1, "tokens": [_described(record) for record in found.records]})
+        print_json({"schema": 1, "tokens": [_described(record) for record in token_file.records]})
     else:
         columns = ("id", "name", "channels", "labels", "access", "state", "expires")
-        print_table(columns, [_row(record) for record in found.records])
-    if found.faults:
+        print_table(columns, [_row(record) for record in token_file.records])
+    if token_file.faults:
         hint = "the server rejects these; remove them from the file, and create the tokens again"
-        raise ConfigError("\n".join(found.faults), hint=hint)
+        raise ConfigError("\n".join(token_file.faults), hint=hint)
 
 
 @app.command("revoke")

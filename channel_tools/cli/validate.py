@@ -207,17 +207,17 @@ def _run_here(
 def _print_documents(results: Sequence[VariantResult], *, all_variants: bool) -> None:
     from channel_tools.validate import report_document
 
-    documents = [report_document(one.report) for one in results if one.report is not None]
+    documents = [report_document(result.report) for result in results if result.report is not None]
     if all_variants:
         variants = [
             {
-                "python": one.python,
-                "pytorch": one.pytorch,
-                "passed": one.error is None,
-                "report": None if one.path is None else str(one.path),
-                "error": None if one.error is None else one.error.message,
+                "python": result.python,
+                "pytorch": result.pytorch,
+                "passed": result.error is None,
+                "report": None if result.path is None else str(result.path),
+                "error": None if result.error is None else result.error.message,
             }
-            for one in results
+            for result in results
         ]
         print_json({"schema": 1, "variants": variants, "reports": documents})
     elif documents:
@@ -232,7 +232,10 @@ def _print_results(
             print_one(result.report, result.path)
     if all_variants:
         print_line("")
-        rows = [(one.python or "", one.pytorch or "", one.verdict.words, str(one.path or "")) for one in results]
+        rows = [
+            (result.python or "", result.pytorch or "", result.verdict.words, str(result.path or ""))
+            for result in results
+        ]
         print_table(("python", "pytorch", "result", "report"), rows, title=counted(len(results), "variant"))
 
 

@@ -59,8 +59,8 @@ def read_site(settings: PageSettings, foundation: Foundation, listing: Listing, 
 
 def _summary(build: Build) -> str:
     """What a package says that it is; of one of the registry foundation that says nothing, what this program says."""
-    found = " ".join(texts(build.row.about.get("summary")))
-    return found or (summary_of(build.row.name) if build.foundation else "")
+    summary = " ".join(texts(build.row.about.get("summary")))
+    return summary or (summary_of(build.row.name) if build.foundation else "")
 
 
 def read_packages(listing: Listing, rows: Rows) -> dict[str, Package]:
@@ -106,18 +106,18 @@ def _builds(listing: Listing, rows: Rows) -> Iterator[Build]:
 
 def passed_runs(settings: PageSettings) -> dict[str, tuple[tuple[str, ShownRun], ...]]:
     """By NAME-VERSION-BUILD: the newest validation of each stack that passed with that build installed."""
-    found: defaultdict[str, dict[str, ShownRun]] = defaultdict(dict)
+    by_package: defaultdict[str, dict[str, ShownRun]] = defaultdict(dict)
     for stack in settings.stacks:
         for run in sorted(stack.runs, key=lambda run: run.started):
             if run.passed:
                 for package in run.packages:
-                    found[package][stack.name] = run
-    return {package: tuple(sorted(runs.items(), key=lambda item: item[0])) for package, runs in found.items()}
+                    by_package[package][stack.name] = run
+    return {package: tuple(sorted(runs.items(), key=lambda item: item[0])) for package, runs in by_package.items()}
 
 
 def _needed_names(record: JsonObject) -> tuple[str, ...]:
-    found = map(name_or_none, texts_of(record, "depends"))
-    return tuple(dict.fromkeys(name for name in found if name is not None))
+    names = map(name_or_none, texts_of(record, "depends"))
+    return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
@@ -135,14 +135,14 @@ def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
 
 def machine_needs(builds: Iterable[Build]) -> dict[str, tuple[str, ...]]:
     """What builds require of a machine, by the name of the virtual package (``glibc``): minimum versions, sorted."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    needs: defaultdict[str, set[str]] = defaultdict(set)
     for spec in {spec for build in builds for spec in texts_of(build.record, "depends")}:
         if (name := name_or_none(spec)) is None or not is_virtual(name):
             continue
         condition = condition_of(spec)
         least = _AT_LEAST.search(condition)
-        found[_VIRTUAL.get(name, name)].add(f"{least[1]} or later" if least else condition or "any version")
-    return {name: tuple(sorted(found[name], key=as_numbers)) for name in sorted(found)}
+        needs[_VIRTUAL.get(name, name)].add(f"{least[1]} or later" if least else condition or "any version")
+    return {name: tuple(sorted(needs[name], key=as_numbers)) for name in sorted(needs)}
 
 
 def versions_for(builds: Iterable[Build], name: str) -> tuple[str, ...]:
@@ -154,8 +154,8 @@ def versions_for(builds: Iterable[Build], name: str) -> tuple[str, ...]:
             specs.add(variant[name])
         elif name in build.needs:
             specs.update(_conditions_on(build, name))
-    found = {match[0] for spec in specs if (match := _FIRST_VERSION.search(spec))}
-    return tuple(sorted(found, key=as_numbers))
+    versions = {match[0] for spec in specs if (match := _FIRST_VERSION.search(spec))}
+    return tuple(sorted(versions, key=as_numbers))
 
 
 def _conditions_on(build: Build, name: str) -> list[str]:
@@ -186,32 +186,32 @@ def builds_before(package: Package) -> dict[str, Build]:
     The kind is the build string without hash and build number (``udp``, ``plugin_py311``), and the Python and PyTorch,
     which not every build string names.
     """
-    found: dict[str, Build] = {}
+    previous: dict[str, Build] = {}
     newest: dict[tuple[str, ...], Build] = {}
     for build in reversed(package.builds):
         versions = (variant_value(build, key) for key in _FIRST_KEYS)
         kind = (build.subdir, _DIGEST.sub("", build.build), *versions)
         if kind in newest:
-            found[build.page] = newest[kind]
+            previous[build.page] = newest[kind]
         newest[kind] = build
-    return found
+    return previous
 
 
 def changes_since(before: Build, build: Build) -> list[tuple[str, str, str]]:
     """What differs in the records of two builds of a package: (what, before, now), "" where there was or is none."""
-    found = []
-    old, new = (_needs_by_name(one) for one in (before, build))
-    found += [(f"needs {name}", old.get(name, ""), new.get(name, "")) for name in sorted({*old, *new})]
-    earlier, later = (one.row.origin.variant or {} for one in (before, build))
-    found += [(f"variant {key}", earlier.get(key, ""), later.get(key, "")) for key in sorted({*earlier, *later})]
-    return [(what, was, now) for what, was, now in found if was != now]
+    changes = []
+    old, new = (_needs_by_name(side) for side in (before, build))
+    changes += [(f"needs {name}", old.get(name, ""), new.get(name, "")) for name in sorted({*old, *new})]
+    earlier, later = (side.row.origin.variant or {} for side in (before, build))
+    changes += [(f"variant {key}", earlier.get(key, ""), later.get(key, "")) for key in sorted({*earlier, *later})]
+    return [(subject, was, now) for subject, was, now in changes if was != now]
 
 
 def _needs_by_name(build: Build) -> dict[str, str]:
     specs: defaultdict[str, list[str]] = defaultdict(list)
     for spec in texts_of(build.record, "depends"):
         specs[name_or_none(spec) or spec].append(spec)
-    return {name: ", ".join(sorted(given)) for name, given in specs.items()}
+    return {name: ", ".join(sorted(conditions)) for name, conditions in specs.items()}
 
 
 def web_link(text: str) -> str | None:
@@ -253,7 +253,7 @@ def variant_table(builds: Sequence[Build]) -> VariantTable | None:
         column_key=column_key,
         rows=tuple(sorted({row for row, _column in cells})),
         columns=tuple(sorted({column for _row, column in cells})),
-        cells={place: tuple(found) for place, found in cells.items()},
+        cells={position: tuple(builds) for position, builds in cells.items()},
     )
 
 
@@ -264,7 +264,7 @@ def _keys(builds: Sequence[Build]) -> list[str]:
         for key in build.row.origin.variant or {}:
             values[key] |= {_value(other, key) for other in builds}
     first = [key for key in _FIRST_KEYS if key in values]
-    return first + sorted(key for key, found in values.items() if len(found) > 1 and key not in first)
+    return first + sorted(key for key, distinct in values.items() if len(distinct) > 1 and key not in first)
 
 
 def variant_value(build: Build, key: str) -> str:

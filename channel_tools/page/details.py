@@ -160,15 +160,15 @@ def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, b
 def as_tree(files: Sequence[tuple[str, int | None]]) -> tuple[Entry, ...]:
     """Paths with sizes as folders and files: folders first, each with the size of what is in it, sorted."""
     folders: dict[str, list[tuple[str, int | None]]] = {}
-    found = []
+    leaves = []
     for path, size in files:
         first, slash, rest = path.lstrip("/").partition("/")
         if slash and rest:
             folders.setdefault(first, []).append((rest, size))
         else:
-            found.append(Entry(name=first, size_bytes=size))
+            leaves.append(Entry(name=first, size_bytes=size))
     inner = [_folder(name, within) for name, within in folders.items()]
-    return (*sorted(inner, key=lambda entry: entry.name), *sorted(found, key=lambda entry: entry.name))
+    return (*sorted(inner, key=lambda entry: entry.name), *sorted(leaves, key=lambda entry: entry.name))
 
 
 def _folder(name: str, within: Sequence[tuple[str, int | None]]) -> Entry:
@@ -226,8 +226,8 @@ def readable_log(content: bytes) -> ShownLog:
         if name is not None and name not in {known for known, _lines in phases}:
             phases.append((name, []))
         phases[-1][1].append(line)
-    found = tuple((name, "".join(lines)) for name, lines in phases if lines)
-    return ShownLog(phases=found, left_out=len(content) - len(shown))
+    shown_phases = tuple((name, "".join(lines)) for name, lines in phases if lines)
+    return ShownLog(phases=shown_phases, left_out=len(content) - len(shown))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,22 +256,26 @@ def read_claims(content: bytes | None, build: Build) -> Claims:
     try:
         bundles = decode_json(content, list[Bundle])
         envelopes = [bundle.dsseEnvelope for bundle in bundles if bundle.dsseEnvelope is not None]
-        payloads = [b64decode(one.payload, validate=True) for one in envelopes]
+        payloads = [b64decode(envelope.payload, validate=True) for envelope in envelopes]
         statements = [read_statement(payload, where=build.file_name) for payload in payloads]
     except (msgspec.DecodeError, binascii.Error, IntegrityError):
         return Claims(fault="its file has no readable attestations")
     return Claims(
-        keys=tuple(sorted({one.keyid for envelope in envelopes for one in envelope.signatures if one.keyid})),
+        keys=tuple(
+            sorted({signature.keyid for envelope in envelopes for signature in envelope.signatures if signature.keyid})
+        ),
         by_sigstore=any(bundle.is_certified for bundle in bundles),
-        finished=max((one.finished.isoformat() for one in statements if one.finished is not None), default=""),
-        **_said(payloads),
+        finished=max(
+            (statement.finished.isoformat() for statement in statements if statement.finished is not None), default=""
+        ),
+        **_claimed_build(payloads),
         fault=_fault(statements, build),
     )
 
 
-def _said(payloads: Sequence[bytes]) -> _Said:
+def _claimed_build(payloads: Sequence[bytes]) -> _ClaimedBuild:
     """What the last statement of how the package was built says beside that; of another shape, nothing."""
-    said = _Said(command="", tools=(), sources=(), materials=0)
+    claimed = _ClaimedBuild(command="", tools=(), sources=(), materials=0)
     for payload in payloads:
         value = decode_json(payload, dict[str, object])
         if value.get("predicateType") != PROVENANCE:
@@ -280,17 +284,17 @@ def _said(payloads: Sequence[bytes]) -> _Said:
         parameters = _inner(definition, "externalParameters")
         versions = _inner(_inner(_inner(_inner(value, "predicate"), "runDetails"), "builder"), "version")
         made_of = definition.get("resolvedDependencies")
-        uris = [str(one["uri"]) for one in (made_of if isinstance(made_of, list) else []) if _has_uri(one)]
-        said = _Said(
+        uris = [str(source["uri"]) for source in (made_of if isinstance(made_of, list) else []) if _has_uri(source)]
+        claimed = _ClaimedBuild(
             command=shlex.join(texts(parameters.get("command"))),
             tools=tuple(sorted((name, str(version)) for name, version in versions.items())),
             sources=tuple(uri for uri in uris if not uri.startswith(_BESIDE_SOURCES))[:_SHOWN_SOURCES],
             materials=len(uris),
         )
-    return said
+    return claimed
 
 
-class _Said(TypedDict):
+class _ClaimedBuild(TypedDict):
     """The fields of Claims that show a statement, and prove nothing by themselves."""
 
     command: str
@@ -304,8 +308,8 @@ def _has_uri(value: object) -> bool:
 
 
 def _inner(value: dict[str, object], key: str) -> dict[str, object]:
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
+    nested = value.get(key)
+    return nested if isinstance(nested, dict) else {}
 
 
 def _fault(statements: list[Statement], build: Build) -> str:
@@ -315,4 +319,5 @@ def _fault(statements: list[Statement], build: Build) -> str:
             return f"it is for another package, {statement.subject.file_name}"
         if statement.subject != wanted:
             return "it is for different bytes under this name"
-    return "" if any(one.kind == PROVENANCE for one in statements) else "it does not say how the package was built"
+    says_how = any(statement.kind == PROVENANCE for statement in statements)
+    return "" if says_how else "it does not say how the package was built"

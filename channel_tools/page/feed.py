@@ -39,13 +39,13 @@ def feed_file(site: Site, newest: list[Build]) -> PageFile:
 
 def newest_builds(site: Site) -> list[Build]:
     """The channel's own builds that new solves see, the newest first."""
-    found = [
+    dated = [
         (site.built_s(build), build.file_name, build)
         for package in site.packages.values()
         for build in package.builds
         if build.hidden is None and not build.foundation
     ]
-    return [build for _moment, _name, build in sorted(found, key=itemgetter(0, 1), reverse=True)]
+    return [build for _moment, _name, build in sorted(dated, key=itemgetter(0, 1), reverse=True)]
 
 
 def _entry(site: Site, build: Build, moment: str) -> dict[str, str]:

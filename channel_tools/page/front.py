@@ -46,9 +46,8 @@ from channel_tools.system.pages import shared_style
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from channel_tools.page.model import Build, Package, PageSettings, ShownStack, Site
+    from channel_tools.page.model import Build, Package, PageSettings, PageStore, ShownStack, Site
     from channel_tools.page.render import PageFile
-    from channel_tools.page.write import PagePlace
 
 _NAMES_PER_PAGE = 500
 _STYLE, _SCRIPT = f"{PAGE_FOLDER}/page.css", f"{PAGE_FOLDER}/page.js"
@@ -58,8 +57,8 @@ _LICENCES_SHOWN = 20
 _RUNS_SHOWN = 20
 
 
-def page_files(site: Site, place: PagePlace) -> list[PageFile]:
-    """All files of the site, linked pages before those that link to them; ``place`` is where the package files are."""
+def page_files(site: Site, store: PageStore) -> list[PageFile]:
+    """All files of the site, linked pages before those that link to them; ``store`` is where the package files are."""
     return [
         page_file(
             _STYLE,
@@ -68,7 +67,7 @@ def page_files(site: Site, place: PagePlace) -> list[PageFile]:
         ),
         *_logo_file(site.settings),
         page_file(_SCRIPT, [], lambda: _static("page.js")),
-        *package_files(site, place),
+        *package_files(site, store),
         *_front_files(site),
     ]
 
@@ -201,7 +200,7 @@ def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], liste
         "made_for": _made_for(site, offered) if variants[0].python else {},
         "subdirs": _counts([build.subdir for build in builds]),
         "installs": [(spec, name_page(spec_name(spec))) for spec in stack.install],
-        "licences": sorted({licence(one.record["license"]) for one in builds if one.record.get("license")}),
+        "licences": sorted({licence(build.record["license"]) for build in builds if build.record.get("license")}),
         "commands": install_commands(site, stack.name, stack.install),
         "locks": lock_commands(stack.name),
         "run_lines": run_lines(stack),
@@ -217,7 +216,10 @@ def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], liste
     parts = [
         stack,
         [(build.page, build.row.sha256, build.hidden, build.attested) for build in builds],
-        [(one.python, one.pytorch, [(build.page, build.hidden) for build in one.builds]) for one in variants],
+        [
+            (variant.python, variant.pytorch, [(build.page, build.hidden) for build in variant.builds])
+            for variant in variants
+        ],
         {name: value for name, value in values.items() if name not in {"stack", "variants", "builds"}},
         shared_parts(site.settings),
     ]
@@ -256,7 +258,7 @@ def _index_file(site: Site, stacks: list[ShownStack], newest: list[Build]) -> Pa
         "packages": len(names) + len(third),
         "files": len(listed),
         "size_bytes": sum(build.row.stamp.size_bytes for build in listed),
-        "licences": sorted({licence(one.record["license"]) for one in own if one.record.get("license")})[
+        "licences": sorted({licence(build.record["license"]) for build in own if build.record.get("license")})[
             :_LICENCES_SHOWN
         ],
         "stacks": [stack_card(site, stack) for stack in stacks],
@@ -285,12 +287,12 @@ def _counts(subdirs: list[str]) -> list[tuple[str, int]]:
 
 def _made_for(site: Site, own: list[Build]) -> dict[str, tuple[str, ...]]:
     """The versions of Python and PyTorch that the channel's own packages were made for, else those that it has."""
-    found = {}
+    made_for = {}
     for words, name in (("Python", "python"), ("PyTorch", "pytorch")):
         versions = versions_for(own, name)
         if not versions and name in site.packages:
             listed = {build.version for build in site.packages[name].builds if build.hidden is None}
             versions = tuple(sorted(listed, key=as_numbers))
         if versions:
-            found[words] = versions
-    return found
+            made_for[words] = versions
+    return made_for

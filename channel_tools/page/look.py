@@ -45,13 +45,13 @@ def _rules(accent: str, surface: str, towards: str) -> str:
         if min(contrast(text, surface), contrast(text, back)) >= CONTRAST:
             break
     on_it = max((_WHITE, _BLACK), key=lambda colour: contrast(text, colour))
-    found = {"accent": text, "accent-back": back, "on-accent": on_it}
-    return " ".join(f"--{name}: {colour};" for name, colour in found.items())
+    colours = {"accent": text, "accent-back": back, "on-accent": on_it}
+    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(colour: str, other: str) -> float:
     """The contrast of two colours (#rrggbb) by WCAG 2.1, 1 to 21."""
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    lighter, darker = sorted((_luminance(colour), _luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -61,8 +61,8 @@ def _luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _mixed(one: str, other: str, share: float) -> str:
-    pairs = zip(_parts(one), _parts(other), strict=True)
+def _mixed(colour: str, other: str, share: float) -> str:
+    pairs = zip(_parts(colour), _parts(other), strict=True)
     return "#" + "".join(f"{round(first + (second - first) * share):02x}" for first, second in pairs)
 
 

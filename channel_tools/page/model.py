@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from channel_tools.channel.model import RECORD_FOLDER
@@ -17,12 +17,14 @@ from channel_tools.channel.results import BuildRecord  # noqa: TC001 - msgspec r
 from channel_tools.conda.package import RECORD_FIELD, stem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from channel_tools.channel.model import Foundation
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.contents import JsonObject
+    from channel_tools.system.beneath import Beneath
 
 INDEX_PAGE = "index.html"
 PAGE_FOLDER = "page"
@@ -282,3 +284,34 @@ def validated_list(name: str) -> str:
 def log_file(file_name: str) -> str:
     """The path of a build's log below the channel, if it is published."""
     return f"{RECORD_FOLDER}/logs/{stem_of(file_name)}.log"
+
+
+class PageStore(Protocol):
+    """A channel that a page is written to; all names are relative to it."""
+
+    def url(self, name: str) -> str:
+        """A file's path or URL, for messages."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content, None if there is no such file."""
+        ...
+
+    def present(self, names: Collection[str]) -> set[str]:
+        """Those of the files, or of folders with files in them, that exist."""
+        ...
+
+    def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
+        """Replace files one by one in this order, each atomically. Raises DiskFullError, NetworkError."""
+        ...
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; missing ones are ignored."""
+        ...
+
+    def package(self, build: Build) -> AbstractContextManager[tuple[Path, Beneath | None]]:
+        """The package's file and its folder, if others can write there, while the block runs.
+
+        Raises IntegrityError if it is missing.
+        """
+        ...

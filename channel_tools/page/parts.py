@@ -37,9 +37,9 @@ def chip(words: str, kind: str = "") -> Markup:
     return Markup(f'<span class="chip{" " if kind else ""}{kind}">{escaped(words)}</span>')  # noqa: S704 - kinds are ours
 
 
-def chips(found: Iterable[tuple[str, str]]) -> Markup:
+def chips(labels: Iterable[tuple[str, str]]) -> Markup:
     """Chips, each with a space before it."""
-    return Markup("").join(Markup(" ") + chip(words, kind) for words, kind in found)
+    return Markup("").join(Markup(" ") + chip(words, kind) for words, kind in labels)
 
 
 def command(text: str) -> Markup:
@@ -59,5 +59,5 @@ def need(spec: str, root: str, page: str | None, summary: str) -> Markup:
     Kept, since many packages have the same ones.
     """
     named = f"<code>{escaped(spec)}</code>" if page is None else link(spec, root, page)
-    said = f' <span class="soft small">{escaped(summary)}</span>' if summary else ""
-    return Markup(f"<li>{named}{said}</li>")  # noqa: S704 - all of it is escaped
+    description = f' <span class="soft small">{escaped(summary)}</span>' if summary else ""
+    return Markup(f"<li>{named}{description}</li>")  # noqa: S704 - all of it is escaped

@@ -50,8 +50,7 @@ from channel_tools.system.progress import format_amount
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from channel_tools.page.model import Build, Package, PageSettings, Site
-    from channel_tools.page.write import PagePlace
+    from channel_tools.page.model import Build, Package, PageSettings, PageStore, Site
 
 HERE = Path(__file__).parent
 _MINUTE, _HOUR = 60, 3600
@@ -188,7 +187,7 @@ def install_commands(site: Site, environment: str, specs: Sequence[str]) -> list
     others = list(map(without_credentials, site.foundation.addresses))
     if site.foundation.kind != "registry" and site.foundation.address is None:
         others.append("conda-forge")
-    channels = " ".join(f"-c {shlex.quote(one)}" for one in (address, *others))
+    channels = " ".join(f"-c {shlex.quote(channel)}" for channel in (address, *others))
     wanted, name = shlex.join(specs), shlex.quote(environment)
     return [
         ("conda", f"conda create -n {name} --override-channels {channels} {wanted}"),
@@ -221,33 +220,33 @@ def exact_commands(environment: str, address: str) -> list[tuple[str, str]]:
     ]
 
 
-def package_files(site: Site, place: PagePlace) -> list[PageFile]:
-    """The pages of logs, builds and packages, linked pages before those that link to them; ``place`` has the files."""
-    builds = list(_build_files(site, place))
+def package_files(site: Site, store: PageStore) -> list[PageFile]:
+    """The pages of logs, builds and packages, linked pages before those that link to them; ``store`` has the files."""
+    builds = list(_build_files(site, store))
     return [
-        *_log_files(site, place),
+        *_log_files(site, store),
         *builds,
         *_name_files(site, {file.path: file.digest for file in builds}),
     ]
 
 
-def _log_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
+def _log_files(site: Site, store: PageStore) -> Iterator[PageFile]:
     for package in site.packages.values():
         for build in package.builds:
             if (sha256 := site.settings.logs.get(build.file_name)) is not None:
                 parts = [sha256, shared_parts(site.settings)]
-                yield page_file(build.log_page, parts, partial(_render_log, site, build, place))
+                yield page_file(build.log_page, parts, partial(_render_log, site, build, store))
 
 
-def _render_log(site: Site, build: Build, place: PagePlace) -> str:
-    content = place.read(log_file(build.file_name))
+def _render_log(site: Site, build: Build, store: PageStore) -> str:
+    content = store.read(log_file(build.file_name))
     shown = None if content is None else readable_log(content)
     title = f"Log of {build.file_name}: {site.settings.title}"
     described = f"What the build of {build.file_name} printed, in phases"
     return render_page("log.html.jinja", title, described, site, build.log_page, build=build, log=shown)
 
 
-def _build_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
+def _build_files(site: Site, store: PageStore) -> Iterator[PageFile]:
     shared = shared_parts(site.settings)
     for package in site.packages.values():
         older = builds_before(package) if len(package.builds) > 1 else {}
@@ -256,7 +255,7 @@ def _build_files(site: Site, place: PagePlace) -> Iterator[PageFile]:
             parts = _build_parts(site, build)
             if before is not None:
                 parts += [before.page, before.record, before.row.origin_json, before.row.stamp.size_bytes]
-            yield page_file(build.page, [*parts, shared], partial(_render_build, site, package, build, place, before))
+            yield page_file(build.page, [*parts, shared], partial(_render_build, site, package, build, store, before))
 
 
 def _build_parts(site: Site, build: Build) -> list[object]:
@@ -271,7 +270,7 @@ def _build_parts(site: Site, build: Build) -> list[object]:
     return [row.record_json, row.about_json, row.origin_json, patched, (build.hidden, build.foundation, known), history]
 
 
-def _render_build(site: Site, package: Package, build: Build, place: PagePlace, before: Build | None) -> str:
+def _render_build(site: Site, package: Package, build: Build, store: PageStore, before: Build | None) -> str:
     return render_page(
         "build.html.jinja",
         f"{build.file_name}: {site.settings.title}",
@@ -282,10 +281,10 @@ def _render_build(site: Site, package: Package, build: Build, place: PagePlace, 
         build=build,
         summary=site.summaries[package.name],
         chips=build_chips(site, build),
-        details=_details(place, build),
+        details=_details(store, build),
         built=site.settings.builds.get(build.file_name),
         validations=site.validations.get(build.stem, ()),
-        claims=read_claims(place.read(f"{build.subdir}/{build.file_name}.sigs"), build) if build.attested else None,
+        claims=read_claims(store.read(f"{build.subdir}/{build.file_name}.sigs"), build) if build.attested else None,
         has_log=build.file_name in site.settings.logs,
         constrains=texts_of(build.record, "constrains"),
         run_exports=field_lines(build.record.get("run_exports")),
@@ -305,9 +304,9 @@ def build_chips(site: Site, build: Build) -> list[tuple[str, str]]:
     return chips
 
 
-def _details(place: PagePlace, build: Build) -> Details | None:
+def _details(store: PageStore, build: Build) -> Details | None:
     try:
-        with place.package(build) as (path, folder):
+        with store.package(build) as (path, folder):
             return read_details(path, folder)
     except (IntegrityError, ChannelError) as err:  # it is damaged, or not a regular file
         _log.warning("%s; its page lists no files", err)
@@ -333,7 +332,7 @@ def _name_files(site: Site, builds: Mapping[str, str]) -> Iterator[PageFile]:
 def _render_name(site: Site, package: Package) -> str:
     shown = package.shown
     versions = list(dict.fromkeys(build.version for build in package.builds))
-    by_version = {version: [one for one in package.builds if one.version == version] for version in versions}
+    by_version = {version: [build for build in package.builds if build.version == version] for version in versions}
     return render_page(
         "name.html.jinja",
         f"{package.name}: {site.settings.title}",
@@ -368,8 +367,8 @@ def _state_words(site: Site, build: Build) -> Markup:
     built = site.settings.builds.get(build.file_name)
     words = [] if build.hidden is None else [escaped(build.hidden)]
     took = "" if built is None or built.seconds is None else f" in {duration(built.seconds)}"
-    said = Markup("built and tested {}{}")
-    words.append(Markup("built") if built is None else said.format(day(built.finished), took))
+    text = Markup("built and tested {}{}")
+    words.append(Markup("built") if built is None else text.format(day(built.finished), took))
     known = Markup("validated {} in stack {}")
     words += [known.format(day(run.started), escaped(name)) for name, run in site.validations.get(build.stem, ())]
     return Markup(", ").join(words)

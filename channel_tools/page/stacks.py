@@ -79,13 +79,13 @@ def validated_builds(site: Site, stack: ShownStack) -> tuple[Build, ...]:
     Nothing if the channel does not have all of it, as with a foundation elsewhere, or if some of it was yanked.
     """
     packages = next((run.packages for run in reversed(stack.runs) if run.passed), ())
-    found = [_not_yanked(site, stem) for stem in packages]
-    platforms = {build.subdir for builds in found for build in builds} - {NOARCH}
+    by_package = [_not_yanked(site, stem) for stem in packages]
+    platforms = {build.subdir for builds in by_package for build in builds} - {NOARCH}
     for platform in sorted(platforms) or [NOARCH]:
         # a name may stand for a build of each platform, as _openmp_mutex-4.5-2_gnu does in conda-forge
-        there = {build.stem: build for builds in found for build in builds if build.subdir in {platform, NOARCH}}
-        if len(there) == len(packages):
-            return tuple(there.values())
+        present = {build.stem: build for builds in by_package for build in builds if build.subdir in {platform, NOARCH}}
+        if len(present) == len(packages):
+            return tuple(present.values())
     return ()
 
 
@@ -121,8 +121,8 @@ def stack_variants(site: Site, stack: ShownStack) -> list[StackVariant]:
     """The stack for each Python and PyTorch that it was built for, sorted; superseded builds are left out."""
     wanted = {spec: [build for build in builds_for(site, spec) if not build.earlier] for spec in stack.install}
     own = [build for builds in wanted.values() for build in builds if not build.foundation]
-    found = {pair for build in own if all(pair := _pair(build))}
-    pairs = sorted(found, key=lambda pair: [as_numbers(part) for part in pair])
+    distinct = {pair for build in own if all(pair := _pair(build))}
+    pairs = sorted(distinct, key=lambda pair: [as_numbers(part) for part in pair])
     return [_variant(site, stack, wanted, pair) for pair in pairs or [("", "")]]
 
 
@@ -135,9 +135,13 @@ def _with_dependencies(
         build = waiting.pop(0)
         yield build
         for spec in specs_on({*stack.packages}, texts_of(build.record, "depends")):
-            fitting = [one for one in builds_for(site, spec) if not (one.foundation or one.earlier or one.page in seen)]
-            alike = [one for one in fitting if _pair(one) == pair or not all(_pair(one))]
-            seen.update(one.page for one in alike)
+            fitting = [
+                build
+                for build in builds_for(site, spec)
+                if not (build.foundation or build.earlier or build.page in seen)
+            ]
+            alike = [build for build in fitting if _pair(build) == pair or not all(_pair(build))]
+            seen.update(build.page for build in alike)
             waiting += alike
 
 
@@ -149,18 +153,18 @@ def _variant(
     site: Site, stack: ShownStack, wanted: Mapping[str, Sequence[Build]], pair: tuple[str, str]
 ) -> StackVariant:
     """The variant for one pair; of the ``wanted`` builds of each MatchSpec, it has those for the pair or any pair."""
-    found = {
+    by_spec = {
         spec: [build for build in builds if build.foundation or _pair(build) == pair or not all(_pair(build))]
         for spec, builds in wanted.items()
     }
     python, pytorch = pair
-    own = [build for builds in found.values() for build in builds if not build.foundation]
+    own = [build for builds in by_spec.values() for build in builds if not build.foundation]
     return StackVariant(
         python=python,
         pytorch=pytorch,
         builds=tuple(_with_dependencies(site, stack, own, pair)),
-        missing=tuple(spec_name(spec) for spec, builds in found.items() if not builds),
-        offered=all(any(build.hidden is None for build in builds) for builds in found.values()),
+        missing=tuple(spec_name(spec) for spec, builds in by_spec.items() if not builds),
+        offered=all(any(build.hidden is None for build in builds) for builds in by_spec.values()),
         run=_last_run(stack, python, pytorch),
     )
 
@@ -195,9 +199,9 @@ class VariantState:
 def stack_table(site: Site, variants: Sequence[StackVariant]) -> StackTable:
     """The matrix of a stack's variants; a single cell if the stack depends on neither Python nor PyTorch."""
     return StackTable(
-        pythons=tuple(dict.fromkeys(one.python for one in variants)),
-        pytorches=tuple(sorted({one.pytorch for one in variants}, key=as_numbers)),
-        cells={(one.python, one.pytorch): _state_of(site, one) for one in variants},
+        pythons=tuple(dict.fromkeys(variant.python for variant in variants)),
+        pytorches=tuple(sorted({variant.pytorch for variant in variants}, key=as_numbers)),
+        cells={(variant.python, variant.pytorch): _state_of(site, variant) for variant in variants},
     )
 
 
@@ -269,7 +273,9 @@ def stack_card(site: Site, stack: ShownStack) -> StackCard:
     """What the first page says of a stack."""
     variants = stack_variants(site, stack)
     run = stack.runs[-1] if stack.runs else None
-    earlier = run is not None and not any(one.run is run and is_of_present_builds(site, one) for one in variants)
+    earlier = run is not None and not any(
+        variant.run is run and is_of_present_builds(site, variant) for variant in variants
+    )
     if run is not None:
         state = ("validated", "good") if run.passed else ("validation failed", "bad")
         last = f"{'Passed' if run.passed else 'Failed'} validation with {counted(run.ranks, 'rank')} on"
@@ -277,7 +283,7 @@ def stack_card(site: Site, stack: ShownStack) -> StackCard:
         state, last = ("not validated", "warn"), "Not validated here"
     else:
         state, last = ("built", "accent"), "Nothing to validate: nothing in it carries data between ranks"
-    offered = [one for one in variants if one.offered]
+    offered = [variant for variant in variants if variant.offered]
     return StackCard(
         name=stack.name,
         description=stack.description,
@@ -293,11 +299,11 @@ def stack_card(site: Site, stack: ShownStack) -> StackCard:
 
 def speeds(run: ShownRun) -> tuple[tuple[str, str, bool], ...]:
     """For each size: the ratio to the baseline over the types in words, and whether it is below 1 for all of them."""
-    found: dict[int, list[float]] = {}
+    by_size: dict[int, list[float]] = {}
     for row in run.bandwidth:
-        found.setdefault(row.size_bytes, []).append(row.ratio)
+        by_size.setdefault(row.size_bytes, []).append(row.ratio)
     return tuple(
-        (size_in_words(size), _range(sorted(ratios)), max(ratios) < 1) for size, ratios in sorted(found.items())
+        (size_in_words(size), _range(sorted(ratios)), max(ratios) < 1) for size, ratios in sorted(by_size.items())
     )
 
 

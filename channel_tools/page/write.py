@@ -13,7 +13,7 @@ import itertools
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,13 +27,12 @@ from channel_tools.system.files import read_regular, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from channel_tools.channel.listing import Listing
     from channel_tools.channel.model import ChannelWriter, Foundation
     from channel_tools.page.content import Rows
-    from channel_tools.page.model import Build, ShownRun, TreeRecords
+    from channel_tools.page.model import Build, PageStore, ShownRun, TreeRecords
     from channel_tools.system.beneath import Beneath
 
 SETTINGS = f"{RECORD_FOLDER}/page.json"
@@ -46,39 +45,8 @@ MOST_RUNS = 50
 _log = logging.getLogger(__name__)
 
 
-class PagePlace(Protocol):
-    """A channel that a page is written to; all names are relative to it."""
-
-    def url(self, name: str) -> str:
-        """A file's path or URL, for messages."""
-        ...
-
-    def read(self, name: str) -> bytes | None:
-        """A file's content, None if there is no such file."""
-        ...
-
-    def present(self, names: Collection[str]) -> set[str]:
-        """Those of the files, or of folders with files in them, that exist."""
-        ...
-
-    def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
-        """Replace files one by one in this order, each atomically. Raises DiskFullError, NetworkError."""
-        ...
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files; missing ones are ignored."""
-        ...
-
-    def package(self, build: Build) -> AbstractContextManager[tuple[Path, Beneath | None]]:
-        """The package's file and its folder, if others can write there, while the block runs.
-
-        Raises IntegrityError if it is missing.
-        """
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _FolderPlace:
+class _FolderStore:
     """A channel folder."""
 
     files: Beneath
@@ -94,8 +62,8 @@ class _FolderPlace:
 
     def present(self, names: Collection[str]) -> set[str]:
         folders = {name.rpartition("/")[0] for name in names}
-        found = {f"{folder}/{name}".lstrip("/") for folder in folders for name in self.files.names(folder)}
-        return found & set(names)
+        present = {f"{folder}/{name}".lstrip("/") for folder in folders for name in self.files.names(folder)}
+        return present & set(names)
 
     def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
         for folder, group in itertools.groupby(files, key=lambda file: file[0].rpartition("/")[0]):
@@ -132,7 +100,7 @@ class PagedChannel:
     ``load`` reads its listing and the rows of its packages, ``name`` is the page's title unless another is given.
     """
 
-    place: PagePlace
+    store: PageStore
     name: str
     foundation: Foundation
     load: Callable[[], tuple[Listing, Rows]]
@@ -146,8 +114,8 @@ def paged_folder(writer: ChannelWriter) -> PagedChannel:
         return loaded.listing, {subdir: state.records.packages for subdir, state in loaded.states.items()}
 
     channel = writer.channel
-    place = _FolderPlace(files=channel.files)
-    return PagedChannel(place=place, name=channel.path.name, foundation=channel.foundation, load=load)
+    store = _FolderStore(files=channel.files)
+    return PagedChannel(store=store, name=channel.path.name, foundation=channel.foundation, load=load)
 
 
 def add_page(
@@ -157,27 +125,27 @@ def add_page(
 
     Raises ChannelError if a page that this program did not write is in the way, DiskFullError.
     """
-    before = _read_settings(channel.place)
+    before = _read_settings(channel.store)
     if before is None:
-        _check_free(channel.place)
+        _check_free(channel.store)
         before = PageSettings(title=channel.name)
     fields = (name.name for name in dataclasses.fields(choices))
     chosen = {name: value for name in fields if (value := getattr(choices, name)) is not None}
-    said = dataclasses.replace(before, **chosen)
-    settings = said if known is None else _with_records(said, known)
-    settings = _with_logs(channel.place, settings, {} if known is None else known.logs)
-    _write_settings(channel.place, settings)
+    changed = dataclasses.replace(before, **chosen)
+    settings = changed if known is None else _with_records(changed, known)
+    settings = _with_logs(channel.store, settings, {} if known is None else known.logs)
+    _write_settings(channel.store, settings)
     return _write(channel, settings)
 
 
 def remember_records(channel: PagedChannel, known: TreeRecords) -> None:
     """Store what is known about stacks, builds and validations for the channel's page, if it has one."""
-    before = _read_settings(channel.place)
+    before = _read_settings(channel.store)
     if before is None:
         return
-    after = _with_logs(channel.place, _with_records(before, known), known.logs)
+    after = _with_logs(channel.store, _with_records(before, known), known.logs)
     if after != before:
-        _write_settings(channel.place, after)
+        _write_settings(channel.store, after)
 
 
 def follow_change(channel: PagedChannel) -> PageReport | None:
@@ -186,7 +154,7 @@ def follow_change(channel: PagedChannel) -> PageReport | None:
     Raises what add_page does; the error says that the change itself was made.
     """
     try:
-        settings = _read_settings(channel.place)
+        settings = _read_settings(channel.store)
         return None if settings is None else _write(channel, settings)
     except ChannelToolsError as err:
         raise type(err)(f"the channel was changed, but not its page: {err.message}", hint=err.hint) from None
@@ -204,15 +172,15 @@ def _with_records(settings: PageSettings, known: TreeRecords) -> PageSettings:
     )
 
 
-def _with_logs(place: PagePlace, settings: PageSettings, logs: Mapping[str, Path]) -> PageSettings:
+def _with_logs(store: PageStore, settings: PageSettings, logs: Mapping[str, Path]) -> PageSettings:
     """The settings with the present logs, which are copied into the channel; without any if none are to be shown."""
     if not settings.with_logs:
-        place.remove([log_file(name) for name in settings.logs])
+        store.remove([log_file(name) for name in settings.logs])
         return dataclasses.replace(settings, logs={})
     now = {name: sha256_of_file(path) for name, path in logs.items()}
     fresh = sorted(name for name in now if settings.logs.get(name) != now[name])
     read = partial(read_regular, limit_bytes=_LOG_BYTES)
-    place.write([(log_file(name), partial(read, logs[name])) for name in fresh])
+    store.write([(log_file(name), partial(read, logs[name])) for name in fresh])
     return dataclasses.replace(settings, logs=dict(sorted((settings.logs | now).items())))
 
 
@@ -227,61 +195,61 @@ def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
     from channel_tools.page.front import page_files  # noqa: PLC0415
     from channel_tools.page.render import OWN_MARK  # noqa: PLC0415
 
-    place, (listing, rows) = channel.place, channel.load()
+    store, (listing, rows) = channel.store, channel.load()
     site = read_site(settings, channel.foundation, listing, rows)
-    files = page_files(site, place)
-    before = _read_digests(place)
-    present = place.present([file.path for file in files])
-    if OWN_MARK.encode() not in (place.read(INDEX_PAGE) or b""):
+    files = page_files(site, store)
+    before = _read_digests(store)
+    present = store.present([file.path for file in files])
+    if OWN_MARK.encode() not in (store.read(INDEX_PAGE) or b""):
         present.discard(INDEX_PAGE)  # other indexers write a file of that name
     changed = [file for file in files if before.get(file.path) != file.digest or file.path not in present]
     sure = {path: before[path] for path in before.keys() - {file.path for file in changed}}
-    _write_digests(place, before, sure)  # a writer that is killed leaves the others, whatever they show by then
-    place.write([(file.path, lambda file=file: file.content()) for file in changed])  # type: ignore[misc]
+    _write_digests(store, before, sure)  # a writer that is killed leaves the others, whatever they show by then
+    store.write([(file.path, lambda file=file: file.content()) for file in changed])  # type: ignore[misc]
     gone = before.keys() - {file.path for file in files}
-    place.remove(sorted(gone))
-    _write_digests(place, sure, {file.path: file.digest for file in files})
+    store.remove(sorted(gone))
+    _write_digests(store, sure, {file.path: file.digest for file in files})
     return PageReport(files=len(files), written=len(changed), removed=len(gone))
 
 
-def _write_digests(place: PagePlace, before: Mapping[str, str], digests: Mapping[str, str]) -> None:
+def _write_digests(store: PageStore, before: Mapping[str, str], digests: Mapping[str, str]) -> None:
     if digests != before:
         content = msgspec.msgpack.encode(dict(sorted(digests.items())))
-        place.write([(_DIGESTS, lambda: content)])
+        store.write([(_DIGESTS, lambda: content)])
 
 
-def _check_free(place: PagePlace) -> None:
+def _check_free(store: PageStore) -> None:
     for name in (INDEX_PAGE, PAGE_FOLDER):
-        if place.present([name]):
-            message = f"{place.url(name)}: already exists, and was not written by channel_tools channel page"
+        if store.present([name]):
+            message = f"{store.url(name)}: already exists, and was not written by channel_tools channel page"
             raise ChannelError(message, hint="move it elsewhere, or do not make a page for this channel")
 
 
-def _read_settings(place: PagePlace) -> PageSettings | None:
-    content = place.read(SETTINGS)
+def _read_settings(store: PageStore) -> PageSettings | None:
+    content = store.read(SETTINGS)
     if content is None:
         return None
     try:
         settings = decode_json(content, PageSettings)
     except msgspec.DecodeError as err:
-        message = f"{place.url(SETTINGS)}: not valid settings of a channel page ({err})"
+        message = f"{store.url(SETTINGS)}: not valid settings of a channel page ({err})"
         raise ChannelError(message, hint="delete it, then run channel_tools channel page again") from None
     if settings.schema != PAGE_SCHEMA:
         message = (
-            f"{place.url(SETTINGS)}: has schema {settings.schema}; this version of channel_tools reads {PAGE_SCHEMA}"
+            f"{store.url(SETTINGS)}: has schema {settings.schema}; this version of channel_tools reads {PAGE_SCHEMA}"
         )
         raise ChannelError(message, hint="use the version of channel_tools that made the page")
     return settings
 
 
-def _write_settings(place: PagePlace, settings: PageSettings) -> None:
+def _write_settings(store: PageStore, settings: PageSettings) -> None:
     content = encode_json(settings) + b"\n"
-    place.write([(SETTINGS, lambda: content)])
+    store.write([(SETTINGS, lambda: content)])
 
 
-def _read_digests(place: PagePlace) -> dict[str, str]:
+def _read_digests(store: PageStore) -> dict[str, str]:
     try:
-        return decode_msgpack(place.read(_DIGESTS) or b"\x80", dict[str, str])
+        return decode_msgpack(store.read(_DIGESTS) or b"\x80", dict[str, str])
     except msgspec.DecodeError as err:
         _log.warning("%s: unreadable (%s); the whole page is written again", _DIGESTS, err)
         return {}

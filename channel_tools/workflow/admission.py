@@ -102,11 +102,16 @@ def _take_in(
         except ChannelToolsError:
             (own.folder / FINISHED).unlink()  # a rejected package is built again
             raise
-        record_usage(channel, {one.stem: one.outcome.usage for one in entered if one.outcome.usage is not None})
-        for one in entered:
-            package = PackageKey.of(one.package).path_in(channel.path)
-            notes = one.outcome.notes + (tuple(progress.notes) if one is own else ())
-            write_outcome(results_of(builds_file, one.stem).entered, replace(one.outcome, package=package, notes=notes))
+        record_usage(
+            channel,
+            {finished.stem: finished.outcome.usage for finished in entered if finished.outcome.usage is not None},
+        )
+        for finished in entered:
+            package = PackageKey.of(finished.package).path_in(channel.path)
+            notes = finished.outcome.notes + (tuple(progress.notes) if finished is own else ())
+            write_outcome(
+                results_of(builds_file, finished.stem).entered, replace(finished.outcome, package=package, notes=notes)
+            )
     return entered
 
 
@@ -134,10 +139,10 @@ def _others(builds: RemoteBuilds, builds_file: Path, own: str) -> list[_Finished
             continue
         with contextlib.suppress(FileNotFoundError):  # Snakemake removes the output of a job that counts as lost
             folder = builds.places.work / job.folder_name
-            one = _Finished(stem=job.stem, folder=folder, outcome=read_outcome(results.built))
-            if one.outcome.failure is None and (size_bytes := one.package.stat().st_size) <= room_bytes:
+            finished = _Finished(stem=job.stem, folder=folder, outcome=read_outcome(results.built))
+            if finished.outcome.failure is None and (size_bytes := finished.package.stat().st_size) <= room_bytes:
                 room_bytes -= size_bytes
-                waiting.append(one)
+                waiting.append(finished)
     return waiting
 
 

@@ -129,5 +129,7 @@ def _neighbours(settings: Settings | None, channels: Sequence[Path], package: Pa
         folders = [own]
     if not folders and settings is not None and settings.channel.is_dir():
         folders = [settings.channel]
-    found = list(neighbours_in_files(path for folder in folders for path in channel_packages(folder)))
-    return found + (list(neighbours_in_cache(settings.package_cache)) if settings is not None and not folders else [])
+    neighbours = list(neighbours_in_files(path for folder in folders for path in channel_packages(folder)))
+    return neighbours + (
+        list(neighbours_in_cache(settings.package_cache)) if settings is not None and not folders else []
+    )

@@ -188,7 +188,7 @@ class _Build:
             on_result=self.on_result,
         )
         pythons = [package for package in outcome.plan.packages if package.name == "python"]
-        paths = {one.version.rpartition(".")[0]: self.settings.channel / str(one.key) for one in pythons}
+        paths = {python.version.rpartition(".")[0]: self.settings.channel / str(python.key) for python in pythons}
         return {minor: path for minor, path in paths.items() if minor in wanted}
 
     def plan(self, writer: ChannelWriter, early: _EarlyPlan | None) -> Plan:
@@ -260,7 +260,7 @@ class _Build:
                 progress=self.progress,
                 on_result=on_result,
             )
-        there = {result.job.file_name for result in finished}
+        finished_files = {result.job.file_name for result in finished}
         options = BuildOptions(
             platform=current_platform(),
             max_jobs=self.request.foundation.packages_at_once,
@@ -269,7 +269,7 @@ class _Build:
             tools=self.tools,
         )
         built = build_packages(
-            [job for job in jobs if job.file_name not in there],
+            [job for job in jobs if job.file_name not in finished_files],
             options,
             writer=writer,
             places=places,

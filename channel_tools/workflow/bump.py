@@ -138,7 +138,7 @@ class _Bump:
         self._loaded = loaded
         self._recipe = recipe
         self._folder = folder
-        self._place: VersionPlace = version_place(loaded, recipe)
+        self._location: VersionPlace = version_place(loaded, recipe)
         self._before = every_variant(loaded, recipe.name)
         self._stacks = self._overriding_stacks()
         self._old = self._old_versions()
@@ -155,9 +155,9 @@ class _Bump:
         applied, unchecked = self._try_patches(after, sources)
         removed = self._unused(patches, texts)
         lines = [
-            ChangedLine(path=self._shown(path), line=number, before=one, after=other)
+            ChangedLine(path=self._shown(path), line=number, before=before, after=after)
             for path, text in texts.items()
-            for number, one, other in changed_lines(read_yaml_text(path), text)
+            for number, before, after in changed_lines(read_yaml_text(path), text)
         ]
         if not self._request.check:
             with signals_raised_afterwards():  # of all files or of none
@@ -176,7 +176,7 @@ class _Bump:
         )
 
     def _overriding_stacks(self) -> tuple[Stack, ...]:
-        if self._place.kind != "override":
+        if self._location.kind != "override":
             if self._request.stack is not None:
                 message = f"the recipe {self._recipe.name} is the tree's own, the same for every stack"
                 raise UsageError(
@@ -205,24 +205,24 @@ class _Bump:
         if request.old is not None and request.old not in versions:
             message = f"{self._recipe.name} has no version {request.old}: it has {', '.join(versions)}"
             raise UsageError(message, hint="give one of these to --from")
-        if request.old is None and len(versions) > 1 and self._place.kind != "override":
+        if request.old is None and len(versions) > 1 and self._location.kind != "override":
             message = f"{self._recipe.name} has several versions: {', '.join(versions)}"
             raise UsageError(message, hint=f"say which one {request.version} replaces: --from {versions[-1]}")
         old = tuple(versions) if request.old is None else (request.old,)
-        if request.version in (versions if self._place.kind == "variants" else old):
+        if request.version in (versions if self._location.kind == "variants" else old):
             message = f"{self._recipe.name} has the version {request.version} already"
             raise UsageError(message, hint="channel_tools list --variant STACK shows the versions")
         return old
 
     def _texts(self) -> dict[Path, str]:
         """The files with the new version, and with the old hashes."""
-        recipe, place, new = self._recipe, self._place, self._request.version
-        if place.kind == "override":
+        recipe, location, new = self._recipe, self._location, self._request.version
+        if location.kind == "override":
             return texts_of_overrides(self._loaded, recipe, self._stacks, new, self._request.sha256 or _UNKNOWN_SHA256)
         (old,) = self._old
-        texts = texts_of_recipe(recipe, place, old, new)
-        if place.key is not None:
-            texts |= texts_of_variants(self._loaded, place.key, old, new)
+        texts = texts_of_recipe(recipe, location, old, new)
+        if location.key is not None:
+            texts |= texts_of_variants(self._loaded, location.key, old, new)
         if self._request.commit is not None:
             texts = with_hashes(texts, {self._old_commit(): self._request.commit})
         return texts
@@ -247,7 +247,7 @@ class _Bump:
         """The tree's patches whose path has the version, and their new paths; those that are there already stay."""
         moved: dict[Path, Path] = {}
         upstreams, root = self._loaded.tree.upstreams, self._loaded.tree.root
-        is_override = self._place.kind == "override"
+        is_override = self._location.kind == "override"
         for package in self._with_old():
             for source in package.sources:
                 for name in source.patches:
@@ -275,17 +275,25 @@ class _Bump:
 
     def _with_old(self) -> list[RenderedPackage]:
         names = {stack.name for stack in self._stacks}
-        return [one for one in self._before if one.version in self._old and (not names or one.stack in names)]
+        return [
+            package
+            for package in self._before
+            if package.version in self._old and (not names or package.stack in names)
+        ]
 
     def _with_new(self, after: Sequence[RenderedPackage]) -> list[RenderedPackage]:
         names = {stack.name for stack in self._stacks}
-        return [one for one in after if one.version == self._request.version and (not names or one.stack in names)]
+        return [
+            package
+            for package in after
+            if package.version == self._request.version and (not names or package.stack in names)
+        ]
 
     def _check_others(self, after: Sequence[RenderedPackage]) -> None:
         """Raise ConfigError unless exactly the variants of the old version have the new one, and no other changed."""
         old, new = self._with_old(), self._with_new(after)
-        others = [_value(one) for one in self._before if one not in old]
-        remaining = [_value(one) for one in after if one not in new]
+        others = [_value(package) for package in self._before if package not in old]
+        remaining = [_value(package) for package in after if package not in new]
         if len(old) != len(new) or Counter(others) != Counter(remaining):
             message = (
                 f"with version {self._request.version}, {counted(len(new), 'variant')} would have it in place of "
@@ -300,7 +308,7 @@ class _Bump:
         Raises ConfigError if no source changes with the version, and the errors of fetching.
         """
         known = {(source.location, source.revision) for package in self._with_old() for source in package.sources}
-        named = [source for one in self._with_new(after) for source in one.sources if source.kind != "path"]
+        named = [source for package in self._with_new(after) for source in package.sources if source.kind != "path"]
         changed = [source for source in named if (source.location, source.revision) not in known]
         if named and not changed:
             message = f"no source of {self._recipe.name} changes with its version: {named[0].location}"
@@ -315,12 +323,12 @@ class _Bump:
             message = f"{counted(len(by_hash), 'source')} with a sha256 would change; --sha256 is that of one"
             raise UsageError(message, hint="leave --sha256 out: they are downloaded")
         fetched = {old: self._fetched(urls) for old, urls in by_hash.items()}
-        return {old: one.sha256 for old, one in fetched.items()}, list(fetched.values())
+        return {old: source.sha256 for old, source in fetched.items()}, list(fetched.values())
 
     def _fetched(self, urls: Sequence[str]) -> NewSource:
         """The source at these addresses, in the store; with a given sha256 it may be missing there."""
-        given = self._request.sha256
-        if given is None:
+        sha256 = self._request.sha256
+        if sha256 is None:
             try:
                 need = fetch_new(self._settings, urls, self._progress)
             except NetworkError as err:
@@ -329,20 +337,20 @@ class _Bump:
             return NewSource(url=urls[0], sha256=need.identity, is_checked=True)
         package = f"{self._recipe.name} {self._request.version}"
         need = NeededSource(
-            kind="url", identity=given, urls=tuple(urls), names=(file_name_of(urls[0]),), packages=(package,)
+            kind="url", identity=sha256, urls=tuple(urls), names=(file_name_of(urls[0]),), packages=(package,)
         )
         try:
             fetch_missing(self._settings, [need], jobs=1, progress=self._progress)
         except NetworkError as err:
             self._progress.note(f"{err}; the sha256 is the given one, and patches are not tried")
-            return NewSource(url=urls[0], sha256=given, is_checked=False)
-        return NewSource(url=urls[0], sha256=given, is_checked=True)
+            return NewSource(url=urls[0], sha256=sha256, is_checked=False)
+        return NewSource(url=urls[0], sha256=sha256, is_checked=True)
 
     def _try_patches(
         self, after: Sequence[RenderedPackage], sources: Sequence[NewSource]
     ) -> tuple[list[str], list[str]]:
         """The patches that apply to the new version, and those that cannot be tried. Raises ConfigError for others."""
-        patched = [one for one in self._with_new(after) if any(source.patches for source in one.sources)]
+        patched = [package for package in self._with_new(after) if any(source.patches for source in package.sources)]
         lacking = {source.sha256 for source in sources if not source.is_checked}
         store = SourceStore(folder=self._settings.sources)
         results: dict[str, str | None] = {}
@@ -371,8 +379,8 @@ class _Bump:
 
     def _patch_error(self, results: Mapping[str, str | None], failed: Sequence[str]) -> ConfigError:
         rows = [f"{name}: {'applies' if error is None else error}" for name, error in results.items()]
-        what = f"{len(failed)} of {counted(len(results), 'patch', 'patches')}"
-        message = f"{what} of {self._recipe.name} does not apply to {self._request.version}; nothing was written:\n"
+        failures = f"{len(failed)} of {counted(len(results), 'patch', 'patches')}"
+        message = f"{failures} of {self._recipe.name} does not apply to {self._request.version}; nothing was written:\n"
         if len(failed) > 1:
             message = message.replace(" does not apply", " do not apply")
         hint = (
@@ -386,16 +394,18 @@ class _Bump:
 
     def _unused(self, patches: Mapping[Path, Path], texts: Mapping[Path, str]) -> list[Path]:
         """The old patch files that no recipe of the tree names any more; those of overrides stay."""
-        if self._place.kind == "override":
+        if self._location.kind == "override":
             return []
         root = self._loaded.tree.root
         recipes = [texts.get(path) or read_yaml_text(path) for path in self._loaded.tree.recipes.glob("*/recipe.yaml")]
         return [old for old in patches if not any(old.relative_to(root).as_posix() in text for text in recipes)]
 
     def _others_with_key(self) -> list[str]:
-        key = self._place.key
+        key = self._location.key
         return sorted(
-            name for name, one in self._loaded.recipes.items() if key in one.used_keys and name != self._recipe.name
+            name
+            for name, recipe in self._loaded.recipes.items()
+            if key in recipe.used_keys and name != self._recipe.name
         )
 
     def _shown(self, path: Path) -> Path:

@@ -65,7 +65,7 @@ def write_channel_page(
     with target.paged(label) as channel:
         known = None if settings is None else _tree_records(settings, _package_names(channel))
         report = add_page(channel, choices, known=known)
-        return channel.place.url(INDEX_PAGE), report
+        return channel.store.url(INDEX_PAGE), report
 
 
 def remember_for_page(target: Target, label: str, settings: Settings, file_names: Collection[str]) -> None:
@@ -168,19 +168,20 @@ def _shown_run(run: KeptRun) -> ShownRun:
         python=versions.get("python", ""),
         pytorch=versions.get("pytorch", ""),
         baseline=run.baseline,
-        packages=tuple(f"{one.name}-{one.version}-{one.build}" for one in run.environment.packages),
+        packages=tuple(f"{package.name}-{package.version}-{package.build}" for package in run.environment.packages),
         checks=tuple(
-            ShownCheck(name=one.name, passed=one.passed, found=one.found, expected=one.expected) for one in run.checks
+            ShownCheck(name=check.name, passed=check.passed, found=check.found, expected=check.expected)
+            for check in run.checks
         ),
         bandwidth=tuple(
             ShownBandwidth(
-                dtype=one.dtype,
-                size_bytes=one.size_bytes,
-                transport_mb_s=one.transport_mb_s,
-                baseline_mb_s=one.baseline_mb_s,
-                transport_quartiles_mb_s=one.transport_quartiles_mb_s,
-                baseline_quartiles_mb_s=one.baseline_quartiles_mb_s,
+                dtype=row.dtype,
+                size_bytes=row.size_bytes,
+                transport_mb_s=row.transport_mb_s,
+                baseline_mb_s=row.baseline_mb_s,
+                transport_quartiles_mb_s=row.transport_quartiles_mb_s,
+                baseline_quartiles_mb_s=row.baseline_quartiles_mb_s,
             )
-            for one in run.bandwidth
+            for row in run.bandwidth
         ),
     )

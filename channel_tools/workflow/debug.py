@@ -40,8 +40,8 @@ def debug_build(
         locks.enter_context(locked_builds(settings.work))
         build = find_failed([settings.work, nodes], package)
         if build.folder.parent == nodes:  # a job that has outlived its driver may be building there
-            what = f"the build folder {build.folder}"
-            locks.enter_context(exclusive_lock(lock_of(build.folder), what=what))
+            subject = f"the build folder {build.folder}"
+            locks.enter_context(exclusive_lock(lock_of(build.folder), what=subject))
         folder = work_folder_of(build)
         on_found(folder)
         mark_opened(build.folder)

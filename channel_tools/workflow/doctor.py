@@ -40,13 +40,13 @@ def run_doctor(
     Raises as find_stack, activated_environment and read_hosts do, and UsageError for a stack without a fabric and for
     an environment of several stacks.
     """
-    given = prefix or active_prefix(environ)
-    prefix = None if given is None else given.absolute()
+    chosen = prefix or active_prefix(environ)
+    prefix = None if chosen is None else chosen.absolute()
     variables = environ if prefix is None else activated_environment(prefix, environ=environ, inherit=True)
     installed = {} if prefix is None else installed_builds(prefix)
     loaded = load_tree(settings.tree, settings.environ)
-    found = installed_stack(loaded, installed, prefix) if stack_name is None and prefix is not None else None
-    stack = found or find_stack(loaded, stack_name)
+    own_stack = installed_stack(loaded, installed, prefix) if stack_name is None and prefix is not None else None
+    stack = own_stack or find_stack(loaded, stack_name)
     subject = subject_of(
         stack.name,
         method_of(stack).backend(stack.validation) if stack.validation else "",
@@ -60,10 +60,10 @@ def run_doctor(
         message = f"the stack {stack.name} carries no data between ranks: stacks.yaml defines no fabric for it"
         raise UsageError(message, hint="name another stack: channel_tools list")
     if prefix is not None and (other := _other_stack(loaded, stack, installed, prefix)):
-        said = f"{prefix}: is an environment of the stack {other}, not of {stack.name}"
+        problem = f"{prefix}: is an environment of the stack {other}, not of {stack.name}"
         fix = f"channel_tools doctor --stack {other} {prefix}"
         # what else it lacks of the stack would only say the same again
-        return subject, (Diagnosis(subject="environment", level="fault", found=said, fix=fix),)
+        return subject, (Diagnosis(subject="environment", level="fault", found=problem, fix=fix),)
     return subject, (*_environment(subject), *examine(subject), *_between_hosts(subject, hosts_file))
 
 
@@ -77,12 +77,14 @@ def _other_stack(loaded: LoadedTree, stack: Stack, installed: Mapping[str, str],
 
 def _environment(subject: Subject) -> Iterator[Diagnosis]:
     if subject.prefix is None:
-        found = "none is active and none is given: its libraries are not examined"
+        message = "none is active and none is given: its libraries are not examined"
         fix = f"channel_tools doctor --stack {subject.stack} PREFIX"
-        yield Diagnosis(subject="environment", level="warning", found=found, fix=fix)
+        yield Diagnosis(subject="environment", level="warning", found=message, fix=fix)
     else:
-        found = f"{subject.prefix}: {counted(len(subject.installed), 'package')}, examined as the stack {subject.stack}"
-        yield Diagnosis(subject="environment", level="ok", found=found)
+        message = (
+            f"{subject.prefix}: {counted(len(subject.installed), 'package')}, examined as the stack {subject.stack}"
+        )
+        yield Diagnosis(subject="environment", level="ok", found=message)
 
 
 def _between_hosts(subject: Subject, hosts_file: Path | None) -> Iterator[Diagnosis]:

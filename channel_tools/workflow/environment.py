@@ -196,14 +196,14 @@ def _check_platform(file: Path, platform: str, here: str) -> None:
 
 def _sources(lock: Lock, channels: Sequence[str]) -> dict[str, str]:
     """The given address for each channel of the lock: the same except for credentials, else one for all."""
-    given = [channel_address(channel) for channel in channels]
-    plain = {without_credentials(address): address for address in given}
+    addresses = [channel_address(channel) for channel in channels]
+    plain = {without_credentials(address): address for address in addresses}
     locked = sorted({package.channel for platform in lock.platforms for package in platform.packages})
     if all(address in locked for address in plain):
         return plain
-    if len(given) == 1:
-        return dict.fromkeys(locked, given[0])
-    channels = counted(len(given), "channel is", "channels are")
+    if len(addresses) == 1:
+        return dict.fromkeys(locked, addresses[0])
+    channels = counted(len(addresses), "channel is", "channels are")
     message = f"{channels} given, but not all of them are channels of the lock ({', '.join(locked)})"
     hint = "give one channel that has all packages, or the lock's own channels with credentials"
     raise UsageError(message, hint=hint)

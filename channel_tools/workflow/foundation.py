@@ -56,7 +56,7 @@ def make_registry_foundation(
         with channel_writer(channel) as writer:
             signed = [] if attester is None else attester.sign_foundation(settings.foundation)
             files = foundation_packages(settings)
-            add_set(writer, (), [*files.made, *files.given])
+            add_set(writer, (), [*files.made, *files.supplied])
             if signed:
                 show_attestations(writer, signed)
             remove_superseded(settings.foundation, result)
@@ -65,7 +65,7 @@ def make_registry_foundation(
 
 def with_needs(settings: Settings, request: FoundationRequest, expansion: Expansion) -> FoundationRequest:
     """The request for what the recipes and environments of an expanded request need, beside what it asks for itself."""
-    combinations = {one.name for one in expansion.combinations}
+    combinations = {combination.name for combination in expansion.combinations}
     asked = request.asked | expansion.optional_packages | combinations
     return replace(request, needed=foundation_needs(settings, expansion), asked=asked)
 
@@ -77,7 +77,7 @@ def make_needed_foundation(settings: Settings, request: PlanRequest, *, progress
     """
     expansion = expand_request(settings, request)
     own = table_summary().default.python
-    others = {one.name for one in expansion.combinations if one.python != own}
+    others = {combination.name for combination in expansion.combinations if combination.python != own}
     wanted = with_needs(settings, FoundationRequest(), expansion)
     make_registry_foundation(settings, replace(wanted, asked=wanted.asked - others), progress=progress)
 
@@ -87,7 +87,7 @@ class FoundationFiles:
     """The package files of a foundation: those that it made, and those that recipes built for it."""
 
     made: tuple[Path, ...]
-    given: tuple[Path, ...]
+    supplied: tuple[Path, ...]
 
 
 def foundation_packages(settings: Settings) -> FoundationFiles:
@@ -95,15 +95,15 @@ def foundation_packages(settings: Settings) -> FoundationFiles:
     packages = read_record(settings.foundation).packages
     return FoundationFiles(
         made=tuple(item.key.path_in(settings.foundation) for item in packages if not item.is_given),
-        given=tuple(item.key.path_in(settings.foundation) for item in packages if item.is_given),
+        supplied=tuple(item.key.path_in(settings.foundation) for item in packages if item.is_given),
     )
 
 
 def link_foundation(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
     """Have the local channel list the foundation's packages, which are audited first. Raises as admit_foundation."""
     files = foundation_packages(settings)
-    rows = admit_foundation(settings, writer.channel, [*files.made, *files.given], jobs=jobs, progress=progress)
-    add_set(writer, files.given, files.made, trusted=rows)
+    rows = admit_foundation(settings, writer.channel, [*files.made, *files.supplied], jobs=jobs, progress=progress)
+    add_set(writer, files.supplied, files.made, trusted=rows)
 
 
 def foundation_rows(settings: Settings | None) -> list[FoundationRow]:

@@ -121,8 +121,10 @@ def change_lock(settings: Settings, request: LockRequest, *, progress: Progress 
 def _compared(change: LockChange, plan: Plan, now: Plan) -> LockChange:
     """The change with what its plan would build, compared with what the tree, as it is ``now``, would build."""
     known = {
-        one.file_name: PublishedPackage(name=one.name, file_name=one.file_name, digest=one.digest, inputs=one.inputs)
-        for one in now.packages
+        package.file_name: PublishedPackage(
+            name=package.name, file_name=package.file_name, digest=package.digest, inputs=package.inputs
+        )
+        for package in now.packages
     }
     return replace(change, rebuilt=judge_again(plan, known).to_build, unserved=_newly_unserved(plan, now))
 
@@ -136,24 +138,26 @@ def _newly_unserved(plan: Plan, now: Plan) -> tuple[UnsatisfiablePackage, ...]:
         same = {key[2] for key in keys if before.get(key) == after.get(key)}
         return rendered.stack, rendered.name, frozenset((key, rendered.variant[key]) for key in same)
 
-    known = {identity(one.rendered) for one in now.unsatisfiable}
-    return tuple(one for one in plan.unsatisfiable if identity(one.rendered) not in known)
+    known = {identity(package.rendered) for package in now.unsatisfiable}
+    return tuple(package for package in plan.unsatisfiable if identity(package.rendered) not in known)
 
 
 def _values_of(plan: Plan) -> dict[tuple[str, str, str], set[VariantScalar]]:
     """The values of each variant key of each package in each stack."""
     values: dict[tuple[str, str, str], set[VariantScalar]] = {}
-    rendered = [*(one.rendered for one in plan.packages), *(one.rendered for one in plan.unsatisfiable)]
-    for one in rendered:
-        for key, value in one.variant.items():
-            values.setdefault((one.stack, one.name, key), set()).add(value)
+    rendered = [*(package.rendered for package in plan.packages), *(package.rendered for package in plan.unsatisfiable)]
+    for package in rendered:
+        for key, value in package.variant.items():
+            values.setdefault((package.stack, package.name, key), set()).add(value)
     return values
 
 
 def _moved_pinning(change: PinningChange | None) -> MovedName | None:
     if change is None or not change.is_new:
         return None
-    before, after = ((f"{one.version} {one.build}",) if one else () for one in (change.before, change.after))
+    before, after = (
+        (f"{pinning.version} {pinning.build}",) if pinning else () for pinning in (change.before, change.after)
+    )
     return MovedName(name=PINNING_PACKAGE, before=before, after=after)
 
 

@@ -32,10 +32,10 @@ def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[
     stack = launchable_stack(settings, request.stack, prefix)
     wanted = {} if request.hosts_file is None else read_hosts(request.hosts_file)
     hosts = spread_ranks(wanted, request.ranks, own_names=own_host_names()) if wanted else ()
-    place = find_place(prefix, request.ranks, hosts=hosts, environ=environ)
-    start = method_of(stack).start_settings(place, stack=stack.name, options=method_options(stack))
+    rank_place = find_place(prefix, request.ranks, hosts=hosts, environ=environ)
+    start = method_of(stack).start_settings(rank_place, stack=stack.name, options=method_options(stack))
     return plan_ranks(
-        place, start, stack=stack.name, words=request.words, folder=request.folder, launcher=request.launcher
+        rank_place, start, stack=stack.name, words=request.words, folder=request.folder, launcher=request.launcher
     )
 
 
@@ -112,7 +112,7 @@ def installed_stack(loaded: LoadedTree, installed: Mapping[str, str], prefix: Pa
     """
     whole = [stack for stack in loaded.stacks.values() if stack.validation and is_installed(stack, installed)]
     names = {stack.name: {spec_name(spec) for spec in stack.install} for stack in whole}
-    stacks = [one for one in whole if not any(names[one.name] < names[other.name] for other in whole)]
+    stacks = [stack for stack in whole if not any(names[stack.name] < names[other.name] for other in whole)]
     if len({repr(stack.validation) for stack in stacks}) > 1:
         shown = ", ".join(stack.name for stack in stacks)
         message = f"{prefix}: has the packages of several stacks: {shown}"
@@ -137,9 +137,9 @@ def method_options(stack: Stack) -> dict[str, object]:
     return {name: value for name, value in stack.validation.items() if name != "method"}
 
 
-def chosen_prefix(given: Path | None, environ: Mapping[str, str]) -> Path:
+def chosen_prefix(chosen: Path | None, environ: Mapping[str, str]) -> Path:
     """The given environment, else the active one. Raises UsageError if there is neither."""
-    prefix = given or active_prefix(environ)
+    prefix = chosen or active_prefix(environ)
     if prefix is None:
         message = "no environment is active and none is given"
         raise UsageError(message, hint="activate one, or give its folder; channel_tools env create makes one")

@@ -90,22 +90,22 @@ def make_mirror(
     Raises UsageError if the tree is needed, and as read_since, read_or_solve, solve_lock, plan_packages, open_signing
     and create_bundle do.
     """
-    place = _Place(settings=settings, cache=find_cache(environ), environ=environ)
+    context = _Context(settings=settings, cache=find_cache(environ), environ=environ)
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
     _check_readable(source_channels(request.channels, environ))
-    locks = _make_locks(place, request, progress.note)
+    locks = _make_locks(context, request, progress.note)
     extras: list[ExtraFile] = []
     tool = None
     if not request.dry_run:
         check_destination(request.destination)
         if request.pythons:
-            cache = place.cache / "mirror" / "wheels"
+            cache = context.cache / "mirror" / "wheels"
             tool = make_tool(request.pythons, platforms_of(locks), cache=cache, progress=progress)
             extras += tool.files
         if request.with_sources:
-            extras += _source_files(place.with_tree("--with-sources"), request, locks, progress)
-    plan = _plan(place, request, locks, client, since=since, extras=extras, tool=tool)
+            extras += _source_files(context.with_tree("--with-sources"), request, locks, progress)
+    plan = _plan(context, request, locks, client, since=since, extras=extras, tool=tool)
     if request.dry_run or plan.brings_nothing():
         return MirrorResult(plan=plan, report=None)
     signing = open_signing(
@@ -132,7 +132,7 @@ def _check_readable(channels: Iterable[SourceChannel]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
+class _Context:
     """Where the command runs: in a tree or not, with the user's cache and environment."""
 
     settings: Settings | None
@@ -143,10 +143,10 @@ class _Place:
     def package_cache(self) -> Path:
         return package_cache_in(self.cache)
 
-    def with_tree(self, what: str) -> Settings:
-        """The settings. Raises UsageError without a tree, which ``what`` needs."""
+    def with_tree(self, feature: str) -> Settings:
+        """The settings. Raises UsageError without a tree, which ``feature`` needs."""
         if self.settings is None:
-            message = f"{what} needs a tree of recipes, and there is none here"
+            message = f"{feature} needs a tree of recipes, and there is none here"
             hint = "name the tree with --root; MatchSpecs with --channel, and locks, are mirrored without one"
             raise UsageError(message, hint=hint)
         return self.settings
@@ -161,27 +161,27 @@ class _Place:
         return install_channels(self.with_tree("the local channel, for lack of --channel,"), InstallRequest())
 
 
-def _make_locks(place: _Place, request: MirrorRequest, note: Note) -> list[Lock]:
+def _make_locks(context: _Context, request: MirrorRequest, note: Note) -> list[Lock]:
     """The locks of the request: those given, else one for the MatchSpecs or for every stack, solved now.
 
     ``note`` gets a line for what is left out of a lock. Raises as read_or_solve and solve_lock do, and UsageError for a
     stack that does not exist.
     """
     if request.locks:
-        return [_named(asyncio.run(_lock_of(path, place, request, note)), path) for path in request.locks]
+        return [_named(asyncio.run(_lock_of(path, context, request, note)), path) for path in request.locks]
     platforms = request.platforms or (current_platform(),)
     virtual = assumed_virtual_packages(platforms, request.virtual_packages)
     asked = InstallRequest(channels=request.channels, python=request.python, pytorch=request.pytorch)
     if request.specs:
         wanted = {_lock_name(parse_spec(request.specs[0]).name.normalized): request.specs}
     else:
-        settings = place.with_tree("a stack")
+        settings = context.with_tree("a stack")
         stacks = [variants_of(settings, name) for name in request.stacks or (None,)]
         wanted = {variants.stack.name: variants.specs(asked) for variants in stacks}
-    channels = place.channels_of(request, ())
+    channels = context.channels_of(request, ())
 
     async def solve_all() -> list[Lock]:
-        cache = place.package_cache
+        cache = context.package_cache
         return [
             await solve_lock(name, specs, channels, platforms, virtual_packages=virtual, package_cache=cache)
             for name, specs in wanted.items()
@@ -190,14 +190,14 @@ def _make_locks(place: _Place, request: MirrorRequest, note: Note) -> list[Lock]
     return asyncio.run(solve_all())
 
 
-async def _lock_of(path: Path, place: _Place, request: MirrorRequest, note: Note) -> Lock:
+async def _lock_of(path: Path, context: _Context, request: MirrorRequest, note: Note) -> Lock:
     return await read_or_solve(
         path,
         request.choice,
         channels=request.channels,
         virtual_packages=request.virtual_packages,
-        package_cache=place.package_cache,
-        environ=place.environ,
+        package_cache=context.package_cache,
+        environ=context.environ,
         note=note,
     )
 
@@ -213,7 +213,7 @@ def _lock_name(text: str) -> str:
 
 
 def _plan(
-    place: _Place,
+    context: _Context,
     request: MirrorRequest,
     locks: Sequence[Lock],
     client: HttpClient,
@@ -223,12 +223,12 @@ def _plan(
     tool: Tool | None,
 ) -> BundlePlan:
     """Everything that goes into the bundle, with sizes; no package is downloaded."""
-    channels = source_channels(place.channels_of(request, locks), place.environ)
+    channels = source_channels(context.channels_of(request, locks), context.environ)
     platforms = platforms_of(locks)
     addresses = [channel.address for channel in channels]
-    needed = locked_packages(locks) | asyncio.run(_added_packages(locks, addresses, place.package_cache))
+    needed = locked_packages(locks) | asyncio.run(_added_packages(locks, addresses, context.package_cache))
     if request.with_sources:
-        settings = place.with_tree("--with-sources")
+        settings = context.with_tree("--with-sources")
         stacks = [lock.stack for lock in locks]
         variant = PlanRequest(python=request.python, pytorch=request.pytorch)
         needed |= set(_build_packages(settings, variant, stacks, channels, platforms, client))

@@ -70,11 +70,11 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
     folder = (request.folder or settings.output / "pins" / stack.name).absolute()
     earlier = _earlier_lock(folder, stack)
     wanted = _fill_in(settings, request, variants, earlier)
-    kept = not request.update and earlier is not None and _holds(earlier, wanted)
-    lock = earlier if kept and earlier is not None else _solve(settings, request, wanted, earlier)
-    if not request.offline and (request.published or not kept):
+    still_valid = not request.update and earlier is not None and _holds(earlier, wanted)
+    lock = earlier if still_valid and earlier is not None else _solve(settings, request, wanted, earlier)
+    if not request.offline and (request.published or not still_valid):
         lock = asyncio.run(check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache))
-    named = {one for one in request.formats if one != "all"}
+    named = {name for name in request.formats if name != "all"}
     formats = named if named and "all" not in request.formats else FORMATS
     files = pin_files(lock, {*formats, *formats_in(folder)})
     if not request.dry_run:
@@ -84,7 +84,7 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
         folder=folder,
         files=tuple(files),
         changes=compare_locks(earlier, lock) if earlier else (),
-        kept=kept,
+        kept=still_valid,
         local=tuple(channel for channel in lock.channels if local_path(channel) is not None),
     )
 
@@ -106,7 +106,7 @@ def _earlier_lock(folder: Path, stack: Stack) -> Lock | None:
 
 def _fill_in(settings: Settings, request: PinRequest, variants: StackVariants, earlier: Lock | None) -> _Wanted:
     channels = tuple(channel_address(channel) for channel in install_channels(settings, request.install))
-    locked = {one.platform: one.virtual_packages for one in earlier.platforms} if earlier else {}
+    locked = {part.platform: part.virtual_packages for part in earlier.platforms} if earlier else {}
     platforms = tuple(sorted(set(request.platforms or locked or (current_platform(),))))
     return _Wanted(
         stack=variants.stack,
@@ -132,7 +132,7 @@ def _holds(lock: Lock, wanted: _Wanted) -> bool:
         lock.stack == wanted.stack.name
         and lock.specs == wanted.specs
         and lock.channels == wanted.written_channels
-        and {one.platform: one.virtual_packages for one in lock.platforms} == wanted.virtual_packages
+        and {part.platform: part.virtual_packages for part in lock.platforms} == wanted.virtual_packages
     )
 
 

@@ -77,9 +77,10 @@ class Expansion:
         wanted = choices(self.packages)
         default = table_summary().default
         return tuple(
-            one
-            for one in table_summary().combinations
-            if (self.makes_pythons or one.python == default.python) and any(_is_for(choice, one) for choice in wanted)
+            combination
+            for combination in table_summary().combinations
+            if (self.makes_pythons or combination.python == default.python)
+            and any(_is_for(choice, combination) for choice in wanted)
         )
 
 
@@ -267,14 +268,14 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
     from channel_tools.foundation.record import RECORD_NAME, read_record  # noqa: PLC0415 - as above
 
     recorded = (settings.foundation / RECORD_NAME).is_file()
-    made = {one.name for one in read_record(settings.foundation).combinations} if recorded else set()
-    unmade = [one for one in expansion.combinations if one.name not in made]
+    made = {combination.name for combination in read_record(settings.foundation).combinations} if recorded else set()
+    unmade = [combination for combination in expansion.combinations if combination.name not in made]
 
     def explained(package: UnsatisfiablePackage) -> UnsatisfiablePackage:
         for choice in choices([package.rendered]):
-            for one in unmade:
-                if _is_for(choice, one):
-                    return replace(package, reason=f"{one}: {not_asked_for(one.name)}")
+            for combination in unmade:
+                if _is_for(choice, combination):
+                    return replace(package, reason=f"{combination}: {not_asked_for(combination.name)}")
         return package
 
     return replace(plan, unsatisfiable=tuple(map(explained, plan.unsatisfiable)))
@@ -335,5 +336,5 @@ def list_stacks(
 
 
 def _listed(stack: Stack, packages: Sequence[RenderedPackage], chosen: Collection[int]) -> ListedStack:
-    default = frozenset(place for place, package in enumerate(packages) if id(package) in chosen)
+    default = frozenset(index for index, package in enumerate(packages) if id(package) in chosen)
     return ListedStack(stack=stack, packages=tuple(packages), default=default)

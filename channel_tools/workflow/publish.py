@@ -111,7 +111,7 @@ def files_to_publish(settings: Settings | None, request: PublishRequest, target:
         message = f"{target.address}: does not say on which foundation its packages are built, and neither do the files"
         hint = "give --foundation conda-forge, or registry; a channel has packages for one foundation only"
         raise UsageError(message, hint=hint)
-    further = chain.from_iterable(one.further for one in recorded)
+    further = chain.from_iterable(foundation.further for foundation in recorded)
     return file_set(request.files, foundation.with_further(further))
 
 

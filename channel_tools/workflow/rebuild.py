@@ -204,7 +204,7 @@ def _build(
     cores = available_cores()
     options = BuildOptions(platform=current_platform(), max_jobs=1, cores=cores, environ=environ, tests=False)
     check_paths([job], places)
-    addresses = tuple(one.folder.as_uri() for one in channels)
+    addresses = tuple(channel.folder.as_uri() for channel in channels)
 
     def start(job: BuildJob, _at_once: int) -> Child:
         return start_child(
@@ -214,7 +214,7 @@ def _build(
             places=places,
             channels=addresses,
             cores=cores,
-            recorded=[one.recorded for one in channels],
+            recorded=[channel.recorded for channel in channels],
         )
 
     def enter(packages: Sequence[Path]) -> dict[Path, Path | ChannelToolsError]:

@@ -53,9 +53,9 @@ def export_feedstock(
     """
     loaded = load_tree(settings.tree, settings.environ)
     chosen = [find_stack(loaded, stack)] if stack is not None else list(loaded.stacks.values())
-    rendered = [item for one in chosen if package in one.packages for item in _variants(loaded, one, package)]
+    rendered = [item for stack in chosen if package in stack.packages for item in _variants(loaded, stack, package)]
     if not rendered:
-        known = sorted({name for one in chosen for name in one.packages})
+        known = sorted({name for stack in chosen for name in stack.packages})
         where = f"the stack {chosen[0].name!r}" if stack is not None else "any stack"
         if package in known:
             message = f"{package!r} has no variant on conda-forge in {where}: its recipe skips them all there"

@@ -127,7 +127,7 @@ def add_sources(
     for path, need in files:
         stored = None if dry_run else store.add_file(path, need, origin=f"added from {path.name}")
         added.append((need, stored.path if stored else store.entry(need)))
-    searched = [found for repository in repositories for found in repositories_below(repository)]
+    searched = [below for repository in repositories for below in repositories_below(repository)]
     for need in commits:
         stored = None if dry_run else _add_commit(store, need, searched)
         added.append((need, stored.path if stored else store.entry(need)))
@@ -254,9 +254,9 @@ class SuppliedSources:
             return entry
         stored = self.store.known(need)
         name = stored.path.name if need.kind == "git" else file_name_of(source.location)
-        kept = {key: value for key, value in entry.items() if key in _KEPT_KEYS}
+        options = {key: value for key, value in entry.items() if key in _KEPT_KEYS}
         address = self.store.supply(need, name).as_uri()
-        return {"url": address, "sha256": stored.sha256, **kept}
+        return {"url": address, "sha256": stored.sha256, **options}
 
 
 def provide_sources(settings: Settings, plan: Plan, *, offline: bool, progress: Progress) -> SuppliedSources:
@@ -281,8 +281,8 @@ def _check_patches(store: SourceStore, plan: Plan) -> None:
     for package in plan.to_build:
         if any(source.patches for source in package.rendered.sources):
             sources = patched_sources(store, package.rendered, package.files)
-            if (place := repr(sources)) not in seen:
-                seen.add(place)
+            if (key := repr(sources)) not in seen:
+                seen.add(key)
                 from channel_tools.sources.patches import check_patches  # noqa: PLC0415 - few packages have patches
 
                 check_patches(sources)
@@ -298,15 +298,15 @@ def _patched_source(
 ) -> PatchedSource:
     folder = package.recipe_file.folder
     need = need_of(source, source_excludes(package.recipe))
-    place = located(folder, source.location) if need is None else store.known(need).path
-    given = source.entry.get("file_name")
-    name = str(given or (place.name if need is None else file_name_of(source.location)))
-    content: Path | dict[str, Path] = {name: place}
-    if need is None and place.is_dir():
-        inside = [file.path for file in files if file.path.is_relative_to(place)]
-        content = {path.relative_to(place).as_posix(): path for path in inside}
-    elif source.kind == "git" or (given is None and is_archive(name)):
-        content = place
+    content_path = located(folder, source.location) if need is None else store.known(need).path
+    file_name = source.entry.get("file_name")
+    name = str(file_name or (content_path.name if need is None else file_name_of(source.location)))
+    content: Path | dict[str, Path] = {name: content_path}
+    if need is None and content_path.is_dir():
+        inside = [file.path for file in files if file.path.is_relative_to(content_path)]
+        content = {path.relative_to(content_path).as_posix(): path for path in inside}
+    elif source.kind == "git" or (file_name is None and is_archive(name)):
+        content = content_path
     from channel_tools.sources.patches import PatchedSource  # noqa: PLC0415 - as in _check_patches
 
     return PatchedSource(

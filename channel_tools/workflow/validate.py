@@ -114,7 +114,7 @@ def validate_installed(
     *,
     progress: Progress,
     environ: Mapping[str, str],
-    place: JobPlace = JobPlace(),
+    job_place: JobPlace = JobPlace(),
 ) -> tuple[ValidationReport, Path]:
     """Validate a stack and write its report to ``output/report/<stack>.json`` and as a page; returns report and path.
 
@@ -136,7 +136,7 @@ def validate_installed(
     _check_folder(reports)
     path = reports / f"{name}.json"
     specs = stack.install if request.as_installed else variants.specs_for(choice)
-    wanted = _run_of(settings, request, stack, specs, place)
+    wanted = _run_of(settings, request, stack, specs, job_place)
     check_request(wanted)
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
@@ -170,7 +170,7 @@ def validate_installed(
 
 
 def _run_of(
-    settings: Settings, request: ValidateRequest, stack: Stack, specs: tuple[str, ...], place: JobPlace
+    settings: Settings, request: ValidateRequest, stack: Stack, specs: tuple[str, ...], job_place: JobPlace
 ) -> ValidationRequest:
     """The run that the request comes to, of the variant that ``specs`` install."""
     return ValidationRequest(
@@ -188,8 +188,8 @@ def _run_of(
         as_installed=request.as_installed,
         keep=request.keep,
         timeout_s=DEFAULT_TIMEOUT_S if request.timeout_s is None else request.timeout_s,
-        hosts=place.hosts,
-        local_scratch=place.local_scratch,
+        hosts=job_place.hosts,
+        local_scratch=job_place.local_scratch,
     )
 
 
@@ -231,7 +231,7 @@ def validate_variants(
     Raises UsageError for a stack without validation and a job that is not as requested, and as built_requests.
     """
     stack = stack_to_validate(settings, request)
-    place = place_of(request, environ)
+    job_place = place_of(request, environ)
     if request.all_variants:
         installs = built_requests(settings, stack.name)
     else:
@@ -241,7 +241,7 @@ def validate_variants(
         report = path = error = None
         try:
             wanted = replace(request, install=install, all_variants=False)
-            report, path = validate_installed(settings, wanted, progress=progress, environ=environ, place=place)
+            report, path = validate_installed(settings, wanted, progress=progress, environ=environ, job_place=job_place)
             raise_for_failures(report, report_file=path)
             if request.fail_on_drop:
                 raise_for_drops(report)
@@ -272,12 +272,12 @@ def run_validation_job(
     options, command = _options_and_command(settings, request, folder)
     parent = settings.output / _JOBS
     parent.mkdir(parents=True, exist_ok=True)
-    kept = JobFolder(path=Path(tempfile.mkdtemp(prefix=f"{options.name}-", dir=parent)))
-    script = kept.path / _SCRIPT
-    write_text_atomically(script, recorded_job_script(options, kept, command))
+    job_folder = JobFolder(path=Path(tempfile.mkdtemp(prefix=f"{options.name}-", dir=parent)))
+    script = job_folder.path / _SCRIPT
+    write_text_atomically(script, recorded_job_script(options, job_folder, command))
     return run_job_script(
         scheduler_of(options.scheduler, environ),
-        kept,
+        job_folder,
         script,
         options=request.job.submit_options,
         asks=options.asks,

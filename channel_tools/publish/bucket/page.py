@@ -39,7 +39,7 @@ _TYPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _BucketPlace:
-    """A label of a bucket as PagePlace; ``files`` are packages (``subdir/file name``) that are available locally."""
+    """A label of a bucket as PageStore; ``files`` are packages (``subdir/file name``) that are available locally."""
 
     label: LabelPlace
     lease: Lease
@@ -61,7 +61,7 @@ class _BucketPlace:
         return found & set(names)
 
     def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
-        """Like PagePlace.write. Raises ChannelError if another writer took over."""
+        """Like PageStore.write. Raises ChannelError if another writer took over."""
         in_parallel(self._put, files[:-1])
         for last in files[-1:]:
             self._put(last)
@@ -81,7 +81,7 @@ class _BucketPlace:
 
     @contextlib.contextmanager
     def package(self, build: Build) -> Iterator[tuple[Path, None]]:
-        """Like PagePlace.package; a package that is not available locally is downloaded."""
+        """Like PageStore.package; a package that is not available locally is downloaded."""
         key = f"{build.subdir}/{build.file_name}"
         if (at_hand := self.files.get(key)) is not None:
             yield at_hand, None
@@ -112,4 +112,4 @@ def paged_label(
 
     name = channel_name(label.store.url(label.base))
     place = _BucketPlace(label=label, lease=lease, files=files or {})
-    return PagedChannel(place=place, name=name, foundation=foundation, load=load)
+    return PagedChannel(store=place, name=name, foundation=foundation, load=load)

@@ -22,7 +22,7 @@ from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.conda.package import write_sidecar
 from channel_tools.page.model import ShownStack, TreeRecords
-from channel_tools.page.write import _FolderPlace, follow_change, paged_folder, remember_records
+from channel_tools.page.write import _FolderStore, follow_change, paged_folder, remember_records
 from tests.support.packages import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 
@@ -144,16 +144,16 @@ def test_what_is_taken_back_after_a_kill_is_not_on_the_page(tmp_path: Path, monk
     write_page(channel)
     before = site(channel)
     changes = Changes(channel, tmp_path / "made", random.Random(1))  # noqa: S311 - as above
-    write = _FolderPlace.write
+    write = _FolderStore.write
 
-    def killed(place: _FolderPlace, files: list[tuple[str, Callable[[], bytes]]]) -> None:
+    def killed(place: _FolderStore, files: list[tuple[str, Callable[[], bytes]]]) -> None:
         if any(name.startswith("page/") for name, _content in files):
             write(place, files)
             raise KeyboardInterrupt
         write(place, files)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_FolderPlace, "write", killed)
+        patched.setattr(_FolderStore, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             changes.yank()
     assert site(channel) != before
