@@ -68,7 +68,7 @@ def find_failed(works: Sequence[Path], wanted: str) -> FailedBuild:
         raise UsageError(message, hint="ask its owner for access, or build the package as this user")
     if not failed:
         names = sorted({build.name for build in unfinished})
-        hint = nearest_names_hint(wanted, names, what="failed build") if names else None
+        hint = nearest_names_hint(wanted, names, noun="failed build") if names else None
         message = f"{wanted}: no failed build of this name is kept"
         raise UsageError(message, hint=hint or "run channel_tools build; it keeps the folder of a build that fails")
     if len(failed) > 1:

@@ -47,7 +47,7 @@ def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
     job = builds.job(stem)
     folder = builds.places.work / job.folder_name
     results = results_of(builds_file, stem)
-    with exclusive_lock(lock_of(folder), what=f"the build folder {folder}", timeout_s=math.inf):
+    with exclusive_lock(lock_of(folder), resource=f"the build folder {folder}", timeout_s=math.inf):
         for taken_in in (results.entered, results.admitted):  # built by another job, which was believed lost
             with contextlib.suppress(FileNotFoundError):
                 write_outcome(results.built, replace(read_outcome(taken_in), package=None))
@@ -96,7 +96,7 @@ def clear_builds(
             continue
         with left_where_denied(folder, needed):
             if folder.is_dir() and not (folder.name in keep and (folder / FINISHED).is_file()):
-                with contextlib.suppress(ChannelError), exclusive_lock(lock_of(folder), what=str(folder)):
+                with contextlib.suppress(ChannelError), exclusive_lock(lock_of(folder), resource=str(folder)):
                     remove_tree(folder)
 
 

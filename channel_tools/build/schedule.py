@@ -49,7 +49,7 @@ def locked_builds(work: Path) -> Iterator[None]:
     Raises ChannelError if another run holds the lock, UsageError if the folder cannot be created.
     """
     make_work_folder(work)
-    with exclusive_lock(builds_lock(work), what=f"the build folder {work}"):
+    with exclusive_lock(builds_lock(work), resource=f"the build folder {work}"):
         yield
 
 
@@ -130,7 +130,7 @@ def take_over_finished(
         try:
             if _finished_elsewhere(folder, job) is None:
                 continue
-            with exclusive_lock(lock_of(folder), what=f"the build folder {folder}"):
+            with exclusive_lock(lock_of(folder), resource=f"the build folder {folder}"):
                 if (finished := _finished_elsewhere(folder, job)) is None:
                     continue
                 outcome, built = finished

@@ -149,7 +149,7 @@ def await_earlier_run(folder: Path, note: Callable[[str], None]) -> None:
     lock = folder / _LOCK
     if is_locked(lock):
         note(f"waiting for Snakemake of an earlier command in {folder}, which cancels its jobs")
-        with exclusive_lock(lock, what=f"the workflow {folder}", timeout_s=_EARLIER_S):
+        with exclusive_lock(lock, resource=f"the workflow {folder}", timeout_s=_EARLIER_S):
             pass
 
 

@@ -152,7 +152,7 @@ def channel_writer(
     Raises ChannelError if another process writes to the channel for longer than ``wait_s``.
     """
     what, folder = f"the channel {channel.path}", channel.files.folder(RECORD_FOLDER, make=True)
-    with exclusive_lock(channel.lock_file, what=what, timeout_s=wait_s, folder=folder):
+    with exclusive_lock(channel.lock_file, resource=what, timeout_s=wait_s, folder=folder):
         _clear_leftovers(channel)
         yield ChannelWriter(channel=channel, clock=clock)
 

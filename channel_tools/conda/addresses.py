@@ -44,8 +44,8 @@ def parse_address(address: str, *, forms: str = _FORMS) -> SplitResult:
     except ValueError as err:
         problem = str(err)  # it quotes a port, never the part before the host
     if problem:
-        shown = without_credentials(address) if _MAY_BE_SECRET.search(address) else address
-        raise UsageError(f"{shown!r}: {problem}; expected {forms}")
+        text = without_credentials(address) if _MAY_BE_SECRET.search(address) else address
+        raise UsageError(f"{text!r}: {problem}; expected {forms}")
     return parts
 
 
@@ -65,8 +65,8 @@ def _problem(address: str, parts: SplitResult) -> str | None:
 
 def scheme_of(text: str) -> str:
     """What stands before ``://``, in lower case, whether or not it can be a scheme; empty for a path or a name."""
-    scheme, found, _rest = text.partition("://")
-    return scheme.lower() if found else ""
+    scheme, separator, _rest = text.partition("://")
+    return scheme.lower() if separator else ""
 
 
 def is_web(address: str) -> bool:
@@ -101,8 +101,8 @@ def normal_address(address: str) -> str:
     parts = parse_address(address)
     user, at, _place = parts.netloc.rpartition("@")
     port = "" if parts.port in {None, _WEB_SCHEMES[parts.scheme]} else f":{parts.port}"
-    place = f"{user}{at}{host_of(address)}{port}"
-    return parse_url(urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))).url
+    netloc = f"{user}{at}{host_of(address)}{port}"
+    return parse_url(urlunsplit((parts.scheme, netloc, parts.path, parts.query, parts.fragment))).url
 
 
 def split_credentials(address: str) -> tuple[str, str | None, tuple[str, str] | None]:
@@ -151,8 +151,8 @@ def channel_address(channel: str) -> str:
     folder = user_path(channel)
     if "/" in channel or (channel and folder.is_dir()):
         return _folder_address(folder)
-    what = "an address" if _CHANNEL_NAME.fullmatch(channel) else "a channel's name"
-    raise UsageError(f"{channel!r}: not {what} or an existing folder", hint=f"write {_FORMS}")
+    form = "an address" if _CHANNEL_NAME.fullmatch(channel) else "a channel's name"
+    raise UsageError(f"{channel!r}: not {form} or an existing folder", hint=f"write {_FORMS}")
 
 
 def is_channel_name(channel: str) -> bool:
@@ -219,8 +219,8 @@ def packages_address(channel: str, subdir: str, base_url: str | None) -> str:
     get them. Raises IntegrityError for one that cannot be used, among them a folder of this machine named by an index
     from elsewhere.
     """
-    given = channel.rstrip("/")
-    plain = without_credentials(given).rstrip("/")
+    address = channel.rstrip("/")
+    plain = without_credentials(address).rstrip("/")
     try:
         parts = urlsplit(_joined(f"{plain}/{subdir}/", base_url or ""))
         folder = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/"
@@ -229,7 +229,7 @@ def packages_address(channel: str, subdir: str, base_url: str | None) -> str:
         raise _unusable_base(plain, subdir, base_url, str(err).partition("; expected")[0]) from None
     if local_path(folder) is not None and local_path(plain) is None:
         raise _unusable_base(plain, subdir, base_url, "a channel elsewhere cannot have packages in folders here")
-    return with_credentials_of(given, folder)
+    return with_credentials_of(address, folder)
 
 
 def _joined(subdir_address: str, base_url: str) -> str:
@@ -245,8 +245,8 @@ def _joined(subdir_address: str, base_url: str) -> str:
 
 
 def _unusable_base(plain: str, subdir: str, base_url: str | None, reason: str) -> IntegrityError:
-    shown = without_credentials(base_url or "")
-    message = f"{plain}/{subdir}: its index gives {shown!r} as base_url: {reason}"
+    base = without_credentials(base_url or "")
+    message = f"{plain}/{subdir}: its index gives {base!r} as base_url: {reason}"
     return IntegrityError(
         message, hint="correct base_url in the channel's index; expected an address or a path (CEP 15)"
     )

@@ -131,10 +131,10 @@ def read_package(
             run_exports=optional_object(info, "run_exports.json", path),
             variant=optional_object(info, "hash_input.json", path),
         )
-        said = f"{package.index.get('name')}-{package.index.get('version')}-{package.index.get('build')}"
-        if said != stem_of(path.name):
+        stem = f"{package.index.get('name')}-{package.index.get('version')}-{package.index.get('build')}"
+        if stem != stem_of(path.name):
             suffix = path.name.removeprefix(stem_of(path.name))
-            note(PackageProblem(kind="mismatch", file="info/index.json", text=f"names {said}{suffix}"))
+            note(PackageProblem(kind="mismatch", file="info/index.json", text=f"names {stem}{suffix}"))
         if contents:
             listed = PathsJson(path_rows(info, path), note)
             read_payload(parts.members("pkg"), listed, visitor, note)
@@ -187,16 +187,16 @@ def read_info_files(path: Path, names: frozenset[str], *, folder: Beneath | None
 
     ``folder`` is as for read_package.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for member, stream in stream_component(path, "info", folder=folder):
         top, _slash, name = member.name.partition("/")
         if top == "info" and name in names and stream is not None:
             if member.size > (limit := METADATA_BYTES.get(name, OTHER_METADATA_BYTES)):
                 raise damaged_package(path, f"info/{name} has {member.size} bytes; expected at most {limit}")
-            found[name] = stream.read()
-            if len(found) == len(names):
+            contents[name] = stream.read()
+            if len(contents) == len(names):
                 break
-    return found
+    return contents
 
 
 def stream_component(path: Path, component: Component, *, folder: Beneath | None = None) -> Iterator[Member]:
@@ -234,8 +234,8 @@ class _DamageReported:
         if isinstance(err, IsADirectoryError):
             raise IntegrityError(f"{self._path}: is a folder; expected a package file") from None
         if isinstance(err, _DAMAGE):
-            what = f"not a complete conda package: {str(err) or type(err).__name__}"
-            raise damaged_package(self._path, what) from None
+            reason = f"not a complete conda package: {str(err) or type(err).__name__}"
+            raise damaged_package(self._path, reason) from None
 
 
 @contextlib.contextmanager
@@ -266,8 +266,8 @@ class _CondaParts:
 
     def check_names(self) -> None:
         stem = self.path.name.removesuffix(PACKAGE_SUFFIX)
-        if (found := sorted(self.names.values())) != [f"info-{stem}.tar.zst", f"pkg-{stem}.tar.zst"]:
-            raise damaged_package(self.path, f"contains {' and '.join(found)}; expected parts named after the file")
+        if (names := sorted(self.names.values())) != [f"info-{stem}.tar.zst", f"pkg-{stem}.tar.zst"]:
+            raise damaged_package(self.path, f"contains {' and '.join(names)}; expected parts named after the file")
 
     def members(self, component: Component) -> Iterator[Member]:
         limit_bytes = _INFO_BYTES if component == "info" else None
@@ -323,20 +323,20 @@ def _hashed(stream: IO[bytes]) -> tuple[IO[bytes], str, str, int]:
 
 def _check_parts(archive: zipfile.ZipFile, path: Path) -> Mapping[Component, str]:
     """The names of the metadata and the payload part, after checking that the zip has exactly the format's members."""
-    found = sorted(archive.namelist())
-    if not _PARTS.fullmatch("\n".join(found)):
+    members = sorted(archive.namelist())
+    if not _PARTS.fullmatch("\n".join(members)):
         stem = path.name.removesuffix(PACKAGE_SUFFIX)
         names = f"info-{stem}.tar.zst, metadata.json, pkg-{stem}.tar.zst"
-        raise damaged_package(path, f"contains {', '.join(found[:9]) or 'nothing'}; expected {names}")
-    info_name, format_name, payload_name = found
+        raise damaged_package(path, f"contains {', '.join(members[:9]) or 'nothing'}; expected {names}")
+    info_name, format_name, payload_name = members
     if (size_bytes := archive.getinfo(format_name).file_size) > _FORMAT_BYTES:
         raise damaged_package(path, f"{format_name} has {size_bytes} bytes; expected at most {_FORMAT_BYTES}")
     try:
-        said = decode_json(archive.read(format_name))
+        document = decode_json(archive.read(format_name))
     except ValueError as err:
         raise damaged_package(path, f"{format_name} is not valid JSON ({err})") from None
-    if not isinstance(said, dict) or said.get("conda_pkg_format_version") != _FORMAT_VERSION:
-        message = f"{format_name} says {str(said)[:80]}; expected conda_pkg_format_version {_FORMAT_VERSION}"
+    if not isinstance(document, dict) or document.get("conda_pkg_format_version") != _FORMAT_VERSION:
+        message = f"{format_name} says {str(document)[:80]}; expected conda_pkg_format_version {_FORMAT_VERSION}"
         raise damaged_package(path, message)
     return {"info": info_name, "pkg": payload_name}
 
@@ -347,8 +347,8 @@ def _members(archive: zipfile.ZipFile, name: str, path: Path, *, limit_bytes: in
         size_bytes = archive.getinfo(name).file_size
         with io.BytesIO(archive.read(name)) if size_bytes <= SMALL_BYTES else archive.open(name) as packed:
             for member, source in stream_tar(packed, size_bytes, limit_bytes=limit_bytes):
-                whole = source is None or isinstance(source, io.BytesIO)
-                yield member, source if whole else cast("IO[bytes]", _MemberStream(path, source))
+                is_in_memory = source is None or isinstance(source, io.BytesIO)
+                yield member, source if is_in_memory else cast("IO[bytes]", _MemberStream(path, source))
             while packed.read(_CHUNK_BYTES):
                 pass
 

@@ -88,16 +88,16 @@ def split_credential(address: str) -> tuple[str, Credential | None]:
     if not is_web(address):
         return address, None
     plain, token, user = split_credentials(address)
-    given = None
+    token_address = None
     if token is not None:
         authorization = f"Bearer {token}"
-        given = without_user(address)
+        token_address = without_user(address)
     elif user is not None:
         authorization = basic_authorization(*user)
     else:
         return plain, None
     path = path_of(plain).rstrip("/")
-    return plain, Credential(host=host_of(plain), path=path, authorization=authorization, address=given)
+    return plain, Credential(host=host_of(plain), path=path, authorization=authorization, address=token_address)
 
 
 def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
@@ -111,9 +111,13 @@ def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
     os.environ.update(settings.variables())
     split = [split_credential(channel) for channel in channels]
     credentials = [credential for _address, credential in split if credential is not None]
-    with_token = {_folder(plain): [_folder(one.address)] for plain, one in split if one and one.address}
+    with_token = {
+        _folder(plain): [_folder(credential.address)]
+        for plain, credential in split
+        if credential and credential.address
+    }
     mirrors = {_folder(address): places for address, places in settings.rattler.mirrors.items()} | with_token
-    by_header = [one for one in credentials if one.address is None]
+    by_header = [credential for credential in credentials if credential.address is None]
     try:
         client = (
             _checking(settings, mirrors, by_header) if settings.verifies else _trusting(settings, mirrors, by_header)
@@ -165,12 +169,12 @@ def _folder(address: str) -> str:
 
 def _header_finder(credentials: Sequence[Credential]) -> Callable[[str, str], dict[str, str] | None]:
     """Finds what to send for a host and path; the longest matching path wins."""
-    longest_first = sorted(credentials, key=lambda one: -len(one.path))
+    longest_first = sorted(credentials, key=lambda credential: -len(credential.path))
 
     def find(host: str, path: str) -> dict[str, str] | None:
-        for one in longest_first:
-            if one.host == host and (path == one.path or path.startswith(one.path + "/")):
-                return {"Authorization": one.authorization}
+        for credential in longest_first:
+            if credential.host == host and (path == credential.path or path.startswith(credential.path + "/")):
+                return {"Authorization": credential.authorization}
         return None
 
     return find
@@ -221,8 +225,8 @@ class ChannelCredentials:
 
     def redact_text(self, text: str) -> str:
         """A library's message, with the credentials of any address in it taken out."""
-        shown = re.sub(r"[a-z]+://\S+", lambda found: without_credentials(found[0]), text)
-        return " ".join(re.sub(r"/t/[^/\s]+", "/t/***", shown).split())
+        redacted = re.sub(r"[a-z]+://\S+", lambda match: without_credentials(match[0]), text)
+        return " ".join(re.sub(r"/t/[^/\s]+", "/t/***", redacted).split())
 
 
 def make_http_client(

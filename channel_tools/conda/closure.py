@@ -68,14 +68,14 @@ class Closures(Generic[_Package]):
 
     def of(self, package: _Package) -> Sequence[_Package]:
         """The package itself and everything that it depends on, directly or indirectly."""
-        found = {_key(package): package}
+        packages = {_key(package): package}
         todo = [package]
         while todo:
             for other in self.direct(todo.pop()):
-                if _key(other) not in found:
-                    found[_key(other)] = other
+                if _key(other) not in packages:
+                    packages[_key(other)] = other
                     todo.append(other)
-        return list(found.values())
+        return list(packages.values())
 
     def direct(self, package: _Package) -> Sequence[_Package]:
         """What the package's own requirements name."""
@@ -111,8 +111,8 @@ class Closures(Generic[_Package]):
                 continue
             if not matching and not is_virtual(name := spec_name(text)) and read_spec(text).condition is None:
                 have = ", ".join(sorted(other.file_name for other in self._by_name.get(name, ())))
-                what = have or "no package of that name"
-                self.problems.append((package, f"nothing in the channel satisfies {text!r}; it has {what}"))
+                candidates = have or "no package of that name"
+                self.problems.append((package, f"nothing in the channel satisfies {text!r}; it has {candidates}"))
             met += matching
         return met
 
@@ -130,14 +130,14 @@ def _key(package: Described) -> str:
 
 def python_minor(versions: Iterable[str]) -> str:
     """The minor version (``3.11``) of the first of the versions of python, ``3`` if there is none."""
-    found = (Version(version).as_major_minor() for version in versions)
-    return next((f"{minor[0]}.{minor[1]}" for minor in found if minor is not None), "3")
+    minors = (Version(version).as_major_minor() for version in versions)
+    return next((f"{minor[0]}.{minor[1]}" for minor in minors if minor is not None), "3")
 
 
 def place_installed(path: str, python: str) -> str:
     """The installed path of a file of a noarch python package with this minor version of python (CEP 17)."""
-    top, slash, rest = path.partition("/")
-    return _NOARCH_PLACES.get(top, top).format(python) + slash + rest
+    top, slash, below = path.partition("/")
+    return _NOARCH_PLACES.get(top, top).format(python) + slash + below
 
 
 def join_path(folder: str, name: str) -> str:

@@ -62,10 +62,10 @@ def read_entries(path: Path) -> dict[str, FileEntry]:
 
 def _entries_of(path: Path, part: Component) -> Iterator[tuple[str, FileEntry]]:
     for member, stream in stream_component(path, part):
-        kept, sha256 = None, hashlib.sha256().hexdigest()
+        content, sha256 = None, hashlib.sha256().hexdigest()
         if stream is not None and member.size <= _KEPT_BYTES:
-            kept = stream.read()
-            sha256 = hashlib.sha256(kept).hexdigest()
+            content = stream.read()
+            sha256 = hashlib.sha256(content).hexdigest()
         elif stream is not None:
             sha256 = HashedStream(stream).hexdigest()
         yield (
@@ -77,31 +77,31 @@ def _entries_of(path: Path, part: Component) -> Iterator[tuple[str, FileEntry]]:
                 size_bytes=member.size,
                 sha256=sha256,
                 target=member.linkname,
-                content=kept,
+                content=content,
             ),
         )
 
 
 def compare_entries(first: Mapping[str, FileEntry], second: Mapping[str, FileEntry]) -> tuple[Difference, ...]:
     """The files that differ: installed files, then metadata, each sorted by name. Pure."""
-    found = [
+    differences = [
         difference
         for name in sorted(first.keys() | second.keys(), key=_order)
         if name != PATHS and (difference := _compare(name, first.get(name), second.get(name))) is not None
     ]
-    payload = {one.file for one in found}
+    payload = {difference.file for difference in differences}
     if not _same_paths(first.get(PATHS), second.get(PATHS), payload):
         difference = _compare(PATHS, first.get(PATHS), second.get(PATHS))
-        found += [difference] if difference is not None else []
-    return tuple(sorted(found, key=lambda one: _order(one.file)))
+        differences += [difference] if difference is not None else []
+    return tuple(sorted(differences, key=lambda difference: _order(difference.file)))
 
 
 def verdict_of(differences: tuple[Difference, ...]) -> Verdict:
     """The verdict on two packages with different bytes, by their differences."""
-    told = [one for one in differences if one.kind != "time"]
-    if not told:
+    essential = [difference for difference in differences if difference.kind != "time"]
+    if not essential:
         return "packing"
-    return "metadata" if all(_is_metadata(one.file) for one in told) else "different"
+    return "metadata" if all(_is_metadata(difference.file) for difference in essential) else "different"
 
 
 def _is_metadata(name: str) -> bool:
@@ -137,11 +137,14 @@ def _first_difference(first: FileEntry, second: FileEntry) -> str:
         return sizes
     if b"\0" in first.content or b"\0" in second.content:
         pairs = enumerate(zip(first.content, second.content, strict=False))
-        place = next((at for at, (one, other) in pairs if one != other), min(first.size_bytes, second.size_bytes))
-        return f"{sizes}; the first difference is at byte {place}"
+        position = next(
+            (index for index, (byte, other_byte) in pairs if byte != other_byte),
+            min(first.size_bytes, second.size_bytes),
+        )
+        return f"{sizes}; the first difference is at byte {position}"
     lines = first.content.splitlines(), second.content.splitlines()
     shared = min(map(len, lines))
-    number = next((at for at in range(shared) if lines[0][at] != lines[1][at]), shared)
+    number = next((index for index in range(shared) if lines[0][index] != lines[1][index]), shared)
     return f"line {number + 1}: {_line(lines[0], number)}, rebuilt {_line(lines[1], number)}"
 
 
@@ -171,5 +174,5 @@ def _rows(entry: FileEntry | None, differing: set[str]) -> object:
 
 def _without_hash(row: Mapping[str, object]) -> Mapping[str, object]:
     """The row without the hash if it is a link's, since that is the hash of the link's target."""
-    kept = {key: value for key, value in row.items() if key not in {"sha256", "size_in_bytes"}}
-    return kept if row.get("path_type") == "softlink" else row
+    fields = {key: value for key, value in row.items() if key not in {"sha256", "size_in_bytes"}}
+    return fields if row.get("path_type") == "softlink" else row

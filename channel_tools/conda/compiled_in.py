@@ -63,10 +63,10 @@ def read_rendered(content: bytes | None) -> RenderedRecipe:
 
 def host_packages(rendered: RenderedRecipe) -> tuple[HostPackage, ...]:
     """The host environment of a build, by name; empty if the package does not record it or the text is not YAML."""
-    found = rendered.value
+    section = rendered.value
     for key in ("finalized_dependencies", "host", "resolved"):
-        found = found.get(key) if isinstance(found, dict) else None
-    rows = found if isinstance(found, list) else []
+        section = section.get(key) if isinstance(section, dict) else None
+    rows = section if isinstance(section, list) else []
     return tuple(sorted(_host_package(row) for row in rows if isinstance(row, dict)))
 
 
@@ -116,9 +116,9 @@ def what_can_be_compiled_in(files: Iterable[str]) -> str:
 
 
 def _headers(paths: Iterable[str]) -> Iterator[str]:
-    found = list(paths)
-    if any(shared in path.rpartition("/")[2] for path in found for shared in _SHARED):
+    names = list(paths)
+    if any(shared in path.rpartition("/")[2] for path in names for shared in _SHARED):
         return
-    for path in found:
+    for path in names:
         if path.endswith(_HEADERS) and f"/{path}".rpartition("/include/")[1]:
             yield path

@@ -77,7 +77,7 @@ def condarc_files(environ: Mapping[str, str]) -> Iterator[Path]:
         paths.append(Path(os.path.expanduser(_expanded(named, environ))))  # noqa: PTH111 - as conda does
     for path in dict.fromkeys(paths):
         if path.is_dir():
-            yield from sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES and one.is_file())
+            yield from sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
         elif path.is_file() and (path.name in _NAMES or path.suffix in _SUFFIXES):
             yield path
 
@@ -97,7 +97,7 @@ def read_condarc(environ: Mapping[str, str]) -> Condarc:
         if value := environ.get(f"CONDA_{key.upper()}", ""):
             merged.texts[key] = Setting(value=_as_boolean(value), origin=f"CONDA_{key.upper()}")
     if value := environ.get(f"CONDA_{_LISTS.upper()}", ""):
-        names = tuple(one.strip() for one in value.split(",") if one.strip())
+        names = tuple(name.strip() for name in value.split(",") if name.strip())
         _join(merged.multichannels, "defaults", Setting(value=names, origin=f"CONDA_{_LISTS.upper()}"))
     return merged
 
@@ -157,13 +157,13 @@ class _File:
 
     def _list(self, *where: str) -> tuple[str, ...]:
         value = self._at(*where)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self._document.error(f"{'.'.join(where)}: expected a list", *where, hint="write each as  - ADDRESS")
-        at = {self._document.line_of(*where, *below) for below in ((), *((place,) for place in range(len(value))))}
+        at = {self._document.line_of(*where, *below) for below in ((), *((index,) for index in range(len(value))))}
         if any(_ORDERED.search(self._lines[line - 1]) for line in at):
             message = "#!top and #!bottom in lists of channels are not read here"
             raise self._document.error(message, *where, hint="write the whole list, in order, into one file")
-        return tuple(self._expanded(str(one)) for one in value)
+        return tuple(self._expanded(str(item)) for item in value)
 
 
 def _stand_over(into: dict[str, Setting[T]], key: str, setting: Setting[T]) -> None:
@@ -190,4 +190,4 @@ def _as_boolean(value: str) -> str | bool:
 
 def _expanded(value: str, environ: Mapping[str, str]) -> str:
     """With the variables ``$NAME`` and ``${NAME}`` that are set."""
-    return _VARIABLE.sub(lambda found: environ.get(found[1].strip("{}"), found[0]), value)
+    return _VARIABLE.sub(lambda match: environ.get(match[1].strip("{}"), match[0]), value)

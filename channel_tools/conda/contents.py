@@ -65,13 +65,13 @@ class PackageProblem:
         return self.text if self.kind == "unsafe" else f"{self.file} {self.text}"
 
 
-def damaged_package(path: Path, what: str) -> IntegrityError:
+def damaged_package(path: Path, reason: str) -> IntegrityError:
     """The error for a package that must not be used."""
     hint = (
         f"copy {path.name} again from where it comes from, or make it again (build, foundation build); "
         "if it is the same there, whoever makes it has to correct it"
     )
-    return IntegrityError(f"{path}: {what}", hint=hint)
+    return IntegrityError(f"{path}: {reason}", hint=hint)
 
 
 class SafePaths:
@@ -109,7 +109,7 @@ class PathsJson:
     ) -> None:
         self._rows = rows
         self._complete = complete
-        self._seen: set[str] = set()
+        self._listed: set[str] = set()
         self._on_problem = on_problem
 
     def add(self, member: tarfile.TarInfo, stream: HashedStream | None) -> None:
@@ -117,17 +117,17 @@ class PathsJson:
         name = member.name
         if member.isdir() and name not in self._rows:
             return
-        if name in self._seen:
+        if name in self._listed:
             self._report(name, "is in the package twice")
         elif name not in self._rows:
             self._report(name, "is in the package but not listed in paths.json")
         elif problem := _difference(self._rows[name], member, stream, complete=self._complete):
             self._report(name, problem)
-        self._seen.add(name)
+        self._listed.add(name)
 
     def check_all(self) -> None:
         """Report the rows without a member."""
-        for name in sorted(self._rows.keys() - self._seen):
+        for name in sorted(self._rows.keys() - self._listed):
             self._report(name, "is listed in paths.json but not in the package")
 
     def _report(self, name: str, text: str) -> None:
@@ -148,14 +148,14 @@ def _is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def _check_text(text: str, shown: str) -> None:
+def _check_text(text: str, subject: str) -> None:
     """Raise UnsafeMemberError for a name that terminals, logs and JSON cannot show unchanged."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise UnsafeMemberError(f"{shown} is not UTF-8") from None
+        raise UnsafeMemberError(f"{subject} is not UTF-8") from None
     if _CONTROLS.search(text):
-        raise UnsafeMemberError(f"{shown} has a control character")
+        raise UnsafeMemberError(f"{subject} has a control character")
 
 
 def _difference(row: PathRow, member: tarfile.TarInfo, stream: HashedStream | None, *, complete: bool) -> str:
@@ -168,8 +168,8 @@ def _difference(row: PathRow, member: tarfile.TarInfo, stream: HashedStream | No
         return "has no size or no sha256 in paths.json"
     if row.size_in_bytes is not None and row.size_in_bytes != member.size:
         return f"has {member.size} bytes, paths.json says {row.size_in_bytes}"
-    if row.sha256 is not None and row.sha256 != (found := stream.hexdigest()):
-        return f"has the sha256 {found}, paths.json says {row.sha256}"
+    if row.sha256 is not None and row.sha256 != (sha256 := stream.hexdigest()):
+        return f"has the sha256 {sha256}, paths.json says {row.sha256}"
     return ""
 
 
@@ -179,14 +179,14 @@ def read_path_rows(content: bytes, package: Path) -> dict[str, PathRow]:
         rows = decode_json(content, _PathsFile).paths
     except ValueError as err:
         raise damaged_package(package, f"info/paths.json is not a valid list of paths: {err}") from None
-    found: dict[str, PathRow] = {}
+    by_path: dict[str, PathRow] = {}
     for row in rows:
-        if row.path in found:
+        if row.path in by_path:
             raise damaged_package(package, f"info/paths.json lists {row.path} twice")
         if row.prefix_placeholder == "":
             raise damaged_package(package, f"info/paths.json has an empty prefix_placeholder for {row.path}")
-        found[row.path] = row
-    return found
+        by_path[row.path] = row
+    return by_path
 
 
 def rows_of_files(content: bytes, package: Path) -> dict[str, PathRow]:
@@ -223,7 +223,7 @@ class InfoFiles(Mapping[str, bytes]):
 
     def __init__(self, *, all_files: bool) -> None:
         self._all_files = all_files
-        self._wanted: dict[str, bytes] = {}
+        self._contents: dict[str, bytes] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._others: IO[bytes] | None = None
 
@@ -237,9 +237,9 @@ class InfoFiles(Mapping[str, bytes]):
     def add(self, name: str, size_bytes: int, stream: IO[bytes] | None) -> bool:
         """Keep a member that is needed; False if it is not a plain file, too large or a duplicate."""
         if (limit := METADATA_BYTES.get(name)) is not None:
-            if stream is None or size_bytes > limit or name in self._wanted:
+            if stream is None or size_bytes > limit or name in self._contents:
                 return False
-            self._wanted[name] = stream.read()
+            self._contents[name] = stream.read()
         elif self._all_files and stream is not None and size_bytes <= OTHER_METADATA_BYTES:
             if self._others is None:
                 self._others = cast("IO[bytes]", tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES))  # noqa: SIM115 - closed by __exit__
@@ -249,19 +249,19 @@ class InfoFiles(Mapping[str, bytes]):
         return True
 
     def __getitem__(self, name: str) -> bytes:
-        if name in self._wanted:
-            return self._wanted[name]
+        if name in self._contents:
+            return self._contents[name]
         offset, size_bytes = self._places[name]
         others = cast("IO[bytes]", self._others)
         others.seek(offset)
         return others.read(size_bytes)
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._wanted
+        yield from self._contents
         yield from self._places
 
     def __len__(self) -> int:
-        return len(self._wanted) + len(self._places)
+        return len(self._contents) + len(self._places)
 
 
 def info_object(info: Mapping[str, bytes], name: str, path: Path) -> dict[str, Any]:
@@ -301,9 +301,9 @@ def _is_too_deep(value: object) -> bool:
     for _ in range(_DEPTH + 1):
         level = [
             item
-            for one in level
-            if isinstance(one, dict | list)
-            for item in (one.values() if isinstance(one, dict) else one)
+            for container in level
+            if isinstance(container, dict | list)
+            for item in (container.values() if isinstance(container, dict) else container)
             if isinstance(item, dict | list)
         ]
         if not level:

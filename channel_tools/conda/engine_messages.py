@@ -29,12 +29,12 @@ class _Advice:
     """What the engine says (a pattern), what to say instead (see re.sub), and what to do."""
 
     engine: re.Pattern[str]
-    here: str
+    ours: str
     hint: str
 
 
-def _advice(engine: str, here: str, hint: str) -> _Advice:
-    return _Advice(engine=re.compile(engine), here=here, hint=hint)
+def _advice(engine: str, ours: str, hint: str) -> _Advice:
+    return _Advice(engine=re.compile(engine), ours=ours, hint=hint)
 
 
 _ADVICE = (
@@ -94,7 +94,7 @@ def explained(message: str) -> Explained:
 
     An option that is named in it and is not known here is said to be another program's.
     """
-    hints = [one.hint for one in _ADVICE if one.hint and one.engine.search(message)]
+    hints = [advice.hint for advice in _ADVICE if advice.hint and advice.engine.search(message)]
     text = in_our_words(message)
     if not hints and (options := _OPTION.findall(text)):
         hints = [f"{', '.join(options)}: options of the program rattler-build, which this command cannot pass on"]
@@ -105,6 +105,6 @@ def in_our_words(text: str) -> str:
     """A line or a message with the engine's advice replaced; everything else is unchanged."""
     if "--" not in text and "failed to find" not in text:
         return text
-    for one in _ADVICE:
-        text = one.engine.sub(one.here, text)
+    for advice in _ADVICE:
+        text = advice.engine.sub(advice.ours, text)
     return text

@@ -93,7 +93,7 @@ class _Fetcher:
             elif file.source is not None:
                 self._pull(file.source, part, file)
             else:
-                wanted = Download(
+                request = Download(
                     url=file.url,
                     folder=self.folder,
                     part=part,
@@ -103,7 +103,7 @@ class _Fetcher:
                     limit=self.options.limit,
                     cancelled=self.cancelled,
                 )
-                download(self.options.client, wanted)
+                download(self.options.client, request)
             self.folder.move(part, file.path)
         return True
 
@@ -136,18 +136,18 @@ class _Fetcher:
             source.copy_package(package, begin)
 
     def _copy(self, source: Path, part: str, file: RemoteFile) -> None:
-        digest, left = hashlib.sha256(), file.size_bytes
+        digest, remaining = hashlib.sha256(), file.size_bytes
         with _opened(source) as stream, self.folder.writing(part) as writing:
-            while chunk := stream.read(min(_CHUNK_BYTES, left)):
+            while chunk := stream.read(min(_CHUNK_BYTES, remaining)):
                 if self.cancelled.is_set():
                     raise Cancelled
                 writing.write(chunk)
                 digest.update(chunk)
-                left -= len(chunk)
+                remaining -= len(chunk)
                 self.task.advance(len(chunk))
                 if self.options.limit is not None:
                     self.options.limit.spend(len(chunk))
-            is_complete = not left and not stream.read(1)
+            is_complete = not remaining and not stream.read(1)
         if digest.hexdigest() != file.sha256 or not is_complete:
             self.folder.remove(part)
             expected = f"{file.size_bytes} bytes with sha256 {file.sha256}"
@@ -187,5 +187,5 @@ def _opened(source: Path) -> Iterator[IO[bytes]]:
 
 
 def _is_complete(folder: Beneath, file: RemoteFile) -> bool:
-    found = folder.file_stat(file.path)
-    return found is not None and found.st_size == file.size_bytes and folder.sha256(file.path) == file.sha256
+    status = folder.file_stat(file.path)
+    return status is not None and status.st_size == file.size_bytes and folder.sha256(file.path) == file.sha256

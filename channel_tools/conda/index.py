@@ -80,8 +80,8 @@ def warn_of_unread(unread: Mapping[str, int], where: str) -> None:
 
 def _selected(index: Repodata, names: Collection[str] | None) -> SubdirRecords:
     rows = index.records
-    wanted = rows if names is None else [name for name in sorted(names) if name in rows]
-    return {name: decode_json(rows[name], dict[str, object]) for name in wanted}
+    selected = rows if names is None else [name for name in sorted(names) if name in rows]
+    return {name: decode_json(rows[name], dict[str, object]) for name in selected}
 
 
 def read_index(address: str, subdir: str, names: Collection[str] | None, client: HttpClient) -> SubdirIndex:
@@ -163,11 +163,11 @@ def _find_shards(client: HttpClient, address: str, subdir: str, names: Collectio
     if packed is None:
         return None
     index = decode_shard_index(packed, without_credentials(f"{address.rstrip('/')}/{subdir}/{SHARD_INDEX}"))
-    wanted = index.shards if names is None else set(names_of_files(names))
+    selected = index.shards if names is None else set(names_of_files(names))
     return _Shards(
         base_url=index.info.base_url,
         folder=packages_address(address, subdir, index.info.shards_base_url),
-        hashes=[index.shards[name] for name in sorted(wanted) if name in index.shards],
+        hashes=[index.shards[name] for name in sorted(selected) if name in index.shards],
         total=len(index.shards),
     )
 
@@ -186,12 +186,12 @@ def _whole_index(client: HttpClient, address: str, subdir: str) -> bytes | None:
 
 def _from_shards(client: HttpClient, shards: _Shards, names: Collection[str] | None) -> SubdirRecords:
     with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
-        found = list(pool.map(lambda sha256: _shard(client, shards.folder, sha256), shards.hashes))
+        decoded = list(pool.map(lambda sha256: _shard(client, shards.folder, sha256), shards.hashes))
     unread: Counter[str] = Counter()
-    for shard in found:
+    for shard in decoded:
         unread.update(shard.unread)
     warn_of_unread(unread, without_credentials(shards.folder))
-    rows = {name: row for shard in found for name, row in shard.records.items() if names is None or name in names}
+    rows = {name: row for shard in decoded for name, row in shard.records.items() if names is None or name in names}
     return dict(sorted(rows.items()))
 
 

@@ -146,13 +146,13 @@ def subdir_of(index: Mapping[str, object]) -> str | None:
 
 def check_place(index: Mapping[str, object], path: Path, expected: str) -> None:
     """Raise IntegrityError unless index.json says that the package ``path`` is for the subdir ``expected``."""
-    found = subdir_of(index)
-    if found is None:
+    subdir = subdir_of(index)
+    if subdir is None:
         message = "its index.json has no subdir, nor the platform and arch of older packages"
         raise damaged_package(path, f"{message}; expected one like linux-64 or noarch")
-    if found != expected:
-        message = f"{path}: is for the subdir {found!r}, as its index.json says; expected {expected!r}"
-        hint = f"move it to the folder {found}; channel_tools publish {path.name} --to FOLDER puts it there itself"
+    if subdir != expected:
+        message = f"{path}: is for the subdir {subdir!r}, as its index.json says; expected {expected!r}"
+        hint = f"move it to the folder {subdir}; channel_tools publish {path.name} --to FOLDER puts it there itself"
         raise IntegrityError(message, hint=hint)
 
 

@@ -120,16 +120,16 @@ def split_file_name(file_name: str, *, old_format: bool = False) -> tuple[str, s
 
 def split_stem(stem: str) -> tuple[str, str, str]:
     """Name, version and build of a file name without its suffix. Raises IntegrityError if it is not one."""
-    found = split_file_name(stem + PACKAGE_SUFFIX)
-    if found is None:
+    parts = split_file_name(stem + PACKAGE_SUFFIX)
+    if parts is None:
         raise IntegrityError(f"{stem!r} does not name a package; expected NAME-VERSION-BUILD")
-    return found
+    return parts
 
 
 def names_of_files(file_names: Iterable[str]) -> list[str]:
     """The names of the packages in these files, in either format, each once and sorted; other files have none."""
-    found = (split_file_name(name, old_format=True) for name in file_names)
-    return sorted({parts[0] for parts in found if parts is not None})
+    split_names = (split_file_name(name, old_format=True) for name in file_names)
+    return sorted({parts[0] for parts in split_names if parts is not None})
 
 
 def split_package_address(address: str) -> tuple[str, PackageKey]:
@@ -138,8 +138,8 @@ def split_package_address(address: str) -> tuple[str, PackageKey]:
     channel, subdir = split_last(folder)
     key = PackageKey(subdir, file_name)
     if not key.subdir or split_file_name(key.file_name, old_format=True) is None:
-        found = without_credentials(address)
-        raise UsageError(f"{found}: not the address of a package; expected CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda")
+        plain = without_credentials(address)
+        raise UsageError(f"{plain}: not the address of a package; expected CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda")
     return channel, key
 
 
@@ -229,8 +229,8 @@ def subdirs_of(files: Beneath) -> list[str]:
 
     Raises ChannelError for a name of a subdir that is something else than a folder.
     """
-    found = [name for name in files.names() if _SUBDIR_NAME.fullmatch(name)]
-    for name in found:
+    subdirs = [name for name in files.names() if _SUBDIR_NAME.fullmatch(name)]
+    for name in subdirs:
         with files.folder(name):
             pass
-    return sorted({*found, NOARCH})
+    return sorted({*subdirs, NOARCH})

@@ -51,7 +51,9 @@ def _check_end(stream: IO[bytes], size_bytes: int) -> int:
     end_at = size_bytes - _END.size
     if end_at < 0:
         raise zipfile.BadZipFile("it is too short for a zip")
-    signature, _disk, _first, _here, _total, directory_bytes, _offset, comment_bytes = _fields(stream, end_at, _END)
+    signature, _disk, _first, _disk_entries, _total, directory_bytes, _offset, comment_bytes = _fields(
+        stream, end_at, _END
+    )
     if signature != b"PK\5\6" or comment_bytes:
         raise zipfile.BadZipFile("it is not a zip, is truncated or has bytes after its end")
     locator_at = end_at - _END64_LOCATOR.size
@@ -65,21 +67,21 @@ def _check_end(stream: IO[bytes], size_bytes: int) -> int:
 
 def _check_entry(entry: zipfile.ZipInfo) -> None:
     """Check the directory's entry of a member."""
-    shown = repr(entry.orig_filename[:80])
+    name = repr(entry.orig_filename[:80])
     if entry.orig_filename != entry.filename:
-        raise zipfile.BadZipFile(f"its member {shown} has a name that readers cut at different places")
+        raise zipfile.BadZipFile(f"its member {name} has a name that readers cut at different places")
     if entry.flag_bits & _ENCRYPTED:
-        raise zipfile.BadZipFile(f"its member {shown} is encrypted")
+        raise zipfile.BadZipFile(f"its member {name} is encrypted")
     if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
         method = _METHODS.get(entry.compress_type, f"method {entry.compress_type}")
-        raise zipfile.BadZipFile(f"its member {shown} is compressed ({method}); expected it stored, as required")
+        raise zipfile.BadZipFile(f"its member {name} is compressed ({method}); expected it stored, as required")
     if entry.extract_version > _NEWEST_VERSION:
-        raise zipfile.BadZipFile(f"its member {shown} needs a reader of zip version {entry.extract_version / 10}")
+        raise zipfile.BadZipFile(f"its member {name} needs a reader of zip version {entry.extract_version / 10}")
 
 
 def _check_member(stream: IO[bytes], entry: zipfile.ZipInfo, end: int) -> None:
     """Check that the header before a member agrees with the directory, and that its bytes end where the next start."""
-    shown = repr(entry.filename[:80])
+    quoted = repr(entry.filename[:80])
     header = _fields(stream, entry.header_offset, _LOCAL)
     signature, _version, flags, method, _time, _date, checksum, packed_bytes, _plain, name_bytes, extra_bytes = header
     name = stream.read(name_bytes)
@@ -93,10 +95,10 @@ def _check_member(stream: IO[bytes], entry: zipfile.ZipInfo, end: int) -> None:
         and (later or (checksum == entry.CRC and packed_bytes in {entry.file_size, 0xFFFFFFFF}))
     )
     if not agrees:
-        raise zipfile.BadZipFile(f"the header of its member {shown} does not match its directory")
+        raise zipfile.BadZipFile(f"the header of its member {quoted} does not match its directory")
     behind = end - (entry.header_offset + _LOCAL.size + name_bytes + extra_bytes + entry.file_size)
     if behind and not (later and behind in _DESCRIPTOR_BYTES):
-        raise zipfile.BadZipFile(f"there are bytes between its member {shown} and the next part, or they overlap")
+        raise zipfile.BadZipFile(f"there are bytes between its member {quoted} and the next part, or they overlap")
 
 
 def _fields(stream: IO[bytes], at: int, layout: struct.Struct) -> tuple[Any, ...]:

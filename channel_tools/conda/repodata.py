@@ -55,7 +55,10 @@ def _entries(value: object) -> int:
     """The entries of a table of packages, or of tables by format as in ``v3``; 1 for any other value."""
     if not isinstance(value, dict):
         return len(value) if isinstance(value, list) else int(bool(value))
-    if all(isinstance(one, dict) and all(isinstance(row, dict) for row in one.values()) for one in value.values()):
+    if all(
+        isinstance(entries, dict) and all(isinstance(row, dict) for row in entries.values())
+        for entries in value.values()
+    ):
         return sum(len(table) for table in value.values())
     return len(value)
 

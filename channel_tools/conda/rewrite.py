@@ -149,8 +149,8 @@ def _copy_payload(
     payload = _Payload()
     hashes: dict[str, str] = {}
     if any(name.endswith(_RECORD) for name in rows):  # they come before the files that they list
-        kept = _kept(path, rows, leaves_out, payload.dropped)
-        hashes = {member.name: HashedStream(copy).hexdigest() for member, copy in kept if copy}
+        members = _kept(path, rows, leaves_out, payload.dropped)
+        hashes = {member.name: HashedStream(copy).hexdigest() for member, copy in members if copy}
     for member, copy in _kept(path, rows, leaves_out, payload.dropped):
         _set_time(member, date_s)
         if copy is not None and member.name.endswith(_RECORD):
@@ -203,12 +203,12 @@ def _renew_record(record: IO[bytes], name: str, hashes: Mapping[str, str], *, dr
     """
     folder = posixpath.dirname(posixpath.dirname(name))
 
-    def renewed(found: re.Match[bytes]) -> bytes:
-        sha256 = hashes.get(posixpath.normpath(posixpath.join(folder, found["path"].decode(errors="replace"))))
+    def renewed(match: re.Match[bytes]) -> bytes:
+        sha256 = hashes.get(posixpath.normpath(posixpath.join(folder, match["path"].decode(errors="replace"))))
         if sha256 is None:
-            return found[0]
+            return match[0]
         digest = base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=")
-        return b"%b,sha256=%b," % (found["path"], digest)
+        return b"%b,sha256=%b," % (match["path"], digest)
 
     def is_kept(row: bytes) -> bool:
         listed = row.split(b",")[0].decode(errors="replace")
@@ -234,13 +234,13 @@ def _placeholder(prefix: bytes, package: Path) -> bytes:
 
 def _copy_replaced(source: IO[bytes], target: IO[bytes], old: bytes, new: bytes) -> None:
     """Copy a stream with one text replaced, also if it spans two chunks."""
-    rest = b""
+    tail = b""
     while chunk := source.read(_CHUNK_BYTES):
-        *before, rest = (rest + chunk).split(old)
-        kept = max(len(rest) - len(old) + 1, 0)
-        target.write(new.join([*before, rest[:kept]]))
-        rest = rest[kept:]
-    target.write(rest)
+        *before, tail = (tail + chunk).split(old)
+        overlap = max(len(tail) - len(old) + 1, 0)
+        target.write(new.join([*before, tail[:overlap]]))
+        tail = tail[overlap:]
+    target.write(tail)
 
 
 def _set_time(member: tarfile.TarInfo, date_s: int) -> None:

@@ -86,8 +86,8 @@ def solve_error(err: Exception, *, specs: Sequence[str], channels: Sequence[str]
     """The error for no solution: the solver's own explanation, cut to what fits on a screen."""
     lines = str(err).removeprefix(_SOLVER_HEADER).strip().splitlines()
     if len(lines) > _MAX_EXPLANATION_LINES:
-        left = len(lines) - _MAX_EXPLANATION_LINES
-        lines = [*lines[:_MAX_EXPLANATION_LINES], f"({left} more lines)"]
+        omitted = len(lines) - _MAX_EXPLANATION_LINES
+        lines = [*lines[:_MAX_EXPLANATION_LINES], f"({omitted} more lines)"]
     message = f"no set of packages in {shown_channels(channels)} satisfies {', '.join(specs)}:\n" + "\n".join(lines)
     return SolveError(message, hint="build the missing packages first (channel_tools build), or relax the specs")
 
@@ -98,11 +98,11 @@ def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsErr
     where = shown_channels(channels)
     if UNREACHABLE.search(reason):
         message = f"{where}: the channel's index cannot be reached: {reason}"
-        again = "then run the same command again"
+        retry = "then run the same command again"
         if _REFUSED.search(reason):
-            hint = f"put a token into .netrc, or into the address, https://HOST/t/TOKEN/CHANNEL, {again}"
+            hint = f"put a token into .netrc, or into the address, https://HOST/t/TOKEN/CHANNEL, {retry}"
             return NetworkError(message, hint=hint)
-        return NetworkError(message, hint=f"check the address and the network, {again}")
+        return NetworkError(message, hint=f"check the address and the network, {retry}")
     message = f"{where}: the channel's index cannot be read: {reason}"
     return ChannelError(message, hint="make the channel first (channel_tools build) or give another address")
 
@@ -119,4 +119,4 @@ def one_line(err: Exception) -> str:
         part = line.strip().removeprefix("Caused by: ")
         if part and not any(part in earlier for earlier in parts):
             parts.append(part)
-    return _ADDRESS.sub(lambda found: without_credentials(found.group()), ": ".join(parts))
+    return _ADDRESS.sub(lambda match: without_credentials(match.group()), ": ".join(parts))

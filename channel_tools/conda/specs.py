@@ -208,13 +208,13 @@ def least_version(spec: str) -> tuple[int, ...]:
     text = read_spec(spec).version
     if text is None:
         return ()
-    wanted = VersionSpec(text)
-    if wanted.matches(_LEAST):
+    accepted = VersionSpec(text)
+    if accepted.matches(_LEAST):
         return ()
     named = sorted({tuple(map(int, number.split("."))) for number in _NUMBERS.findall(text)})
-    return next((version for version in named if _accepts(wanted, version)), ())
+    return next((version for version in named if _accepts(accepted, version)), ())
 
 
-def _accepts(wanted: VersionSpec, version: tuple[int, ...]) -> bool:
+def _accepts(spec: VersionSpec, version: tuple[int, ...]) -> bool:
     text = ".".join(map(str, version))
-    return any(wanted.matches(Version(text + above)) for above in ("", ".0.1"))
+    return any(spec.matches(Version(text + above)) for above in ("", ".0.1"))

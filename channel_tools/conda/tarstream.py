@@ -88,8 +88,8 @@ def _limited_members(
     limit = min(_FREE_BYTES + _RATIO * packed_bytes, _MOST_BYTES)
     members = min(_MEMBERS, _FREE_MEMBERS + packed_bytes // _MEMBER_BYTES)
     limited = _Limited(plain, limit if limit_bytes is None else min(limit, limit_bytes))
-    start, whole = _start(limited) if packed_bytes <= SMALL_BYTES else (b"", False)
-    if whole and (plainly := plain_members(start)) is not None:
+    start, is_whole = _start(limited) if packed_bytes <= SMALL_BYTES else (b"", False)
+    if is_whole and (plainly := plain_members(start)) is not None:
         yield from plainly
         return
     yield from _members(_Forward(start, limited), members)
@@ -180,11 +180,11 @@ def _start(source: _Limited) -> tuple[bytes, bool]:
 class _Forward:
     """A forward-only stream for tarfile: ``start``, then ``rest``, read in large chunks."""
 
-    def __init__(self, start: bytes, rest: _Limited) -> None:
+    def __init__(self, start: bytes, remaining: _Limited) -> None:
         self._chunk = start
         self._at = 0
         self._before = 0
-        self._rest = rest
+        self._remaining = remaining
 
     def tell(self) -> int:
         """The number of bytes read so far."""
@@ -194,14 +194,14 @@ class _Forward:
         """The next ``size`` bytes, fewer only at the end."""
         end = self._at + size
         if end <= len(self._chunk):
-            found = self._chunk[self._at : end]
+            content = self._chunk[self._at : end]
             self._at = end
-            return found
+            return content
         parts = [self._chunk[self._at :]]
         missing = size - len(parts[0])
         while missing > 0:
             self._before += len(self._chunk)
-            self._chunk = self._rest.read(_CHUNK_BYTES)
+            self._chunk = self._remaining.read(_CHUNK_BYTES)
             self._at = min(missing, len(self._chunk))
             parts.append(self._chunk[: self._at])
             missing -= self._at
@@ -229,13 +229,13 @@ class _Content:
         """The next bytes. Raises ReadError if the archive ends early, StreamError if another member was read."""
         if self._source.tell() != self._at:
             raise tarfile.StreamError("a member must be read before the next one")
-        left = self._end - self._at
-        wanted = left if size < 0 else min(size, left)
-        found = self._source.read(wanted)
-        if len(found) < wanted:
+        remaining = self._end - self._at
+        count = remaining if size < 0 else min(size, remaining)
+        content = self._source.read(count)
+        if len(content) < count:
             raise tarfile.ReadError("unexpected end of data")
-        self._at += wanted
-        return found
+        self._at += count
+        return content
 
 
 def _members(source: _Forward, limit: int) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:

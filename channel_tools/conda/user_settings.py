@@ -66,15 +66,15 @@ class UserSettings:
 
         Raises UsageError for a name that no setting gives an address.
         """
-        return tuple(dict.fromkeys(one for channel in channels for one in self._addresses(channel)))
+        return tuple(dict.fromkeys(address for channel in channels for address in self._addresses(channel)))
 
     def _addresses(self, channel: str) -> Iterator[str]:
         custom = self._custom(channel)
         if custom is None and not is_channel_name(channel):
             yield channel
         elif (several := self.conda.multichannels.get(channel)) is not None:
-            for one in several.value:
-                yield one if scheme_of(one) else self._below_alias(one)
+            for member in several.value:
+                yield member if scheme_of(member) else self._below_alias(member)
         else:
             yield custom or self._below_alias(channel)
 
@@ -91,8 +91,8 @@ class UserSettings:
             if name in self._member_addresses or name in self.conda.custom_channels:
                 if "/" in channel and Path(channel).is_dir():
                     return None
-                place = self._place_of(name)
-                return self._below_alias(channel) if place is None else f"{place}/{channel}"
+                base = self._place_of(name)
+                return self._below_alias(channel) if base is None else f"{base}/{channel}"
         return None
 
     def _place_of(self, name: str) -> str | None:
@@ -100,15 +100,15 @@ class UserSettings:
         custom = self.conda.custom_channels.get(name)
         if custom is None:
             return self._member_addresses[name].removesuffix(f"/{name}")
-        place = custom.value.rstrip("/")
-        return place if scheme_of(place) else None
+        base = custom.value.rstrip("/")
+        return base if scheme_of(base) else None
 
     @property
     def _member_addresses(self) -> dict[str, str]:
         """The addresses in lists of channels, each by its path: conda knows these names, too."""
-        listed = (one for several in self.conda.multichannels.values() for one in several.value)
-        plain = (one.rstrip("/") for one in listed if scheme_of(one))
-        return {name: one for one in plain if (name := path_of(one).strip("/"))}
+        listed = (address for several in self.conda.multichannels.values() for address in several.value)
+        plain = (address.rstrip("/") for address in listed if scheme_of(address))
+        return {name: address for address in plain if (name := path_of(address).strip("/"))}
 
     def _below_alias(self, name: str) -> str:
         alias = self.conda.texts.get("channel_alias")
@@ -127,25 +127,25 @@ class UserSettings:
 
     def variables(self) -> dict[str, str]:
         """The environment variables that say the same to rattler's client and ours, without those that are set."""
-        wanted: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for scheme in ("http", "https"):
             if (proxy := self._proxy(scheme)) is not None:
-                wanted[f"{scheme}_proxy"] = proxy
+                variables[f"{scheme}_proxy"] = proxy
         if hosts := self.rattler.proxy_non_proxy_hosts:
-            wanted["no_proxy"] = ",".join(hosts)
+            variables["no_proxy"] = ",".join(hosts)
         if (file := self.rattler.authentication_override_file) is not None:
-            wanted["RATTLER_AUTH_FILE"] = str(file)
+            variables["RATTLER_AUTH_FILE"] = str(file)
         if (bundle := self.certificates) is not None:
-            wanted["SSL_CERT_DIR" if bundle.is_dir() else "SSL_CERT_FILE"] = str(bundle)
+            variables["SSL_CERT_DIR" if bundle.is_dir() else "SSL_CERT_FILE"] = str(bundle)
         if "SSL_CERT_FILE" in self.environ or "SSL_CERT_DIR" in self.environ:
-            wanted = {name: value for name, value in wanted.items() if not name.startswith("SSL_")}
-        return {name: value for name, value in wanted.items() if not _is_set(name, self.environ)}
+            variables = {name: value for name, value in variables.items() if not name.startswith("SSL_")}
+        return {name: value for name, value in variables.items() if not _is_set(name, self.environ)}
 
     def _proxy(self, scheme: str) -> str | None:
         known = self.conda.proxy_servers
         ours = {"http": self.rattler.proxy_http, "https": self.rattler.proxy_https}[scheme]
-        found = known.get(scheme, known.get("all"))
-        return ours or (found.value if found else None)
+        setting = known.get(scheme, known.get("all"))
+        return ours or (setting.value if setting else None)
 
     @property
     def verifies(self) -> bool:
@@ -181,23 +181,23 @@ class UserSettings:
     def lines(self) -> Iterator[Line]:
         """What holds, one line for each setting."""
         for key, text in self.conda.texts.items():
-            shown = str(text.value).lower() if isinstance(text.value, bool) else without_credentials(text.value)
+            value_text = str(text.value).lower() if isinstance(text.value, bool) else without_credentials(text.value)
             note = _OWN_ONLY if key.startswith("client_ssl") else ""
-            yield Line(key=key, value=shown, origin=text.origin, note=note)
-        for name, one in self.conda.custom_channels.items():
+            yield Line(key=key, value=value_text, origin=text.origin, note=note)
+        for name, setting in self.conda.custom_channels.items():
             address = without_credentials(self.addresses_of([name])[0])
-            yield Line(key=f"custom_channels.{name}", value=address, origin=one.origin)
+            yield Line(key=f"custom_channels.{name}", value=address, origin=setting.origin)
         for name, several in self.conda.multichannels.items():
             addresses = ", ".join(without_credentials(each) for each in self.addresses_of([name]))
             key = "default_channels" if name == "defaults" else f"custom_multichannels.{name}"
             yield Line(key=key, value=addresses, origin=several.origin)
-        for name, one in self.conda.proxy_servers.items():
+        for name, setting in self.conda.proxy_servers.items():
             used = name in {"http", "https", "all"}
             note = "" if used else "a proxy for one host is not used"
-            value = without_credentials(one.value)
-            yield Line(key=f"proxy_servers.{name}", value=value, origin=one.origin, used=used, note=note)
-        for key, one in self.conda.not_used.items():
-            yield Line(key=key, value="", origin=one.origin, used=False, note=_NOT_USED)
+            value = without_credentials(setting.value)
+            yield Line(key=f"proxy_servers.{name}", value=value, origin=setting.origin, used=used, note=note)
+        for key, setting in self.conda.not_used.items():
+            yield Line(key=key, value="", origin=setting.origin, used=False, note=_NOT_USED)
         yield from self._rattler_lines()
 
     def _rattler_lines(self) -> Iterator[Line]:
@@ -222,7 +222,7 @@ def _values(config: Config) -> dict[str, str]:
             f"mirrors.{without_credentials(of)}": ", ".join(map(without_credentials, to))
             for of, to in config.mirrors.items()
         },
-        **{f"s3-options.{bucket}": str(one["endpoint-url"]) for bucket, one in config.s3_options.items()},
+        **{f"s3-options.{bucket}": str(options["endpoint-url"]) for bucket, options in config.s3_options.items()},
         "proxy-config.http": without_credentials(config.proxy_http or ""),
         "proxy-config.https": without_credentials(config.proxy_https or ""),
         "proxy-config.non-proxy-hosts": ", ".join(config.proxy_non_proxy_hosts),

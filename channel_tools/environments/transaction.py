@@ -179,7 +179,7 @@ async def apply_solution(
     completes the environment.
     """
     _check_removals(target.prefix, {record.name.normalized for record in solution}, progress)
-    with exclusive_lock(target.prefix / _META / _LOCK, what=f"the environment {target.prefix}"):
+    with exclusive_lock(target.prefix / _META / _LOCK, resource=f"the environment {target.prefix}"):
         changed = await _bring_to(solution, target, progress)
     records = tuple(sorted((_installed_package(record) for record in solution), key=lambda package: package.name))
     return EnvironmentResult(

@@ -262,7 +262,7 @@ def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress)
         return
     sources.reach(f"{counted(len(missing), 'file')} ({_some(artifact.file_name for artifact in missing)})")
     sources.store.incoming.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(sources.store.lock_file, what="the download store", timeout_s=_LOCK_WAIT_S):
+    with exclusive_lock(sources.store.lock_file, resource="the download store", timeout_s=_LOCK_WAIT_S):
         remove_leftovers(sources.store.incoming)
         missing = sources.store.missing(missing)  # another process may have fetched some in the meantime
         _announce(missing, progress)

@@ -96,7 +96,7 @@ def build_foundation(
     lock = read_record_file(request.locked) if request.locked else None
     with contextlib.ExitStack() as stack:
         if not request.dry_run:
-            stack.enter_context(exclusive_lock(destination / ".lock", what=f"the foundation {destination}"))
+            stack.enter_context(exclusive_lock(destination / ".lock", resource=f"the foundation {destination}"))
             remove_leftovers(destination)
             # a failing run removes its half-written packages: on a full disk they would be in the way
             stack.callback(remove_leftovers, destination)

@@ -89,7 +89,7 @@ class FoundationTable:
             if name not in rows and name not in combinations:
                 raise UsageError(
                     f"the foundation's table has no package or combination {name!r}",
-                    hint=nearest_names_hint(name, [*rows, *combinations], what="name"),
+                    hint=nearest_names_hint(name, [*rows, *combinations], noun="name"),
                 )
         wanted = {*(entry.name for entry in self.wanted), *(rows.keys() & set(names))}
         reached = reachable(wanted, lambda name: names_in(rows[name].depends if name in rows else ()))
@@ -271,7 +271,7 @@ def _with_combinations(table: FoundationTable, document: YamlDocument, stated: _
         raise document.error(message, "combinations", hint='give it wheels: ["torch==2.13.0"]')
     for index, name in enumerate(stated.packages):
         if table.entry(name) is None:
-            hint = nearest_names_hint(name, [entry.name for entry in table.entries], what="package")
+            hint = nearest_names_hint(name, [entry.name for entry in table.entries], noun="package")
             raise document.error(f"there is no row {name!r}", "combinations", "packages", index, hint=hint)
     default = Combination(python=table.python, pytorch=row.wheels[0].partition("==")[2])
     return replace(
@@ -307,7 +307,7 @@ def _parse(document: YamlDocument) -> _File:
         if first["type"] == "extra_forbidden":
             known = _Row.model_fields if where[0] == "packages" else _File.model_fields
             raise document.error(
-                f"unknown key {name}", *where, hint=nearest_names_hint(str(where[-1]), known, what="key")
+                f"unknown key {name}", *where, hint=nearest_names_hint(str(where[-1]), known, noun="key")
             ) from None
         raise document.error(f"{name}: {first['msg']}, found {first['input']!r}", *where) from None
 
@@ -349,7 +349,7 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
         if step not in known_repairs:
             message = f"{name}: there is no repair step {step!r}"
             raise document.error(
-                message, *where, "repairs", index, hint=nearest_names_hint(step, known_repairs, what="repair step")
+                message, *where, "repairs", index, hint=nearest_names_hint(step, known_repairs, noun="repair step")
             )
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row}
     values["run_exports"] = RunExports(**{kind: tuple(specs) for kind, specs in row.run_exports})

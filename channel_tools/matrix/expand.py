@@ -121,7 +121,7 @@ def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[
         if not own_names and by_name and name not in stack.packages:
             known = sorted({*by_name, *stack.packages})
             message = f"{name!r} is not a package of the stack {stack.name!r}"
-            raise UsageError(message, hint=nearest_names_hint(name, known, what="package"))
+            raise UsageError(message, hint=nearest_names_hint(name, known, noun="package"))
         open_names += own_names
     chosen: set[str] = set()
     while open_names:

@@ -213,7 +213,7 @@ def _folder_with(folders: Sequence[Path], document: YamlDocument, stack: Stack, 
     known = {path.name: folder for folder in reversed(folders) for path in sorted(folder.glob("*.yaml"))}
     if name not in known:
         message = f"stack {stack.name!r} names the variant file {name!r}, which does not exist in {folders[0]}"
-        hint = nearest_names_hint(name, known, what="variant file")
+        hint = nearest_names_hint(name, known, noun="variant file")
         raise document.error(message, "stacks", stack.name, "variants", index, hint=hint)
     return known[name]
 
@@ -223,19 +223,19 @@ def _check_packages(file: StacksFile, recipes: Mapping[str, RecipeFile]) -> None
     for index, name in enumerate(file.with_every_stack):
         if name not in recipes:
             message = f"with_every_stack names {name!r}, but there is no recipes/{name}/{RECIPE_FILE}"
-            hint = nearest_names_hint(name, recipes, what="recipe")
+            hint = nearest_names_hint(name, recipes, noun="recipe")
             raise document.error(message, "with_every_stack", index, hint=hint)
     for name in file.resources:
         if name not in recipes:
             message = f"resources names {name!r}, but there is no recipes/{name}/{RECIPE_FILE}"
-            raise document.error(message, "resources", name, hint=nearest_names_hint(name, recipes, what="recipe"))
+            raise document.error(message, "resources", name, hint=nearest_names_hint(name, recipes, noun="recipe"))
     for stack in file.stacks.values():
         for index, name in enumerate(stack.packages):
             if name not in recipes:
                 message = (
                     f"stack {stack.name!r} names the package {name!r}, but there is no recipes/{name}/{RECIPE_FILE}"
                 )
-                hint = nearest_names_hint(name, recipes, what="recipe")
+                hint = nearest_names_hint(name, recipes, noun="recipe")
                 raise document.error(message, "stacks", stack.name, "packages", index, hint=hint)
 
 
@@ -246,4 +246,4 @@ def find_stack(loaded: LoadedTree, name: str | None) -> Stack:
         return stack
     where = loaded.tree.stacks_file if loaded.tree.has_recipes else "the package channel_tools-stacks"
     message = f"{wanted!r} is not a stack of {where}"
-    raise UsageError(message, hint=nearest_names_hint(wanted, loaded.stacks, what="stack"))
+    raise UsageError(message, hint=nearest_names_hint(wanted, loaded.stacks, noun="stack"))

@@ -95,7 +95,7 @@ def read_migration(text: str, path: Path, selectors: Selectors) -> Migration:
         if key not in _ALGEBRA_KEYS | _BOT_KEYS:
             known = sorted(_ALGEBRA_KEYS | _BOT_KEYS)
             message = f"{MIGRATOR} has {key!r}, which is not a known setting of migrations"
-            raise document.error(message, MIGRATOR, key, hint=nearest_names_hint(key, known, what="setting"))
+            raise document.error(message, MIGRATOR, key, hint=nearest_names_hint(key, known, noun="setting"))
     _check_kind(document, settings)
     ordering = settings.get("ordering") or {}
     if not isinstance(ordering, dict):

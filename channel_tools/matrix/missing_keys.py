@@ -85,6 +85,6 @@ def _hint(keys: Sequence[str], known: Iterable[str], recipe_file: RecipeFile, ma
     places = f"{folder / PINS_FILE}, for all stacks" + (
         f", or to {of_stack[0]}, for those that name it" if of_stack else ""
     )
-    near = nearest_names_hint(keys[0], known, what="name") if len(keys) == 1 else ""
+    near = nearest_names_hint(keys[0], known, noun="name") if len(keys) == 1 else ""
     lines = ", ".join(f'{key}: ["VALUE"]' for key in keys)
     return (f"{near} otherwise " if near.startswith("did") else "") + f"add {lines} to {places}"

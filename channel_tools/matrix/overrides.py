@@ -53,12 +53,12 @@ def check_overrides(stack: Stack, recipes: Mapping[str, RecipeFile]) -> None:
     for name, override in stack.overrides.items():
         if name not in stack.packages:
             message = f"stack {stack.name!r} overrides {name!r}, which it does not build"
-            raise _error(override, message, hint=nearest_names_hint(name, stack.packages, what="recipe"))
+            raise _error(override, message, hint=nearest_names_hint(name, stack.packages, noun="recipe"))
         used = recipes[name].used_keys
         for key in override.variants.values if override.variants is not None else ():
             if key not in used and key not in ENGINE_KEYS:
                 message = f"the override of {name} sets the variant key {key!r}, which its recipe does not use"
-                raise _error(override, message, "variants", key, hint=nearest_names_hint(key, used, what="variant key"))
+                raise _error(override, message, "variants", key, hint=nearest_names_hint(key, used, noun="variant key"))
 
 
 def with_version(recipe: RecipeFile, override: Override | None) -> RecipeFile:

@@ -153,7 +153,7 @@ def _named_migrations(file: StacksFile, files: _Files) -> list[Path]:
     for index, name in enumerate(file.migrations):
         if name not in known:
             message = f"there is no migration {name!r} {files.where}"
-            hint = nearest_names_hint(name, known, what="migration")
+            hint = nearest_names_hint(name, known, noun="migration")
             raise file.document.error(message, MIGRATIONS_KEY, index, hint=hint)
     return [known[name] for name in dict.fromkeys(file.migrations)]
 

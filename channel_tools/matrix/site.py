@@ -263,4 +263,4 @@ def _check_copy(tree: Tree, upstream: Upstream, recorded: RecordedUpstream | Non
 def unknown_upstream(tree: Tree, name: str, known: Mapping[str, object]) -> ConfigError:
     """The error for a name that no upstream has."""
     message = f"no upstream is named {name!r}"
-    return ConfigError(message, path=tree.site_file, hint=nearest_names_hint(name, known, what="upstream"))
+    return ConfigError(message, path=tree.site_file, hint=nearest_names_hint(name, known, noun="upstream"))

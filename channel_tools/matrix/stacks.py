@@ -143,7 +143,7 @@ def read_stacks(path: Path, *, upstream: str | None = None, has_recipes: bool = 
     stacks = {name: _make_stack(document, name, item, upstream, has_recipes=has_recipes) for name, item in items}
     if model.default_stack not in stacks:
         message = f"default_stack names {model.default_stack!r}, which is not a stack of this file"
-        hint = nearest_names_hint(model.default_stack, stacks, what="stack")
+        hint = nearest_names_hint(model.default_stack, stacks, noun="stack")
         raise document.error(message, "default_stack", hint=hint)
     resources = {name: BuildResources(**item.model_dump()) for name, item in model.resources.items()}
     return StacksFile(
@@ -249,7 +249,7 @@ def _extended(layers: Sequence[StacksFile], name: str, seen: tuple[tuple[str, st
     known = {other for layer in below for other in layer.stacks}
     if stack.extends not in known:
         message = f"stack {name!r} extends {stack.extends!r}, which is not a stack of this tree or its upstreams"
-        raise file.document.error(message, *where, hint=nearest_names_hint(stack.extends, known, what="stack"))
+        raise file.document.error(message, *where, hint=nearest_names_hint(stack.extends, known, noun="stack"))
     key = (str(file.document.path), name)
     if key in seen:
         circle = " and ".join(dict.fromkeys(extending for _path, extending in seen))

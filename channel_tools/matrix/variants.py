@@ -269,7 +269,7 @@ def _check_zip_group(
         if key not in values:
             names = ", ".join(file.path.name for file in files)
             message = f"zip_keys names {key!r}, which has no values in {names}"
-            hint = nearest_names_hint(key, values, what="variant key")
+            hint = nearest_names_hint(key, values, noun="variant key")
             raise document.error(message, ZIP_KEYS, index, position, hint=hint)
     if len({len(values[key]) for key in group}) > 1:
         counts = ", ".join(f"{key} has {len(values[key])} ({_origin(key, files)})" for key in group)
@@ -287,7 +287,7 @@ def notes_on_unused_keys(files: Iterable[VariantFile], used_keys: frozenset[str]
     for file in files:
         for key in file.values:
             if key not in used_keys and key not in ENGINE_KEYS:
-                hint = nearest_names_hint(key, used_keys - _JINJA_WORDS, what="variant key")
+                hint = nearest_names_hint(key, used_keys - _JINJA_WORDS, noun="variant key")
                 nearest = f"; {hint}" if hint.startswith("did") else ""
                 line = file.document.line_of(key)
                 yield f"note: {file.path}:{line}: no recipe of this tree uses the key {key!r}{nearest}"

@@ -79,7 +79,7 @@ class KeyFolder:
 
     def locked(self) -> AbstractContextManager[None]:
         """Lock the folder against other commands that sign or rotate."""
-        return exclusive_lock(self.path / ".lock", what=f"the key folder {self.path}")
+        return exclusive_lock(self.path / ".lock", resource=f"the key folder {self.path}")
 
     def root_files(self) -> list[Path]:
         """The chain of root metadata, oldest first. Raises UsageError if there is none, ConfigError for a gap."""

@@ -123,7 +123,7 @@ def create_key(folder: Path, *, passphrase: bytes | None, days: int, now: dateti
 def ensure_key(folder: Path, *, now: datetime) -> Path:
     """The private key in a folder; if there is none, one without a passphrase is made."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(folder.with_name(f".{folder.name}.lock"), what=f"the keys in {folder}", timeout_s=60):
+    with exclusive_lock(folder.with_name(f".{folder.name}.lock"), resource=f"the keys in {folder}", timeout_s=60):
         if not folder.exists():
             return create_key(folder, passphrase=None, days=DEFAULT_DAYS, now=now)
     return private_key(folder)

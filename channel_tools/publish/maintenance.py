@@ -204,7 +204,7 @@ def _require_some(found: Sequence[LabelPackage], spec: str, packages: Iterable[L
     """Raise UsageError with the nearest names if nothing was ``found``."""
     if not found:
         names = {package.file_name if spec.endswith(PACKAGE_SUFFIXES) else package.name for package in packages}
-        hint = nearest_names_hint(name_or_none(spec) or spec.rpartition("/")[2], names, what="package")
+        hint = nearest_names_hint(name_or_none(spec) or spec.rpartition("/")[2], names, noun="package")
         raise UsageError(f"{where}: no package matches {spec!r}", hint=hint)
 
 

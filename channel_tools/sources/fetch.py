@@ -77,7 +77,7 @@ class DebianSources:
         Raises NetworkError if the index cannot be fetched, FoundationError on a host without apt or Debian's sources.
         """
         self.state.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(self.state / ".lock", what="the index of Debian's sources", timeout_s=_LOCK_WAIT_S):
+        with exclusive_lock(self.state / ".lock", resource="the index of Debian's sources", timeout_s=_LOCK_WAIT_S):
             sources = self.sources or re.sub(r"(?m)^Types: deb$", "Types: deb-src", host_sources(self.suite))
             Apt(state=self.state, suite=self.suite, architecture=self.architecture, sources=sources).update()
             words = ["indextargets", "--format", "$(FILENAME)", "Created-By: Sources"]

@@ -102,7 +102,7 @@ class SourceStore:
         lock_file = self.folder / ".locks" / f"{entry.name}.lock"
         with (
             disk_full_reported(self.folder),
-            exclusive_lock(lock_file, what=f"source {entry.name}", timeout_s=_LOCK_WAIT_S),
+            exclusive_lock(lock_file, resource=f"source {entry.name}", timeout_s=_LOCK_WAIT_S),
         ):
             yield
 

@@ -96,11 +96,11 @@ class MemberPaths:
         check_links(self._links, self._folders)
 
     def _check_hard_link(self, member: tarfile.TarInfo) -> None:
-        shown = f"hard link {member.name!r} points"
+        link = f"hard link {member.name!r} points"
         if not _stays_inside(member.linkname):
-            raise UnsafeMemberError(f"{shown} outside the folder, to {member.linkname!r}")
+            raise UnsafeMemberError(f"{link} outside the folder, to {member.linkname!r}")
         if posixpath.normpath(member.linkname) not in self._files:
-            raise UnsafeMemberError(f"{shown} to {member.linkname!r}, which is not a file that comes before it")
+            raise UnsafeMemberError(f"{link} to {member.linkname!r}, which is not a file that comes before it")
 
 
 def check_links(links: Mapping[str, str], folders: Iterable[str]) -> None:
@@ -119,26 +119,26 @@ def check_links(links: Mapping[str, str], folders: Iterable[str]) -> None:
 def _leads_inside(path: str, links: Mapping[str, str]) -> bool:
     """Whether ``path`` with all links followed is inside; circular links are, since nothing can be written there."""
     todo = path.split("/")[::-1]
-    place: list[str] = []
+    resolved: list[str] = []
     followed = 0
     while todo:
         part = todo.pop()
         if part in {"", "."}:
             continue
         if part == "..":
-            if not place:
+            if not resolved:
                 return False
-            place.pop()
+            resolved.pop()
             continue
-        place.append(part)
-        target = links.get("/".join(place))
+        resolved.append(part)
+        target = links.get("/".join(resolved))
         if target is not None:
             if target.startswith("/"):
                 return False
             followed += 1
             if followed > _LINKS_DEEP:
                 return True
-            place.pop()
+            resolved.pop()
             todo += target.split("/")[::-1]
     return True
 

@@ -117,7 +117,7 @@ class Beneath:
 
     def open_file(self, name: str) -> int:
         """The descriptor of a regular file, for reading. Raises FileNotFoundError, and OSError without a path."""
-        held = self.descriptor is not None  # no context manager: this is done for every download
+        is_held = self.descriptor is not None  # no context manager: this is done for every download
         root = os.open(self.root, FOLDER_FLAGS) if self.descriptor is None else self.descriptor
         try:
             descriptor = open_below(root, self._full(name), FILE_FLAGS)
@@ -126,7 +126,7 @@ class Beneath:
                 raise
             raise self.unexpected(name, "a socket") from None
         finally:
-            if not held:
+            if not is_held:
                 os.close(root)
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode) and (kind := kind_of(mode)) is not None:
@@ -183,10 +183,10 @@ class Beneath:
             descriptor = open_below(root, self._full(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 with os.scandir(descriptor) as entries:
-                    found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+                    statuses = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
             finally:
                 os.close(descriptor)
-            yield from found
+            yield from statuses
 
     @contextlib.contextmanager
     def folder(self, name: str = "", *, make: bool = False) -> Iterator[int]:
@@ -313,8 +313,8 @@ class Beneath:
 
     def walk(self, name: str = "") -> Iterator[tuple[str, os.stat_result]]:
         """All that is below a folder, by its name, with the status of links themselves; folders come last."""
-        for one, status in sorted(self.stats(name)):
-            below = f"{name}/{one}" if name else one
+        for entry, status in sorted(self.stats(name)):
+            below = f"{name}/{entry}" if name else entry
             if stat.S_ISDIR(status.st_mode):
                 yield from self.walk(below)
             yield below, status
@@ -336,12 +336,12 @@ class Beneath:
 
     def remove_leftovers(self, name: str = "") -> list[str]:
         """Delete what killed writers left in a folder (only our temporary names); returns their names."""
-        left = [one for one in self.names(name) if one.startswith(TEMPORARY_PREFIX)]
-        if left:
+        leftovers = [leftover for leftover in self.names(name) if leftover.startswith(TEMPORARY_PREFIX)]
+        if leftovers:
             with self.folder(name) as folder:
-                for one in left:
-                    remove_entry(folder, one)
-        return left
+                for leftover in leftovers:
+                    remove_entry(folder, leftover)
+        return leftovers
 
     @contextlib.contextmanager
     def _root(self) -> Iterator[int]:

@@ -39,7 +39,7 @@ def _build_ids(stream: IO[bytes]) -> list[tuple[int, int]]:
     """The positions and sizes of the file's build ids."""
     from elftools.elf.segments import NoteSegment  # noqa: PLC0415 - as in open_elf
 
-    found = set()
+    spans = set()
     try:
         elf = open_elf(stream)
         if _is_split(elf):
@@ -47,10 +47,10 @@ def _build_ids(stream: IO[bytes]) -> list[tuple[int, int]]:
         for segment in elf.iter_segments("PT_NOTE"):
             for note in segment.iter_notes() if isinstance(segment, NoteSegment) else ():
                 if note["n_type"] == "NT_GNU_BUILD_ID":
-                    found.add((note["n_offset"] + _NOTE_HEADER_BYTES + len(b"GNU\0"), note["n_descsz"]))
+                    spans.add((note["n_offset"] + _NOTE_HEADER_BYTES + len(b"GNU\0"), note["n_descsz"]))
     except elf_faults():
         return []
-    return sorted(found)
+    return sorted(spans)
 
 
 def _is_split(elf: ELFFile) -> bool:

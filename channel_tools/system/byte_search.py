@@ -45,13 +45,13 @@ def find_texts(
 def _find(
     stream: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], ends: _Ends, chunk_bytes: int
 ) -> Iterator[Match]:
-    left = set(needles)
+    unseen = set(needles)
     margin = max(map(len, (*needles, *allowed)), default=0) + 1
     for window in _windows(stream, margin, chunk_bytes):
-        for needle in sorted(left):
+        for needle in sorted(unseen):
             position = _first_in(window, needle, allowed, ends)
             if position is not None:
-                left.remove(needle)
+                unseen.remove(needle)
                 yield Match(text=needle, offset=window.start + position)
 
 

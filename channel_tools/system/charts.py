@@ -234,13 +234,13 @@ def size_chart(
             "points": [(across(point.size_bytes), height(point.value)) for point in line.points],
             "band": _band(
                 [
-                    (across(one.size_bytes), height(one.spread[0]), height(one.spread[1]))
-                    for one in line.points
-                    if one.spread
+                    (across(point.size_bytes), height(point.spread[0]), height(point.spread[1]))
+                    for point in line.points
+                    if point.spread
                 ]
             ),
             "end": end,
-            "said": f"{line.label} {_figure(line.points[-1].value)}",
+            "text": f"{line.label} {_figure(line.points[-1].value)}",
         }
         for line, end in zip(lines, ends, strict=True)
     ]
@@ -285,26 +285,32 @@ def bandwidth_charts(
     if not figures:
         return
     rows: dict[str, list[SizeFigure]] = {}
-    for figure in sorted(figures, key=lambda one: one.size_bytes):
+    for figure in sorted(figures, key=lambda entry: entry.size_bytes):
         rows.setdefault(figure.dtype, []).append(figure)
     listed = "; ".join(
-        f"{one.dtype} of {size_in_words(one.size_bytes)}: {one.own:.0f} beside {one.beside:.0f}, "
-        f"a ratio of {one.ratio:.2f}"
-        for one in figures
+        f"{entry.dtype} of {size_in_words(entry.size_bytes)}: {entry.own:.0f} beside {entry.beside:.0f}, "
+        f"a ratio of {entry.ratio:.2f}"
+        for entry in figures
     )
     yield size_chart(
         "by-size-ratio",
         f"{stack} as a multiple of {baseline}",
-        [_size_line(kind, [(one.size_bytes, one.ratio, None) for one in found]) for kind, found in rows.items()],
+        [
+            _size_line(dtype, [(entry.size_bytes, entry.ratio, None) for entry in of_dtype])
+            for dtype, of_dtype in rows.items()
+        ],
         description=f"By tensor size; above the dashed line at 1, {stack} is faster. {listed}.",
         unit=f"times {baseline}",
         reference=1.0,
         styled=styled,
     )
-    own = [_size_line(kind, [(one.size_bytes, one.own, one.spread) for one in found]) for kind, found in rows.items()]
+    own = [
+        _size_line(dtype, [(entry.size_bytes, entry.own, entry.spread) for entry in of_dtype])
+        for dtype, of_dtype in rows.items()
+    ]
     beside = [
-        _size_line(kind, [(one.size_bytes, one.beside, None) for one in found], beside=baseline)
-        for kind, found in rows.items()
+        _size_line(dtype, [(entry.size_bytes, entry.beside, None) for entry in of_dtype], beside=baseline)
+        for dtype, of_dtype in rows.items()
     ]
     yield size_chart(
         "by-size-bandwidth",
@@ -338,16 +344,16 @@ def _by_factors(values: Sequence[float], middle: float) -> tuple[tuple[float, ..
 
     Values of 0 or less are at its bottom.
     """
-    found = [math.log2(value / middle) for value in values if value > 0]
-    least, most = math.floor(min([-1.0, *found])), math.ceil(max([1.0, *found]))
+    powers = [math.log2(value / middle) for value in values if value > 0]
+    least, most = math.floor(min([-1.0, *powers])), math.ceil(max([1.0, *powers]))
     step = math.ceil((most - least) / _MOST_TICKS)
     low = -step * math.ceil(-least / step)
     ticks = tuple(middle * 2.0**power for power in range(low, most + 1, step))
     high = max(most, math.log2(ticks[-1] / middle))
 
     def height(value: float) -> float:
-        place = math.log2(value / middle) if value > 0 else low
-        return round(_SIZE_BOTTOM - (_SIZE_BOTTOM - _SIZE_TOP) * (place - low) / (high - low), 1)
+        exponent = math.log2(value / middle) if value > 0 else low
+        return round(_SIZE_BOTTOM - (_SIZE_BOTTOM - _SIZE_TOP) * (exponent - low) / (high - low), 1)
 
     return ticks, height
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def counted(count: int, singular: str, plural: str | None = None) -> str:
     """The count with its noun, or with what follows it: ``1 package``, ``2 packages``, ``1,000 entries``.
 
-    ``one`` follows a count of 1, ``many`` any other; without ``many`` it is ``one`` with ``s``.
+    ``singular`` follows a count of 1, ``plural`` any other; without ``plural`` it is ``singular`` with ``s``.
     """
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"

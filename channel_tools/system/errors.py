@@ -61,18 +61,18 @@ class ChannelToolsError(Exception):
         return changed
 
 
-def nearest_names_hint(name: str, known: Iterable[str], *, what: str) -> str:
+def nearest_names_hint(name: str, known: Iterable[str], *, noun: str) -> str:
     """The hint of every "no such name" error: ``did you mean ...?``, else the ``known`` names (at most 20).
 
-    ``what`` is the noun for them, used if there are none.
+    ``noun`` says what they are, if there are none.
     """
     names = sorted(known)
     if near := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
         return f"did you mean {' or '.join(near)}?"
     if not names:
-        return f"there is no {what} at all"
-    shown = ", ".join(names[:_LIST_AT_MOST]) + (", ..." if len(names) > _LIST_AT_MOST else "")
-    return f"known: {shown}"
+        return f"there is no {noun} at all"
+    listed = ", ".join(names[:_LIST_AT_MOST]) + (", ..." if len(names) > _LIST_AT_MOST else "")
+    return f"known: {listed}"
 
 
 class UsageError(ChannelToolsError):
@@ -177,11 +177,11 @@ def error_from_os(err: OSError, *, where: str | Path | None = None) -> ChannelTo
     ``where`` is what was read or written, for errors that do not name it, such as those of write.
     """
     named = [os.fsdecode(name) for name in (err.filename, err.filename2) if isinstance(name, str | bytes)]
-    place = " to ".join(named) or (None if where is None else str(where))
-    said = err.strerror or str(err) or type(err).__name__
-    message = said if place is None else f"{place}: {said[:1].lower()}{said[1:]}"
+    path = " to ".join(named) or (None if where is None else str(where))
+    reason = err.strerror or str(err) or type(err).__name__
+    message = reason if path is None else f"{path}: {reason[:1].lower()}{reason[1:]}"
     if err.errno in _DISK_FULL:
-        message = "no space left on a device" if place is None else f"{place}: no space left on the device"
+        message = "no space left on a device" if path is None else f"{path}: no space left on the device"
         hint = f"free space there, or {_ANOTHER_PLACE}; then run the same command again: complete files are kept"
         return DiskFullError(message, hint=hint)
     if isinstance(err, ConnectionError | TimeoutError) or err.errno in _NETWORK:

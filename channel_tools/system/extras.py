@@ -27,10 +27,10 @@ AIR_GAPPED: tuple[Extra, ...] = ("mirror", "s3", "serve")
 """The extras that bundles for sites without a network contain, and their bootstrap.py installs."""
 
 
-def missing(what: str, extra: Extra, *, purpose: str) -> CommandError:
+def missing(package: str, extra: Extra, *, purpose: str) -> CommandError:
     """The error for a missing module or program of an extra; ``purpose`` says what needs it."""
     hint = f"install the extra in this program's environment: pip install 'channel-tools[{extra}]'"
-    return CommandError(f"{what}: not installed; it is required for {purpose}", hint=hint)
+    return CommandError(f"{package}: not installed; it is required for {purpose}", hint=hint)
 
 
 def skip_unused_plugins() -> None:

@@ -305,7 +305,7 @@ def _sync_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def exclusive_lock(
-    lock_file: Path, *, what: str, timeout_s: float = 0.0, folder: AbstractContextManager[int] | None = None
+    lock_file: Path, *, resource: str, timeout_s: float = 0.0, folder: AbstractContextManager[int] | None = None
 ) -> Iterator[None]:
     """Lock ``lock_file`` while the block runs; the holder's process id is written beside it for the error message.
 
@@ -313,19 +313,19 @@ def exclusive_lock(
     if another process holds it for longer than ``timeout_s``, and longer than is_locked does.
     """
     with contextlib.ExitStack() as stack:
-        place = lock_file.parent
+        parent = lock_file.parent
         if folder is None:
-            place.mkdir(parents=True, exist_ok=True)
+            parent.mkdir(parents=True, exist_ok=True)
         else:
-            place = Path(f"/proc/self/fd/{stack.enter_context(folder)}")
-        owner_file = place / f"{lock_file.name}.owner"
-        _check_lock_file(lock_file, place / lock_file.name)
+            parent = Path(f"/proc/self/fd/{stack.enter_context(folder)}")
+        owner_file = parent / f"{lock_file.name}.owner"
+        _check_lock_file(lock_file, parent / lock_file.name)
         _check_lock_file(owner_file, owner_file)
-        lock = FileLock(place / lock_file.name)
+        lock = FileLock(parent / lock_file.name)
         try:
             lock.acquire(timeout=max(timeout_s, _MOMENT_S))
         except Timeout:
-            message = f"{lock_file}: {what} is in use by {_owner(owner_file)}; only one writer at a time is allowed"
+            message = f"{lock_file}: {resource} is in use by {_owner(owner_file)}; only one writer at a time is allowed"
             raise ChannelError(message, hint="wait until it has finished, then run the same command again") from None
         except OSError as err:
             raise error_from_os(OSError(err.errno, err.strerror or str(err), str(lock_file))) from err
@@ -336,13 +336,13 @@ def exclusive_lock(
             lock.release()
 
 
-def _check_lock_file(shown: Path, path: Path) -> None:
+def _check_lock_file(lock_file: Path, path: Path) -> None:
     """Raise ChannelError if something else than a regular file has the name of a lock."""
     with contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
         kind = "a symbolic link" if stat.S_ISLNK(mode) else kind_of(mode)
         if kind is not None:
-            message = f"{shown}: is {kind}; expected a lock, which is a regular file"
+            message = f"{lock_file}: is {kind}; expected a lock, which is a regular file"
             raise ChannelError(message, hint="remove it; it is made again")
 
 

@@ -153,9 +153,9 @@ class ForkServer:
         return self._started
 
     def _ended_error(self) -> CommandError:
-        said = self._running()[1].communicate()[0]
+        output = self._running()[1].communicate()[0]
         words = f"{self._module}: the process that starts others has ended"
-        return CommandError(f"{words}\n{said.decode(errors='replace')}".rstrip())
+        return CommandError(f"{words}\n{output.decode(errors='replace')}".rstrip())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -237,10 +237,10 @@ def _close_all_but_streams() -> None:
 def _report_end(child: _Forked) -> None:
     """Send the client the wait status of a child that has ended, and leave the child a zombie."""
     os.close(child.process)
-    found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    if found is None:  # not without WNOHANG
+    result = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    if result is None:  # not without WNOHANG
         return
-    status = found.si_status << 8 if found.si_code == os.CLD_EXITED else found.si_status
+    status = result.si_status << 8 if result.si_code == os.CLD_EXITED else result.si_status
     with contextlib.suppress(BrokenPipeError):  # the client no longer wants to know
         _send_number(child.link, status)
 

@@ -18,7 +18,7 @@ _INDENT = "\n    "
 
 def harmless(text: str) -> str:
     r"""The text with control characters as ``\u001b``, which JSON reads back; lines and tabs stay."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def harmless_message(text: str) -> str:

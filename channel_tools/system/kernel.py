@@ -46,11 +46,11 @@ def usable_cores(*, allowed: Iterable[int] | None = None, sys_folder: Path = _SY
 
 def _nodes(sys_folder: Path) -> dict[int, int]:
     """The NUMA node of each hardware thread; empty if the kernel has no NUMA support."""
-    found: dict[int, int] = {}
+    nodes: dict[int, int] = {}
     for folder in (sys_folder / "devices/system/node").glob("node[0-9]*"):
         cpus = parse_cpu_list((folder / "cpulist").read_text(encoding="ascii"))
-        found.update(dict.fromkeys(cpus, int(folder.name.removeprefix("node"))))
-    return found
+        nodes.update(dict.fromkeys(cpus, int(folder.name.removeprefix("node"))))
+    return nodes
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
@@ -70,13 +70,13 @@ def count_oom_kills(*, membership: Path = _MEMBERSHIP, mounted: Path = _MOUNTED)
     Version 2 counts in ``memory.events`` of the group, version 1 in ``memory.oom_control`` of the memory controller.
     """
     for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():
-        _number, controllers, place = line.split(":", 2)
+        _number, controllers, group = line.split(":", 2)
         if not controllers:
-            counted = mounted / place.lstrip("/") / "memory.events"
+            events = mounted / group.lstrip("/") / "memory.events"
         elif "memory" in controllers.split(","):
-            counted = mounted / "memory" / place.lstrip("/") / "memory.oom_control"
+            events = mounted / "memory" / group.lstrip("/") / "memory.oom_control"
         else:
             continue
-        if counted.is_file() and (found := _OOM_KILL.search(counted.read_text(encoding="ascii"))):
-            return int(found[1])
+        if events.is_file() and (match := _OOM_KILL.search(events.read_text(encoding="ascii"))):
+            return int(match[1])
     return 0

@@ -75,5 +75,5 @@ def day(moment: str) -> Markup:
         return escaped(moment)
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     date, time = f"{at.year:04}-{at.month:02}-{at.day:02}", f"{at.hour:02}:{at.minute:02}"
-    exact, said = f"{date}T{time}:{at.second:02}Z", f"{at.day} {_MONTHS[at.month - 1]} {at.year}"
-    return Markup(f'<time datetime="{exact}" title="{date} {time} UTC">{said}</time>')  # noqa: S704 - numbers and names
+    exact, text = f"{date}T{time}:{at.second:02}Z", f"{at.day} {_MONTHS[at.month - 1]} {at.year}"
+    return Markup(f'<time datetime="{exact}" title="{date} {time} UTC">{text}</time>')  # noqa: S704 - numbers and names

@@ -224,20 +224,20 @@ def run_on_hosts(
     try:
         for host, process in started.items():
             try:
-                printed, said = process.communicate(timeout=max(until - time.monotonic(), _DRAIN_S))
+                printed, errors = process.communicate(timeout=max(until - time.monotonic(), _DRAIN_S))
             except subprocess.TimeoutExpired:
                 outputs[host] = HostOutput(output="", error=f"no response within {limit_s:g} s", read_at=time.time())
                 continue
-            error = _last_words(said, process.returncode) if process.returncode else ""
+            error = _last_words(errors, process.returncode) if process.returncode else ""
             outputs[host] = HostOutput(output=printed.decode(errors="replace"), error=error, read_at=time.time())
     finally:
         end_process_group(*started.values())
     return outputs
 
 
-def _last_words(said: bytes, status: int) -> str:
+def _last_words(stderr: bytes, status: int) -> str:
     """The last line of a command that failed; what srun adds about its end is used only if there is nothing else."""
-    lines = said.decode(errors="replace").strip().splitlines()
+    lines = stderr.decode(errors="replace").strip().splitlines()
     own = [line for line in lines if not _SRUNS_END.match(line)]
     return [f"exit status {status}", *lines[-1:], *own[-1:]][-1]
 
@@ -277,12 +277,12 @@ def end_process_group(*processes: subprocess.Popen[bytes] | GroupLeader, grace_s
         _signal_group(process, signal.SIGKILL)
     dying = Deadline.after(DYING_S)
     for process in processes:
-        left = _await_end_of_group(process, dying)
-        if left:
-            _log.warning("%s", left_in_words(left))
+        remaining = _await_end_of_group(process, dying)
+        if remaining:
+            _log.warning("%s", left_in_words(remaining))
         if isinstance(process, subprocess.Popen):
             _close_streams(process)
-        elif process.pid not in left:
+        elif process.pid not in remaining:
             process.close()
 
 
@@ -404,19 +404,21 @@ def _await_end_of_group(leader: subprocess.Popen[bytes] | GroupLeader, deadline:
     with contextlib.suppress(ProcessLookupError):  # none is left, not even as a zombie
         while True:
             os.killpg(leader.pid, 0)
-            left = [one.number for one in all_processes() if one.group == leader.pid and not one.is_zombie]
-            if not left or not deadline.left_s():
-                return left
+            remaining = [
+                process.number for process in all_processes() if process.group == leader.pid and not process.is_zombie
+            ]
+            if not remaining or not deadline.left_s():
+                return remaining
             time.sleep(_LOOK_S)
     return []
 
 
 def left_in_words(processes: Iterable[int]) -> str:
     """What to say of processes that SIGKILL did not end."""
-    shown = ", ".join(map(str, sorted(processes)))
+    numbers = ", ".join(map(str, sorted(processes)))
     return (
-        f"left behind: process {shown}, which did not end within {DYING_S:g} s of SIGKILL: the kernel waits in it for "
-        f"a device or a file system; ps -o state,wchan:30,args -p {shown.replace(' ', '')} says where"
+        f"left behind: process {numbers}, which did not end within {DYING_S:g} s of SIGKILL: the kernel waits in it "
+        f"for a device or a file system; ps -o state,wchan:30,args -p {numbers.replace(' ', '')} says where"
     )
 
 

@@ -101,19 +101,19 @@ class GrowthReport:
     For programs that download files and show their own progress: the sizes of the files are watched instead.
     """
 
-    def __init__(self, task: Task, folders: Sequence[Path], wanted: Iterable[str]) -> None:
+    def __init__(self, task: Task, folders: Sequence[Path], names: Iterable[str]) -> None:
         self._task = task
         self._folders = folders
-        self._wanted = frozenset(wanted)
+        self._names = frozenset(names)
         self._reported = 0
 
     def poll(self) -> None:
         """Check the folders and report what is new."""
         sizes: dict[str, int] = {}
         for folder in self._folders:
-            for here, _, names in os.walk(folder):  # unlike glob, it tolerates folders that disappear in the meantime
-                for name in self._wanted.intersection(names):
-                    sizes[name] = max(sizes.get(name, 0), _size(Path(here, name)))
+            for parent, _, names in os.walk(folder):  # unlike glob, it tolerates folders that disappear in the meantime
+                for name in self._names.intersection(names):
+                    sizes[name] = max(sizes.get(name, 0), _size(Path(parent, name)))
         total = sum(sizes.values())
         if total > self._reported:
             self._task.advance(total - self._reported)

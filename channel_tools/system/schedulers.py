@@ -132,9 +132,9 @@ class _Slurm:
 
     def state(self, job: str) -> JobState:
         command = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T|%r|%N"]
-        if (said := _SLURM_STATE.search(_asked(command, self.environ).stdout)) is None:
+        if (match := _SLURM_STATE.search(_asked(command, self.environ).stdout)) is None:
             return JobState(phase="ended", words="no longer known")
-        state, reason, nodes = said.groups()
+        state, reason, nodes = match.groups()
         if state in _SLURM_ENDED:
             return JobState(phase="ended", words=state, failure=_SLURM_ENDS.get(state, ""))
         if state in _SLURM_WAITING:
@@ -143,10 +143,10 @@ class _Slurm:
 
     def queued(self, folder: Path, names: Collection[str]) -> dict[str, QueuedJob]:
         command = ["squeue", "--me", "--noheader", "--format=%i|%T|%k|%Z|%r"]
-        found = [line.split("|", maxsplit=4) for line in _asked(command, self.environ).stdout.splitlines()]
-        places, jobs = {str(folder), str(folder.resolve())}, {}
-        for job, state, comment, place, reason in (fields for fields in found if len(fields) == _SLURM_FIELDS):
-            if comment in names and place in places:
+        rows = [line.split("|", maxsplit=4) for line in _asked(command, self.environ).stdout.splitlines()]
+        folders, jobs = {str(folder), str(folder.resolve())}, {}
+        for job, state, comment, work_folder, reason in (fields for fields in rows if len(fields) == _SLURM_FIELDS):
+            if comment in names and work_folder in folders:
                 stuck = _stuck_in_slurm(reason) if state in _SLURM_WAITING else ""
                 jobs[comment] = QueuedJob(job=job, stuck=stuck)
         return jobs
@@ -167,10 +167,10 @@ class _Pbs:
         return _submitted(command, _PBS_JOB, self.environ)
 
     def state(self, job: str) -> JobState:
-        asked = _asked(["qstat", "-x", "-f", job], self.environ)
-        if asked.returncode:
+        answer = _asked(["qstat", "-x", "-f", job], self.environ)
+        if answer.returncode:
             return JobState(phase="ended", words="no longer known")
-        attributes = dict(_PBS_ATTRIBUTE.findall(_unwrapped(asked.stdout)))
+        attributes = dict(_PBS_ATTRIBUTE.findall(_unwrapped(answer.stdout)))
         state = attributes.get("job_state", "")
         if state in _PBS_ENDED:
             return JobState(phase="ended", words=state, failure=_pbs_end(attributes.get("Exit_status", "")))
@@ -187,9 +187,9 @@ class _Pbs:
         if not ids:
             return {}
         command = ["qstat", "-x", "-f", *ids]  # it fails if one of them is no longer known
-        asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
+        answer = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
         jobs = {}
-        for job, text in _PBS_ENTRY.findall(_unwrapped(asked.stdout)):
+        for job, text in _PBS_ENTRY.findall(_unwrapped(answer.stdout)):
             attributes = dict(_PBS_ATTRIBUTE.findall(text))
             if job in ids and attributes.get("job_state") not in _PBS_ENDED:
                 comment = attributes.get("comment", "")
@@ -212,27 +212,27 @@ def _stuck_in_slurm(reason: str) -> str:
 
 def _asked(command: Sequence[str], environ: Mapping[str, str]) -> CommandResult:
     """Query the scheduler about jobs. Raises CommandError if that failed for a reason other than an unknown job."""
-    asked = run_command(command, env=environ, timeout_s=_LIMIT_S, check=False)
-    if asked.returncode and not _NOT_KNOWN.search(asked.stderr):
-        raise CommandError(f"{command[0]}: exit status {asked.returncode}\n{asked.tail()}")
-    return asked
+    answer = run_command(command, env=environ, timeout_s=_LIMIT_S, check=False)
+    if answer.returncode and not _NOT_KNOWN.search(answer.stderr):
+        raise CommandError(f"{command[0]}: exit status {answer.returncode}\n{answer.tail()}")
+    return answer
 
 
 def _submitted(command: Sequence[str], pattern: re.Pattern[str], environ: Mapping[str, str]) -> str:
     """The id of the job that the command submits, in its output among a site's notices. Raises CommandError."""
     perhaps = "the job may have been submitted anyway: check with squeue or qstat"
     try:
-        said = run_command(command, env=environ, timeout_s=_LIMIT_S).stdout
+        output = run_command(command, env=environ, timeout_s=_LIMIT_S).stdout
     except CommandTimeoutError as err:
         raise CommandError(err.message, hint=perhaps) from None
-    if (found := pattern.search(said.strip())) is None:
-        raise CommandError(f"{command[0]}: expected the job's id, got {said.strip()!r}", hint=perhaps)
-    return found[1]
+    if (match := pattern.search(output.strip())) is None:
+        raise CommandError(f"{command[0]}: expected the job's id, got {output.strip()!r}", hint=perhaps)
+    return match[1]
 
 
-def _unwrapped(said: str) -> str:
+def _unwrapped(output: str) -> str:
     """qstat's output with long lines joined: it continues them on the next line, after a tab."""
-    return said.replace("\n\t", "")
+    return output.replace("\n\t", "")
 
 
 def _pbs_end(status: str) -> str:

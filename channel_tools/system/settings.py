@@ -186,9 +186,9 @@ def installed_settings(
     prefixes: Iterable[Path], *, output: Path | None, environ: Mapping[str, str], cwd: Path
 ) -> Settings | None:
     """Settings for the stacks that the first of these environments with any has; None if none has any."""
-    folders = (one / INSTALLED_STACKS for one in prefixes)
-    found = next((folder for folder in folders if has_stacks(folder)), None)
-    return None if found is None else make_stacks_settings(found, output=output, environ=environ, cwd=cwd)
+    folders = (prefix / INSTALLED_STACKS for prefix in prefixes)
+    folder = next((candidate for candidate in folders if has_stacks(candidate)), None)
+    return None if folder is None else make_stacks_settings(folder, output=output, environ=environ, cwd=cwd)
 
 
 def make_recipe_settings(path: Path, *, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:
@@ -238,14 +238,14 @@ def user_folder(kind: Literal["cache", "config", "state"]) -> Path:
         "state": platformdirs.user_state_path,
     }[kind]
     try:
-        found = Path(find("channel_tools", appauthor=False))
+        folder = Path(find("channel_tools", appauthor=False))
     except RuntimeError:
-        found = Path()
-    if not found.is_absolute():
+        folder = Path()
+    if not folder.is_absolute():
         message = f"this user has no home folder, so there is no place for the program's {kind} files"
         hint = f"set HOME, or XDG_{kind.upper()}_HOME" + (f", or {CACHE_VARIABLE}" if kind == "cache" else "")
         raise UsageError(message, hint=hint)
-    return found
+    return folder
 
 
 def user_path(text: str) -> Path:

@@ -83,8 +83,8 @@ def _check_private(folder: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise UsageError(f"{folder}: not a folder; expected a private folder for builds", hint=_HINT)
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        found = f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
-        message = f"{folder}: others can write there ({found}); expected owner {os.geteuid()}, mode 0700"
+        access = f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
+        message = f"{folder}: others can write there ({access}); expected owner {os.geteuid()}, mode 0700"
         raise UsageError(message, hint=f"remove it, or {_HINT}")
 
 
@@ -98,9 +98,9 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     It is in ``parent``, by default in TMPDIR or its default. Folders left there by killed processes of this user are
     removed first. Raises OSError if none can be made.
     """
-    place = Path(tempfile.gettempdir()) if parent is None else parent
-    _remove_abandoned(place)
-    folder, descriptor = _make_locked(place)
+    parent_folder = Path(tempfile.gettempdir()) if parent is None else parent
+    _remove_abandoned(parent_folder)
+    folder, descriptor = _make_locked(parent_folder)
     try:
         yield folder
     finally:
@@ -108,10 +108,10 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _make_locked(place: Path) -> tuple[Path, int]:
+def _make_locked(parent: Path) -> tuple[Path, int]:
     """A new folder, and the descriptor that holds its lock."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         try:
             descriptor = _open_folder(folder)
         except FileNotFoundError:  # another process considered it abandoned
@@ -128,13 +128,13 @@ def _make_locked(place: Path) -> tuple[Path, int]:
         os.close(descriptor)
 
 
-def _remove_abandoned(place: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     """Remove our folders that nobody has locked; those that cannot be examined or removed stay."""
     with contextlib.suppress(OSError):
-        for name in os.listdir(place):  # noqa: PTH208 - names only, of a folder that may hold many
+        for name in os.listdir(parent):  # noqa: PTH208 - names only, of a folder that may hold many
             if name.startswith(PREFIX):
                 with contextlib.suppress(OSError):
-                    _remove_if_abandoned(place / name)
+                    _remove_if_abandoned(parent / name)
 
 
 def _remove_if_abandoned(folder: Path) -> None:

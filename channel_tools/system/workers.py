@@ -42,13 +42,13 @@ def run_in_processes(
     items: Sequence[_Item],
     *,
     processes: int,
-    what: str,
+    activity: str,
     error: type[ChannelToolsError] = ChannelToolsError,
 ) -> Iterator[tuple[_Item, _Result]]:
     """Call ``function`` with each item, starting in the given order, and yield item and result as each is done.
 
     Both are sent between processes, so they must be picklable. The first error ends the others and is raised, and so
-    does an interrupt. Raises ``error`` if a process was killed (``what`` says what it did).
+    does an interrupt. Raises ``error`` if a process was killed (``activity`` says what it did).
     """
     # takes 10 ms to import, which would delay every command
     import multiprocessing  # noqa: PLC0415
@@ -66,7 +66,7 @@ def run_in_processes(
         for future in concurrent.futures.as_completed(futures):
             yield futures[future], future.result()
     except BrokenProcessPool:
-        message = f"a process that {what} was killed, most likely because memory ran out"
+        message = f"a process that {activity} was killed, most likely because memory ran out"
         raise error(message, hint="run it again with fewer --jobs; finished work is kept") from None
     except BaseException:
         # the pool notices its dead workers and drops the waiting items, and can then be shut down
@@ -323,18 +323,18 @@ def _await_end(child: int, consumed: Consumption | None, check: Callable[[], Non
 def _next_signal(consumed: Consumption | None, check: Callable[[], None]) -> int:
     if consumed is None:
         return signal.sigwait(_AWAITED)
-    while (got := signal.sigtimedwait(_AWAITED, _SAMPLE_S)) is None:
+    while (info := signal.sigtimedwait(_AWAITED, _SAMPLE_S)) is None:
         consumed.sample()
         check()
-    return got.si_signo
+    return info.si_signo
 
 
 def _reap() -> dict[int, int]:
     """Collect every child that has ended; returns the wait status by process id."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
-            ended[found[0]] = found[1]
+        while (result := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            ended[result[0]] = result[1]
     return ended
 
 
@@ -344,12 +344,12 @@ def _end_descendants() -> None:
     As a subreaper, this process has no descendants if it has no children: then nobody has to look at all processes.
     """
     until = time.monotonic() + DYING_S
-    while _has_children() and (left := descendants(os.getpid())):
-        for process_id in left:
+    while _has_children() and (remaining := descendants(os.getpid())):
+        for process_id in remaining:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process_id, signal.SIGKILL)
         if time.monotonic() > until:
-            _log.warning("%s", left_in_words(left))
+            _log.warning("%s", left_in_words(remaining))
             break
         signal.sigtimedwait({signal.SIGCHLD}, _LOOK_S)  # supervise has blocked it
         _reap()
@@ -368,15 +368,15 @@ def _has_children() -> bool:
 def descendants(root: int) -> list[int]:
     """The ids of all processes that a process has started, directly or through others."""
     children: dict[int, list[int]] = {}
-    for one in all_processes():
-        if not (one.is_zombie and one.parent != root):
-            children.setdefault(one.parent, []).append(one.number)
-    found, queue = [], [root]
+    for process in all_processes():
+        if not (process.is_zombie and process.parent != root):
+            children.setdefault(process.parent, []).append(process.number)
+    numbers, queue = [], [root]
     while queue:
         below = children.get(queue.pop(), [])
-        found += below
+        numbers += below
         queue += below
-    return found
+    return numbers
 
 
 def _prepare_worker(parent: int) -> None:

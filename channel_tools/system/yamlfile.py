@@ -59,8 +59,8 @@ class YamlDocument:
             return self.error(f"unknown key {name}", *location, hint=hint)
         if detail["type"] == "missing":
             return self.error(f"{name} is missing", *location, hint=hint)
-        found = f", found {detail['input']!r}" if isinstance(detail["input"], str | int | float | bool) else ""
-        return self.error(f"{name}: {detail['msg']}{found}" if name else detail["msg"], *location, hint=hint)
+        value = f", found {detail['input']!r}" if isinstance(detail["input"], str | int | float | bool) else ""
+        return self.error(f"{name}: {detail['msg']}{value}" if name else detail["msg"], *location, hint=hint)
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

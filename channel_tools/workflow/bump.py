@@ -115,7 +115,7 @@ def bump(settings: Settings, request: BumpRequest, progress: Progress) -> Bumped
     loaded = load_tree(settings.tree, settings.environ)
     if (recipe := loaded.recipes.get(request.package)) is None:
         message = f"the tree has no recipe {request.package!r}"
-        raise UsageError(message, hint=nearest_names_hint(request.package, loaded.recipes, what="recipe"))
+        raise UsageError(message, hint=nearest_names_hint(request.package, loaded.recipes, noun="recipe"))
     with temporary_folder() as folder:
         return _Bump(settings, request, progress, loaded, recipe, folder).run()
 

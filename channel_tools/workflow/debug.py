@@ -41,7 +41,7 @@ def debug_build(
         build = find_failed([settings.work, nodes], package)
         if build.folder.parent == nodes:  # a job that has outlived its driver may be building there
             subject = f"the build folder {build.folder}"
-            locks.enter_context(exclusive_lock(lock_of(build.folder), what=subject))
+            locks.enter_context(exclusive_lock(lock_of(build.folder), resource=subject))
         folder = work_folder_of(build)
         on_found(folder)
         mark_opened(build.folder)

@@ -196,7 +196,7 @@ def _check_names(names: tuple[str, ...], lock: FoundationLock, path: Path) -> No
     known = {str(record["name"]) for record in lock.records.values()}
     for name in names:
         if name not in known:
-            hint = nearest_names_hint(name, known, what="locked package")
+            hint = nearest_names_hint(name, known, noun="locked package")
             raise UsageError(f"{path}: has no package {name!r}", hint=hint)
 
 

@@ -170,7 +170,7 @@ def find_package(settings: Settings, text: str) -> Path:
     files = [file for file in own if text in {file.ref.file_name, str(file.ref.key)}]
     files = files or [file for file in own if file.row.name == text and file.hidden is None]
     if not files:
-        hint = nearest_names_hint(text, {file.row.name for file in own}, what="package built from a recipe")
+        hint = nearest_names_hint(text, {file.row.name for file in own}, noun="package built from a recipe")
         raise UsageError(f"{channel.path}: has no package {text!r} that was built from a recipe", hint=hint)
     if len(files) > 1:
         names = ", ".join(sorted(file.ref.file_name for file in files))

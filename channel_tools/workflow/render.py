@@ -61,7 +61,7 @@ def export_feedstock(
             message = f"{package!r} has no variant on conda-forge in {where}: its recipe skips them all there"
             raise UsageError(message, hint="a feedstock is for conda-forge; use `channel_tools render` for the others")
         message = f"{package!r} is not a recipe of {where} in {settings.tree.stacks_file}"
-        raise UsageError(message, hint=nearest_names_hint(package, known, what="recipe"))
+        raise UsageError(message, hint=nearest_names_hint(package, known, noun="recipe"))
     base = _conda_forge_values(loaded)
     set_there = {key for values in base.values() for key in values}
     if loaded.pinning is None:

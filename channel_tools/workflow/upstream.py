@@ -69,7 +69,7 @@ def update_upstreams(
     if not upstreams:
         message = f"{tree.site_file} names no upstream"
         raise ConfigError(message, hint="write  upstreams: [{name: NAME, git: ADDRESS, rev: TAG}]  into it")
-    with exclusive_lock(tree.upstreams / ".lock", what=f"the upstreams of {tree.root}"):
+    with exclusive_lock(tree.upstreams / ".lock", resource=f"the upstreams of {tree.root}"):
         recorded = {name: item for name, item in read_upstream_record(tree).items() if name in upstreams}
         changes = []
         for upstream in (upstreams[name] for name in dict.fromkeys(names or upstreams)):

@@ -66,7 +66,7 @@ def create_bundle(
     lock_file = _unfinished_lock(folder)
     with disk_full_reported(destination.parent), unusable_reported(destination):
         folder.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"):
+        with exclusive_lock(lock_file, resource=f"the unfinished bundle {folder}"):
             check_space(folder, _needed_bytes(files, plan, tar=_is_tar(destination)))
             fetched = fetch_files(plan.wanted, folder, options=options, progress=progress)
             for extra in plan.brought:
@@ -117,7 +117,7 @@ def _remove_leftovers(folder: Path) -> None:
     if lock_file.exists() or folder.exists():
         with (
             contextlib.suppress(ChannelError, OSError),
-            exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"),
+            exclusive_lock(lock_file, resource=f"the unfinished bundle {folder}"),
         ):
             shutil.rmtree(folder, ignore_errors=True)
             _remove_lock(lock_file)

@@ -81,7 +81,7 @@ def make_tool(pythons: Sequence[str], platforms: Sequence[str], *, cache: Path, 
     """
     machines = tuple(MACHINES[platform] for platform in platforms)
     found = {}
-    with exclusive_lock(cache / ".lock", what=f"the wheels in {cache}", timeout_s=_LOCK_WAIT_S):
+    with exclusive_lock(cache / ".lock", resource=f"the wheels in {cache}", timeout_s=_LOCK_WAIT_S):
         path = own_wheel(cache)
         requirement = f"{DISTRIBUTION}[{','.join(AIR_GAPPED)}]=={channel_tools.__version__}"
         own = ToolWheel(requirement=requirement, path=path, sha256=sha256_of_file(path))

@@ -138,7 +138,7 @@ class ImportState:
         """Lock it against other imports."""
         what = f"the mirror {self.folder.parent}"
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        return exclusive_lock(self.folder / "lock", what=what, folder=self.files.folder(make=True))
+        return exclusive_lock(self.folder / "lock", resource=what, folder=self.files.folder(make=True))
 
     def trusted(self) -> dict[str, bytes]:
         """The metadata files that were last trusted; empty before the first import.

@@ -239,7 +239,9 @@ def is_token(text: str) -> bool:
 
 def _locked(path: Path) -> AbstractContextManager[None]:
     check_replaceable(path)
-    return exclusive_lock(path.with_name(f".{path.name}.lock"), what=f"the token file {path}", timeout_s=_LOCK_WAIT_S)
+    return exclusive_lock(
+        path.with_name(f".{path.name}.lock"), resource=f"the token file {path}", timeout_s=_LOCK_WAIT_S
+    )
 
 
 def _write(path: Path, entries: tuple[dict[str, object], ...]) -> None:

@@ -90,8 +90,8 @@ class Tls:
             if self.client is not None:
                 context.load_cert_chain(*self.client)
         except (OSError, ValueError) as err:  # an SSLError is one of the first
-            shown = " and ".join(str(one) for one in (self.certificates, *(self.client or ())) if one is not None)
-            raise ConfigError(f"{shown}: cannot be used: {err}", hint="expected certificates and keys as PEM") from None
+            paths = " and ".join(str(path) for path in (self.certificates, *(self.client or ())) if path is not None)
+            raise ConfigError(f"{paths}: cannot be used: {err}", hint="expected certificates and keys as PEM") from None
         if not self.verifies:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context
@@ -185,8 +185,8 @@ class HttpClient:
         Raises TransientError if the server cannot be reached, NetworkError for an invalid address or endless redirects.
         """
         own = dict(headers or {})
-        asked, kept = (url, {}) if "Authorization" in own else self.credentials.request_of(url)
-        raw = self._follow(method, asked, {**_HEADERS, **kept, **own}, body, _MAX_REDIRECTS if follow else 0)
+        address, stored = (url, {}) if "Authorization" in own else self.credentials.request_of(url)
+        raw = self._follow(method, address, {**_HEADERS, **stored, **own}, body, _MAX_REDIRECTS if follow else 0)
         try:
             yield Response(raw=raw, timeouts=self.timeouts, redact_text=self.credentials.redact_text)
         finally:
@@ -224,14 +224,14 @@ class HttpClient:
         self, method: str, url: str, headers: dict[str, str], body: bytes | IO[bytes] | None, redirects: int
     ) -> urllib3.BaseHTTPResponse:
         parts = self._checked_url(url)
-        for left in range(redirects, -1, -1):
+        for redirects_left in range(redirects, -1, -1):
             raw = self._send(method, parts, headers, body)
             location = raw.headers.get("Location")
             if not redirects or raw.status not in _REDIRECTS or location is None:
                 return raw
             raw.close()
             raw.release_conn()
-            if not left:
+            if not redirects_left:
                 break
             target = self._checked_url(urljoin(parts.geturl(), location))
             if (target.scheme, target.netloc) != (parts.scheme, parts.netloc):
@@ -274,8 +274,8 @@ class HttpClient:
         """The position in the file at which the body starts. Raises for a status without a file."""
         status = response.status
         if status == HTTPStatus.PARTIAL_CONTENT:
-            found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            if found is None or int(found[1]) != start:
+            match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            if match is None or int(match[1]) != start:
                 raise TransientError(f"requested bytes from {start} on, got {response.headers.get('Content-Range')}")
             return start
         if status == HTTPStatus.OK:
@@ -309,12 +309,12 @@ def _make_manager(scheme: str, proxy: str | None, timeouts: Timeouts, tls: Tls) 
     if proxy is None:
         return urllib3.PoolManager(**options)
     parts = urlsplit(proxy)
-    place = parts.netloc.rpartition("@")[2]
-    if parts.scheme not in _SCHEMES or not place:
-        raise NetworkError(f"the proxy {parts.scheme}://{place} cannot be used; expected http://HOST:PORT")
+    host = parts.netloc.rpartition("@")[2]
+    if parts.scheme not in _SCHEMES or not host:
+        raise NetworkError(f"the proxy {parts.scheme}://{host} cannot be used; expected http://HOST:PORT")
     pair = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     headers = urllib3.make_headers(proxy_basic_auth=pair)
-    return urllib3.ProxyManager(f"{parts.scheme}://{place}", proxy_headers=headers, **options)
+    return urllib3.ProxyManager(f"{parts.scheme}://{host}", proxy_headers=headers, **options)
 
 
 def _read_all(response: Response, where: str, limit_bytes: int) -> bytes:
@@ -350,11 +350,11 @@ def netrc_authorization(host: str, environ: Mapping[str, str]) -> str | None:
     if not path.is_file():
         return None
     try:
-        found = netrc.netrc(path).authenticators(host)
+        login = netrc.netrc(path).authenticators(host)
     except (OSError, netrc.NetrcParseError) as err:
         # without the parser's message, which may quote the file
         raise ConfigError(f"cannot be read as credentials ({type(err).__name__})", path=path) from None
-    return None if found is None else basic_authorization(found[0], found[2] or "")
+    return None if login is None else basic_authorization(login[0], login[2] or "")
 
 
 def proxy_of(parts: SplitResult, environ: Mapping[str, str]) -> str | None:
@@ -378,5 +378,5 @@ def _is_exempt(host: str, port: int | None, entry: str) -> bool:
     try:
         return ipaddress.ip_address(host) in ipaddress.ip_network(name.strip("[]"), strict=False)
     except ValueError:
-        places = (host, f"{host}:{port}")
-        return name == "*" or any(place == name or place.endswith(f".{name}") for place in places)
+        names = (host, f"{host}:{port}")
+        return name == "*" or any(spelling == name or spelling.endswith(f".{name}") for spelling in names)

@@ -54,39 +54,39 @@ class Download:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
-def download(client: HttpClient, wanted: Download) -> None:
+def download(client: HttpClient, request: Download) -> None:
     """Fetch exactly the wanted bytes into ``wanted.part``, whose folder is made.
 
     Raises NetworkError (the partial file is kept for the next run), IntegrityError if the server sent other bytes (it
     is removed), DiskFullError, Cancelled.
     """
-    _Transfer(client, wanted).run()
+    _Transfer(client, request).run()
 
 
 class _Transfer:
     """One download: attempts until the bytes are right or no attempt gets any further."""
 
-    def __init__(self, client: HttpClient, wanted: Download) -> None:
+    def __init__(self, client: HttpClient, request: Download) -> None:
         self._client = client
-        self._wanted = wanted
+        self._request = request
         self._etag: str | None = None
 
     def run(self) -> None:
-        wanted, retry = self._wanted, self._client.retry
-        where = self._client.credentials.redact(wanted.url)
+        request, retry = self._request, self._client.retry
+        where = self._client.credentials.redact(request.url)
         failures, furthest, is_own = 0, self._size(), False
         while True:
             before = self._size()
             try:
-                found = self._attempt(before)
+                sha256 = self._attempt(before)
             except TransientError as err:
                 problem, now = err, self._size()
                 advanced = now >= furthest + _PROGRESS_BYTES and not isinstance(err, TooSlowError)
                 furthest, failures = max(furthest, now), 0 if advanced else failures + 1
             else:
-                if wanted.sha256 in {None, found}:
+                if request.sha256 in {None, sha256}:
                     return
-                self._discard(where, found, continued=before > 0)
+                self._discard(where, sha256, continued=before > 0)
                 problem, failures = (
                     TransientError("the partial file of an earlier download was from another file"),
                     failures + 1,
@@ -95,31 +95,32 @@ class _Transfer:
             if retry.is_last(failures, problem.retry_after_s):
                 hint = "run the same command again: what was received is kept"
                 raise NetworkError(f"{where}: {problem}", hint=hint)
-            if wanted.cancelled.wait(retry.wait_s(failures, problem.retry_after_s)):
+            if request.cancelled.wait(retry.wait_s(failures, problem.retry_after_s)):
                 raise Cancelled
 
-    def _discard(self, where: str, found: str, *, continued: bool) -> None:
+    def _discard(self, where: str, sha256: str, *, continued: bool) -> None:
         """Remove a partial file with other bytes. Raises IntegrityError if all of them were received in this run."""
         size_bytes = self._size()
-        self._wanted.folder.remove(self._wanted.part)
+        self._request.folder.remove(self._request.part)
         if not continued:
-            expected = "" if self._wanted.size_bytes is None else f"{self._wanted.size_bytes} bytes with "
+            expected = "" if self._request.size_bytes is None else f"{self._request.size_bytes} bytes with "
             message = (
-                f"{where}: got {size_bytes} bytes with sha256 {found}; expected {expected}sha256 {self._wanted.sha256}"
+                f"{where}: got {size_bytes} bytes with sha256 {sha256}; "
+                f"expected {expected}sha256 {self._request.sha256}"
             )
             raise IntegrityError(message, hint="the file there is not the recorded one: tell the server's operator")
 
     def _attempt(self, start: int) -> str:
         """Make one request for what is missing; returns the sha256 of the partial file."""
-        wanted = self._wanted
-        if wanted.sha256 is None and self._etag is None:
+        request = self._request
+        if request.sha256 is None and self._etag is None:
             start = 0
-        if start and wanted.size_bytes is not None and start >= wanted.size_bytes:
+        if start and request.size_bytes is not None and start >= request.size_bytes:
             return self._digest_there().hexdigest()
         try:
             with (
-                disk_full_reported(wanted.folder.path),
-                self._client.get(wanted.url, start=start, etag=self._etag) as response,
+                disk_full_reported(request.folder.path),
+                self._client.get(request.url, start=start, etag=self._etag) as response,
             ):
                 self._etag = _strong_etag(response)
                 return self._receive(response)
@@ -128,34 +129,34 @@ class _Transfer:
 
     def _receive(self, response: Response) -> str:
         """Hash and write the body as it arrives."""
-        wanted = self._wanted
+        request = self._request
         digest = self._digest_there() if response.start else hashlib.sha256()
-        chunk_bytes = _CHUNK_BYTES if wanted.limit is None else min(_CHUNK_BYTES, wanted.limit.chunk_bytes)
-        left = None if wanted.size_bytes is None else wanted.size_bytes - response.start
-        with wanted.folder.writing(wanted.part, append=bool(response.start)) as writing:
-            while left is None or left > 0:
-                chunk = response.read1(chunk_bytes if left is None else min(chunk_bytes, left))
+        chunk_bytes = _CHUNK_BYTES if request.limit is None else min(_CHUNK_BYTES, request.limit.chunk_bytes)
+        remaining = None if request.size_bytes is None else request.size_bytes - response.start
+        with request.folder.writing(request.part, append=bool(response.start)) as writing:
+            while remaining is None or remaining > 0:
+                chunk = response.read1(chunk_bytes if remaining is None else min(chunk_bytes, remaining))
                 if not chunk:
                     break
                 writing.write(chunk)
                 digest.update(chunk)
-                left = None if left is None else left - len(chunk)
-                wanted.on_bytes(len(chunk))
-                if wanted.cancelled.is_set():
+                remaining = None if remaining is None else remaining - len(chunk)
+                request.on_bytes(len(chunk))
+                if request.cancelled.is_set():
                     raise Cancelled
-                if wanted.limit is not None:
-                    wanted.limit.spend(len(chunk))
-        if left:
-            raise TransientError(f"the connection ended {left} bytes too early")
+                if request.limit is not None:
+                    request.limit.spend(len(chunk))
+        if remaining:
+            raise TransientError(f"the connection ended {remaining} bytes too early")
         return digest.hexdigest()
 
     def _digest_there(self) -> Digest:
-        with self._wanted.folder.opened(self._wanted.part) as stream:
+        with self._request.folder.opened(self._request.part) as stream:
             return hashlib.file_digest(stream, "sha256")
 
     def _size(self) -> int:
         """The size of the partial file; 0 if there is none."""
-        status = self._wanted.folder.file_stat(self._wanted.part)
+        status = self._request.folder.file_stat(self._request.part)
         return 0 if status is None else status.st_size
 
 

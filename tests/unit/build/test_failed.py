@@ -60,7 +60,7 @@ def test_a_command_runs_where_the_build_failed_and_says_how_it_went(
 def test_no_build_begins_while_a_shell_is_open(folder: Path) -> None:
     failed_build(folder / "work", "lib-1.0-h1234567_0", "lib")
     with (
-        exclusive_lock(folder / "work" / ".lock", what="the build folder"),
+        exclusive_lock(folder / "work" / ".lock", resource="the build folder"),
         pytest.raises(ChannelError, match="in use"),
     ):
         debug(folder, "lib", "true")
@@ -69,7 +69,7 @@ def test_no_build_begins_while_a_shell_is_open(folder: Path) -> None:
 def test_a_build_that_a_job_still_runs_has_not_failed(folder: Path) -> None:
     failed_build(folder / "work" / "nodes", "lib-1.0-h1234567_0", "lib")
     with (
-        exclusive_lock(lock_of(folder / "work" / "nodes" / "lib-1.0-h1234567_0"), what="the build"),
+        exclusive_lock(lock_of(folder / "work" / "nodes" / "lib-1.0-h1234567_0"), resource="the build"),
         pytest.raises(ChannelError, match=f"in use by process {os.getpid()}"),
     ):
         debug(folder, "lib", "true")

@@ -25,14 +25,14 @@ def test_only_builds_that_are_still_wanted_stay(tmp_path: Path) -> None:
 
 def test_a_folder_in_which_a_job_builds_stays(tmp_path: Path) -> None:
     folder = build_in(tmp_path, "busy")
-    with exclusive_lock(lock_of(folder), what="a job"):
+    with exclusive_lock(lock_of(folder), resource="a job"):
         clear_builds(tmp_path, keep=())
     assert folder.is_dir()
 
 
 def test_a_build_is_removed_with_its_lock(tmp_path: Path) -> None:
     folder = build_in(tmp_path, "done")
-    with exclusive_lock(lock_of(folder), what="a job"):
+    with exclusive_lock(lock_of(folder), resource="a job"):
         pass
     remove_build(folder)
     assert list(tmp_path.iterdir()) == []

@@ -102,7 +102,7 @@ def test_what_a_cluster_had_built_is_taken_over_in_the_plans_order(tmp_path: Pat
 
 def test_what_is_refused_or_in_use_is_left_to_be_built(tmp_path: Path) -> None:
     cluster = Nodes(tmp_path, "bad", "used", "good")
-    with exclusive_lock(lock_of(cluster.folder("used")), what="the build folder"):
+    with exclusive_lock(lock_of(cluster.folder("used")), resource="the build folder"):
         assert cluster.take_over([toy_job(name) for name in ("bad", "used", "good")], refused="bad") == ["good"]
     said = [note for note in cluster.notes.notes if "is not used" in note]
     assert [note.partition("-")[0] for note in said] == ["bad", "used"]

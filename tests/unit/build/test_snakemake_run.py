@@ -184,7 +184,7 @@ def test_every_change_is_told_once(tmp_path: Path) -> None:
     waits = "while ! test -e told-{}; do sleep 0.05; done"
     script = f"cd {tmp_path}; mkdir {admitted.parent}; {waits.format(1)}; mv ended {admitted}; {waits.format(2)}"
     jobs = [job("a"), job("b", "a"), job("c")]
-    with exclusive_lock(lock_of(place.work / jobs[0].folder_name), what="the build"):
+    with exclusive_lock(lock_of(place.work / jobs[0].folder_name), resource="the build"):
         running = run_workflow(["sh", "-c", script], tmp_path, jobs, places=place, environ=os.environ, on_state=tell)
         results = {result.job.stem: result.notes for result in running}
     assert said == [

@@ -189,7 +189,7 @@ class TestExistingEnvironment:
     def test_one_user_at_a_time(self, install: Installer) -> None:
         install("library")
         lock = install.prefix / "conda-meta/.channel_tools.lock"
-        with exclusive_lock(lock, what="x"), pytest.raises(ChannelError, match="in use by process"):
+        with exclusive_lock(lock, resource="x"), pytest.raises(ChannelError, match="in use by process"):
             install("tool")
 
     @pytest.mark.parametrize(

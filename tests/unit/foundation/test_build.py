@@ -409,7 +409,7 @@ def test_a_repair_step_that_does_not_fit_names_package_step_and_line(
 
 def test_a_second_writer_is_refused(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
     with (
-        exclusive_lock(tmp_path / "foundation" / ".lock", what="the foundation"),
+        exclusive_lock(tmp_path / "foundation" / ".lock", resource="the foundation"),
         pytest.raises(ChannelError, match="is in use by"),
     ):
         _build(registries, tmp_path, progress)

@@ -35,8 +35,8 @@ def test_an_error_of_the_system_is_one_of_ours_with_a_place_and_a_hint(
 
 
 def test_a_name_that_is_nearly_right_is_suggested() -> None:
-    assert nearest_names_hint("switchmll", ["switchml", "rdma"], what="stack").startswith("did you mean")
-    assert "rdma" in nearest_names_hint("zzz", ["switchml", "rdma"], what="stack")
+    assert nearest_names_hint("switchmll", ["switchml", "rdma"], noun="stack").startswith("did you mean")
+    assert "rdma" in nearest_names_hint("zzz", ["switchml", "rdma"], noun="stack")
 
 
 def test_a_signal_in_a_step_that_must_be_whole_is_raised_after_it() -> None:

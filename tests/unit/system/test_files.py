@@ -208,7 +208,7 @@ def test_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
     with holder:
         with (
             pytest.raises(ChannelError, match=f"the channel is in use by process {holder.pid}"),
-            exclusive_lock(lock, what="the channel"),
+            exclusive_lock(lock, resource="the channel"),
         ):
             pytest.fail("two writers")
         holder.kill()
@@ -219,7 +219,7 @@ def test_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
     with _holder(lock) as holder:
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
-    with exclusive_lock(lock, what="the channel"):
+    with exclusive_lock(lock, resource="the channel"):
         assert lock.with_name("lock.owner").read_text() == f"{os.getpid()}\n"
 
 
