@@ -24,7 +24,7 @@ import pytest
 from benchmarks.allreduce_report import Measured, write_report
 from channel_tools.environments import activated_environment, create_environment
 from channel_tools.ranks.launchers import HostCommand, torchrun_commands
-from channel_tools.ranks.plan import local_plan, place_here
+from channel_tools.ranks.plan import local_plan, placement_here
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import find_cache
@@ -166,7 +166,7 @@ def measure(setting: Setting, prefix: Path, sizes: Sequence[tuple[int, int, int]
                 "SWITCHML_CONTROLLER": switch.ready.controller,
                 "SWITCHML_HOST_REDUCTION": "on" if setting.host_reduction else "off",
             }
-            here = place_here(prefix, setting.ranks, variables={**variables, **setup.variables})
+            here = placement_here(prefix, setting.ranks, variables={**variables, **setup.variables})
             words = rank_words(WORKER, folder)
             own = (HostCommand(host=None, words=(*setup.launcher, *words)),)
             commands = own if setup.launcher else torchrun_commands(here.start(words))

@@ -96,7 +96,7 @@ def instructions_beyond(
     if path is not None and processes > 1 and len(parts) > 1:
         work = functools.partial(_decode_file, path, level=level)
         found = dict(
-            run_in_processes(work, [tuple(part) for part in parts], processes=processes, activity="read a program")
+            run_in_processes(work, [tuple(part) for part in parts], processes=processes, what="read a program")
         )
         results = [found[tuple(part)] for part in parts]
     else:

@@ -123,13 +123,17 @@ def plan_adoption(path: Path, foundation: Foundation) -> Adoption:
         channel = open_channel(path, foundation=foundation)
         return Adoption(path=path, foundation=channel.foundation, superseded=_superseded(path), is_ours=True)
     subdirs = _channel_subdirs(path)
-    found = {subdir: _read_subdir(Beneath(root=path).at(subdir)) for subdir in subdirs}
+    subdir_plans = {subdir: _read_subdir(Beneath(root=path).at(subdir)) for subdir in subdirs}
     return Adoption(
         path=path,
         foundation=foundation,
-        rows={PackageKey(subdir, name): row for subdir, one in found.items() for name, row in one.rows.items()},
-        patches={subdir: one.patch for subdir, one in found.items() if one.patch.names()},
-        remarks=tuple(sorted(remark for one in found.values() for remark in one.remarks)),
+        rows={
+            PackageKey(subdir, name): row
+            for subdir, adopted in subdir_plans.items()
+            for name, row in adopted.rows.items()
+        },
+        patches={subdir: adopted.patch for subdir, adopted in subdir_plans.items() if adopted.patch.names()},
+        remarks=tuple(sorted(remark for adopted in subdir_plans.values() for remark in adopted.remarks)),
         superseded=_superseded(path),
     )
 
@@ -182,26 +186,26 @@ def _read_subdir(files: Beneath) -> _Subdir:
     if former is not None and records and not _is_here(folder.absolute(), former.base_url):
         message = f"{folder}: its index says that the packages are at {former.base_url} (base_url)"
         raise ChannelError(message, hint="adopt the folder that has the packages, or mirror the channel")
-    gone = {*(former.removed if former else ()), *(unpatched.records if unpatched else ())} - records.keys()
-    found = _compare(files, records, gone, indexed=former is not None)
+    removed = {*(former.removed if former else ()), *(unpatched.records if unpatched else ())} - records.keys()
+    compared = _compare(files, records, removed, indexed=former is not None)
     unread = former.unread.items() if former else ()
     lost = [
         Remark(
-            path=folder.name, kind="field", message=_UNREAD.format(entries=counted(one, "entry", "entries"), key=key)
+            path=folder.name, kind="field", message=_UNREAD.format(entries=counted(count, "entry", "entries"), key=key)
         )
-        for key, one in unread
+        for key, count in unread
     ]
-    return replace(found, remarks=[*found.remarks, *lost])
+    return replace(compared, remarks=[*compared.remarks, *lost])
 
 
 def _is_here(folder: Path, base_url: str | None) -> bool:
     """Whether an index in ``folder`` says that the packages are there, too."""
-    place = local_path(packages_address(folder.parent.as_uri(), folder.name, base_url))
-    return place is not None and os.path.normpath(place) == os.path.normpath(folder)
+    packages_folder = local_path(packages_address(folder.parent.as_uri(), folder.name, base_url))
+    return packages_folder is not None and os.path.normpath(packages_folder) == os.path.normpath(folder)
 
 
-def _compare(files: Beneath, records: Mapping[str, JsonObject], gone: set[str], *, indexed: bool) -> _Subdir:
-    """Read the packages and compare them with their former ``records``; ``gone`` were not shown to solves."""
+def _compare(files: Beneath, records: Mapping[str, JsonObject], removed: set[str], *, indexed: bool) -> _Subdir:
+    """Read the packages and compare them with their former ``records``; ``removed`` were not shown to solves."""
     folder = files.path
     stamps, _attestations = scan_packages(files)
     unread = [
@@ -216,9 +220,9 @@ def _compare(files: Beneath, records: Mapping[str, JsonObject], gone: set[str], 
         )
         for name, stamp in stamps.items()
     ]
-    found = dict(sorted(read_files(unread)))
-    rows = {name: row for name, row in found.items() if isinstance(row, CachedPackage)}
-    remarks = list(_remarks_on_files(folder, records, found, gone, indexed=indexed))
+    packages = dict(sorted(read_files(unread)))
+    rows = {name: row for name, row in packages.items() if isinstance(row, CachedPackage)}
+    remarks = list(_remarks_on_files(folder, records, packages, removed, indexed=indexed))
     changes, revoked = {}, []
     for name in sorted(rows.keys() & records.keys()):
         if changed := _hotfix(folder, name, rows[name].record, records[name], remarks):
@@ -228,47 +232,47 @@ def _compare(files: Beneath, records: Mapping[str, JsonObject], gone: set[str], 
     remarks += _remarks_on_fields(
         folder, {name: (rows[name].record, records[name]) for name in rows if name in records}
     )
-    patch = Patch(records=changes, remove=tuple(sorted(gone & rows.keys())), revoke=tuple(revoked))
+    patch = Patch(records=changes, remove=tuple(sorted(removed & rows.keys())), revoke=tuple(revoked))
     return _Subdir(rows=rows, patch=patch, remarks=remarks)
 
 
 def _remarks_on_files(
     folder: Path,
     records: Mapping[str, JsonObject],
-    found: Mapping[str, CachedPackage | RefusedFile],
-    gone: set[str],
+    packages: Mapping[str, CachedPackage | RefusedFile],
+    removed: set[str],
     *,
     indexed: bool,
 ) -> Iterator[Remark]:
-    for name, row in found.items():
+    for name, row in packages.items():
         path = f"{folder.name}/{name}"
         if isinstance(row, RefusedFile):
             yield Remark(path=path, kind="not listed", message=row.message.removeprefix(f"{folder / name}: "))
-        elif name in gone:
+        elif name in removed:
             yield Remark(path=path, kind="removed", message="new solves do not see it, as before")
         elif indexed and name not in records:
             yield Remark(path=path, kind="new", message="the former index did not list it; it is listed now")
-    for name in sorted(records.keys() - found.keys()):
+    for name in sorted(records.keys() - packages.keys()):
         message = "the former index lists it, but there is no such file; it is no longer listed"
         yield Remark(path=f"{folder.name}/{name}", kind="missing", message=message)
 
 
-def _hotfix(folder: Path, name: str, made: JsonObject, former: JsonObject, remarks: list[Remark]) -> JsonObject:
+def _hotfix(folder: Path, name: str, record: JsonObject, former: JsonObject, remarks: list[Remark]) -> JsonObject:
     """The patchable fields in which the former record differs from the package's metadata.
 
     A field that no index of ours can have is remarked on, and the package's own is kept.
     """
-    wanted = dict(former)
-    if wanted.get("revoked"):
-        wanted["depends"] = [spec for spec in texts_of(wanted, "depends") if spec != REVOKED]
-    if isinstance(features := wanted.get("track_features"), list):
-        wanted["track_features"] = " ".join(map(str, features))
-    changed = changes_between(made, wanted)
+    target = dict(former)
+    if target.get("revoked"):
+        target["depends"] = [spec for spec in texts_of(target, "depends") if spec != REVOKED]
+    if isinstance(features := target.get("track_features"), list):
+        target["track_features"] = " ".join(map(str, features))
+    changed = changes_between(record, target)
     for key in _SPECS:
         if key not in changed:
             continue
         try:
-            if _normal(texts_of(made, key)) == _normal(texts_of(wanted, key)):
+            if _normal(texts_of(record, key)) == _normal(texts_of(target, key)):
                 del changed[key]
         except InvalidSpecError as err:
             del changed[key]
@@ -285,12 +289,12 @@ def _normal(specs: tuple[str, ...]) -> list[str]:
 def _remarks_on_fields(folder: Path, pairs: Mapping[str, tuple[JsonObject, JsonObject]]) -> Iterator[Remark]:
     """Fields of former records that are neither hotfixes nor in our records: how many records have each."""
     lost: Counter[str] = Counter()
-    for name, (made, former) in pairs.items():
+    for name, (record, former) in pairs.items():
         for key, value in former.items():
-            if key in _MADE_ANEW or key in PATCHABLE or value in (None, "", [], {}) or made.get(key) == value:
+            if key in _MADE_ANEW or key in PATCHABLE or value in (None, "", [], {}) or record.get(key) == value:
                 continue
-            if key in made:
-                message = f"{key} was {value!r} in the former record; the package's own {made[key]!r} is listed"
+            if key in record:
+                message = f"{key} was {value!r} in the former record; the package's own {record[key]!r} is listed"
                 yield Remark(path=f"{folder.name}/{name}", kind="field", message=message)
             else:
                 lost[key] += 1
@@ -302,14 +306,19 @@ def _remarks_on_fields(folder: Path, pairs: Mapping[str, tuple[JsonObject, JsonO
 
 def _superseded(path: Path) -> tuple[str, ...]:
     """Index files of another tool that ours do not replace, by path in the channel."""
-    files, kept = Beneath(root=path), {*INDEX_FILES, REPODATA_FROM_PACKAGES, CHANNELDATA}
+    files, own_files = Beneath(root=path), {*INDEX_FILES, REPODATA_FROM_PACKAGES, CHANNELDATA}
     has_page = files.file_stat(f"{RECORD_FOLDER}/page.json") is not None
-    folders = [*([] if has_page else [("", _ROOT_PATTERNS)]), *((one, _INDEX_PATTERNS) for one in subdirs_of(files))]
+    folders = [
+        *([] if has_page else [("", _ROOT_PATTERNS)]),
+        *((pattern, _INDEX_PATTERNS) for pattern in subdirs_of(files)),
+    ]
     return tuple(
         f"{folder}/{name}".lstrip("/")
         for folder, patterns in folders
         for name, status in sorted(files.stats(folder))
-        if stat.S_ISREG(status.st_mode) and name not in kept and any(fnmatchcase(name, one) for one in patterns)
+        if stat.S_ISREG(status.st_mode)
+        and name not in own_files
+        and any(fnmatchcase(name, pattern) for pattern in patterns)
     )
 
 

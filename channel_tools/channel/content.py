@@ -144,8 +144,8 @@ def content_before(
 
 
 def _patched(packages: Mapping[str, CachedPackage], patch: Patch) -> dict[str, CachedPackage]:
-    gone = set(patch.remove)
-    listed = {name: row for name, row in packages.items() if name not in gone}
+    removed = set(patch.remove)
+    listed = {name: row for name, row in packages.items() if name not in removed}
     return listed | {name: _patched_row(name, listed[name], patch) for name in patch.names() & listed.keys()}
 
 
@@ -186,14 +186,14 @@ def make_channeldata(
 
     With ``before``, the channeldata.json of the last index, only the rows of the package names ``changed`` are made.
     """
-    kept = _kept_rows(before, changed)
+    unchanged = _kept_rows(before, changed)
     by_name: defaultdict[str, list[tuple[str, CachedPackage]]] = defaultdict(list)
     for subdir, rows in sorted(listed.items()):
         for row in rows.values():
-            if row.name not in kept:
+            if row.name not in unchanged:
                 by_name[row.name].append((subdir, row))
-    made = {name: msgspec.Raw(encode_json(_package_row(rows))) for name, rows in by_name.items()}
-    packages = dict(sorted((kept | made).items()))  # msgspec's own sorting is slow for what is nearly in order
+    renewed = {name: msgspec.Raw(encode_json(_package_row(rows))) for name, rows in by_name.items()}
+    packages = dict(sorted((unchanged | renewed).items()))  # msgspec's own sorting is slow for what is nearly in order
     body = {"channeldata_version": 1, "packages": packages, "subdirs": sorted(listed)}
     return encode_json(body) + b"\n"
 
@@ -217,7 +217,7 @@ def _package_row(packages: list[tuple[str, CachedPackage]]) -> JsonObject:
         **about,
         "license": record.get("license") or about.get("license"),
         "run_exports": {
-            str(found["version"]): found["run_exports"] for _, _, found in rows if found.get("run_exports")
+            str(entry["version"]): entry["run_exports"] for _, _, entry in rows if entry.get("run_exports")
         },
         "subdirs": sorted({subdir for subdir, _, _ in rows}),
         "timestamp": _seconds(record.get("timestamp")),

@@ -83,15 +83,15 @@ def _read_shards(files: Beneath) -> FormerIndex | None:
     except FileNotFoundError:
         return None
     address = packages_address(folder.parent.as_uri(), folder.name, index.info.shards_base_url)
-    place = local_path(address)
-    if place is None or not place.is_relative_to(folder):
+    shard_folder = local_path(address)
+    if shard_folder is None or not shard_folder.is_relative_to(folder):
         message = f"{path}: its shards are at {without_credentials(address)}"
         raise ChannelError(message, hint="adopt a folder that has the shards or a repodata.json, or mirror the channel")
     records: dict[str, JsonObject] = {}
     removed: list[str] = []
     unread: Counter[str] = Counter()
     for name, sha256 in sorted(index.shards.items()):
-        file = place / f"{sha256.hex()}{SHARD_SUFFIX}"
+        file = shard_folder / f"{sha256.hex()}{SHARD_SUFFIX}"
         try:
             content = files.read(str(file.relative_to(folder)), limit_bytes=INDEX_LIMIT_BYTES)
             shard = decode_shard(content, sha256, str(file))

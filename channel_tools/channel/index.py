@@ -180,12 +180,14 @@ def _new_channeldata(
 ) -> bytes | None:
     """The new channeldata.json, None if it is up to date."""
     stamp = _stamp_or_none(channel.files, CHANNELDATA)
-    kept = stamp is not None and stamp == read_channeldata_stamp(channel) and all(part.state.content for part in parts)
-    if kept and not changed:
+    is_current = (
+        stamp is not None and stamp == read_channeldata_stamp(channel) and all(part.state.content for part in parts)
+    )
+    if is_current and not changed:
         return None
     names = {name for part in changed.values() for name in part.changed_names()}
     listed = {part.subdir: part.content.listed for part in parts}
-    before = channel.files.read(CHANNELDATA, limit_bytes=STATE_BYTES) if kept else None
+    before = channel.files.read(CHANNELDATA, limit_bytes=STATE_BYTES) if is_current else None
     return make_channeldata(listed, before=before, changed=names)
 
 

@@ -69,11 +69,11 @@ class Patch:
 
     def merged(self, later: Patch) -> Patch:
         """This patch and ``later``, whose fields win."""
-        both = {
+        changes = {
             name: {**self.records.get(name, {}), **later.records.get(name, {})} for name in self.records | later.records
         }
         return Patch(
-            records=dict(sorted(both.items())),
+            records=dict(sorted(changes.items())),
             remove=tuple(sorted({*self.remove, *later.remove})),
             revoke=tuple(sorted({*self.revoke, *later.revoke})),
         )
@@ -90,15 +90,15 @@ class Patch:
         return dict(sorted(patched.items()))
 
 
-def changes_between(found: JsonObject, wanted: JsonObject) -> JsonObject:
-    """What a patch has to change in the record ``found`` so that its patchable fields are those of ``wanted``.
+def changes_between(record: JsonObject, target: JsonObject) -> JsonObject:
+    """What a patch has to change in the record ``record`` so that its patchable fields are those of ``target``.
 
     An absent field and an empty one are equal.
     """
     return {
-        key: wanted.get(key) or ([] if key == "depends" else None)
+        key: target.get(key) or ([] if key == "depends" else None)
         for key in PATCHABLE
-        if (found.get(key) or None) != (wanted.get(key) or None)
+        if (record.get(key) or None) != (target.get(key) or None)
     }
 
 
@@ -121,8 +121,8 @@ def read_patch(path: Path) -> Patch:
         raise _wrong(path, "patch_instructions_version", version, str(INSTRUCTIONS_VERSION))
     records: dict[str, JsonObject] = {}
     for key in ("packages", "packages.conda"):
-        for given, changes in _checked_records(value.get(key, {}), key, path).items():
-            for name in _meant(given):
+        for file_name, changes in _checked_records(value.get(key, {}), key, path).items():
+            for name in _meant(file_name):
                 records[name] = {**records.get(name, {}), **changes}
     return Patch(
         records=dict(sorted(records.items())),
@@ -196,9 +196,9 @@ def _check_specs(path: Path, where: str, value: object) -> None:
             raise ConfigError(f"{where}: {err}", path=path) from None
 
 
-def _wrong(path: Path, where: str, found: object, expected: str) -> ConfigError:
-    shown = repr(found)
-    return ConfigError(f"{where}: found {shown[:80]}; expected {expected}", path=path)
+def _wrong(path: Path, where: str, value: object, expected: str) -> ConfigError:
+    text = repr(value)
+    return ConfigError(f"{where}: found {text[:80]}; expected {expected}", path=path)
 
 
 CHANNEL_SCHEMA = 1
@@ -272,8 +272,8 @@ def admitted(listing: Listing, files: Mapping[str, str | None]) -> Listing:
 def with_foundation(listing: Listing, names: Collection[str]) -> Listing:
     """The listing with ``names`` (``subdir/file name``) as the foundation of their subdirs; others are superseded."""
     subdirs = {_subdir(name) for name in names}
-    kept = {name for name in listing.foundation if _subdir(name) not in subdirs}
-    foundation = {*kept, *names}
+    elsewhere = {name for name in listing.foundation if _subdir(name) not in subdirs}
+    foundation = {*elsewhere, *names}
     return dataclasses.replace(
         listing,
         foundation=tuple(sorted(foundation)),
@@ -287,10 +287,10 @@ def prefer(listing: Listing, packages: Iterable[IndexedFile], names: Iterable[st
     Two builds count as the same variant when name, version, build number, subdir and recorded variant are equal.
     """
     variants = {str(package.ref.key): _variant_key(package) for package in packages}
-    wanted = {variants[name]: name for name in names if name in variants}
+    preferred = {variants[name]: name for name in names if name in variants}
     hidden = dict(listing.hidden)
     for name, variant in variants.items():
-        chosen = wanted.get(variant)
+        chosen = preferred.get(variant)
         if chosen == name:
             hidden.pop(name, None)
         elif chosen is not None:
@@ -305,8 +305,8 @@ def with_yanked(listing: Listing, names: Iterable[str], reason: str) -> Listing:
 
 def without_yanked(listing: Listing, names: Collection[str]) -> Listing:
     """The listing with the packages ``names`` no longer yanked."""
-    kept = {name: reason for name, reason in listing.yanked.items() if name not in names}
-    return dataclasses.replace(listing, yanked=kept)
+    remaining = {name: reason for name, reason in listing.yanked.items() if name not in names}
+    return dataclasses.replace(listing, yanked=remaining)
 
 
 def with_patch(listing: Listing, subdir: str, patch: Patch, *, replace: bool) -> Listing:

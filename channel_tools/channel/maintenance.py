@@ -55,12 +55,12 @@ class Retention:
 class RetentionPlan:
     """What retention does to one channel: hides ``retire`` now, deletes ``delete``, which were hidden long enough.
 
-    ``kept`` are packages that would be due, with the reason for keeping them. All are ``subdir/file name``.
+    ``keep`` are packages that would be due, with the reason for keeping them. All are ``subdir/file name``.
     """
 
     retire: tuple[str, ...]
     delete: tuple[str, ...]
-    kept: dict[str, str]
+    keep: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,18 +98,18 @@ def plan_retention(
     due -= set(listing.foundation)
     retired = listing.retired
     expired = {key for key, row in retired.items() if not row.deleted and now_s - row.since_s >= rule.grace_s}
-    kept = {
+    keep = {
         package.key: reason
         for package in packages
         if package.key in due | expired and (reason := _reason_to_keep(package, rule, elsewhere))
     }
-    due -= kept.keys()
-    kept |= _needed(packages, due)
+    due -= keep.keys()
+    keep |= _needed(packages, due)
     at_once = due if rule.grace_s <= 0 else set[str]()
     return RetentionPlan(
-        retire=tuple(sorted(due - kept.keys() - retired.keys())),
-        delete=tuple(sorted((expired | at_once) - kept.keys())),
-        kept=dict(sorted(kept.items())),
+        retire=tuple(sorted(due - keep.keys() - retired.keys())),
+        delete=tuple(sorted((expired | at_once) - keep.keys())),
+        keep=dict(sorted(keep.items())),
     )
 
 
@@ -121,28 +121,28 @@ def with_retired(listing: Listing, rows: Mapping[str, CachedPackage], *, now_s: 
 
 def with_deleted(listing: Listing, names: Iterable[str]) -> Listing:
     """The listing after deleting the files ``names``: the names are remembered, so other bytes never get them."""
-    gone = set(names)
+    deleted = set(names)
     retired = {
-        key: dataclasses.replace(row, deleted=row.deleted or key in gone) for key, row in listing.retired.items()
+        key: dataclasses.replace(row, deleted=row.deleted or key in deleted) for key, row in listing.retired.items()
     }
     return dataclasses.replace(
         listing,
         retired=retired,
-        superseded=tuple(key for key in listing.superseded if key not in gone),
-        hidden={key: reason for key, reason in listing.hidden.items() if key not in gone},
+        superseded=tuple(key for key in listing.superseded if key not in deleted),
+        hidden={key: reason for key, reason in listing.hidden.items() if key not in deleted},
     )
 
 
 def _packages(listing: Listing, rows: Rows) -> list[_Package]:
     hidden = not_listed(listing)
     replaced = {*listing.superseded, *listing.hidden, *listing.retired}
-    found = []
+    packages = []
     for subdir, in_subdir in rows.items():
         patch = listing.patches.get(subdir)
         for name, row in in_subdir.items():
             record = row.record if patch is None else patch.applied(name, row.record)
             key = f"{subdir}/{name}"
-            found.append(
+            packages.append(
                 _Package(
                     subdir=subdir,
                     file_name=name,
@@ -152,7 +152,7 @@ def _packages(listing: Listing, rows: Rows) -> list[_Package]:
                     replaced=key in replaced,
                 )
             )
-    return found
+    return packages
 
 
 def _is_due(package: _Package, rule: Retention, *, now_s: float) -> bool:
@@ -190,9 +190,9 @@ def _reason_to_keep(package: _Package, rule: Retention, elsewhere: frozenset[str
 
 def _needed(packages: Iterable[_Package], due: set[str]) -> dict[str, str]:
     """Those of ``due`` that a kept package may need, directly or not, with that package."""
-    found = [package for package in packages if not package.replaced]
-    search = _Needs(due, [package for package in found if package.listed])
-    search.add_needs_of([package for package in found if package.key not in due])
+    current = [package for package in packages if not package.replaced]
+    search = _Needs(due, [package for package in current if package.listed])
+    search.add_needs_of([package for package in current if package.key not in due])
     return search.needed
 
 
@@ -205,9 +205,9 @@ class _Needs:
         self._listed = listed
         self._closures = Closures(listed)
 
-    def add_needs_of(self, kept: Iterable[_Package]) -> None:
+    def add_needs_of(self, staying: Iterable[_Package]) -> None:
         """Add what kept packages need, what that needs, and so on."""
-        todo, settled = list(kept), list[_Package]()
+        todo, settled = list(staying), list[_Package]()
         while todo:
             while todo:
                 settled.append(asking := todo.pop())
@@ -227,29 +227,33 @@ class _Needs:
             allowed = [(text, self._satisfying(text)) for text in texts_of(asking.index, "constrains")]
         except (InvalidSpecError, InvalidRecordError) as err:
             return self._add(asking, self._listed, f"may need it: {err}")
-        gone = [(text, found) for text, found in allowed if all(self._is_gone(one) for one in found)]
-        return [one for text, found in gone for one in self._add(asking, found, f"is only compatible with {text}")]
+        lost = [(text, matching) for text, matching in allowed if all(self._is_gone(package) for package in matching)]
+        return [
+            package
+            for text, matching in lost
+            for package in self._add(asking, matching, f"is only compatible with {text}")
+        ]
 
     def _satisfying(self, *specs: str) -> list[_Package]:
-        return [one for text in specs for one in self._closures.satisfying(text, or_unknown=True)]
+        return [package for text in specs for package in self._closures.satisfying(text, or_unknown=True)]
 
     def _is_gone(self, package: _Package) -> bool:
         return package.key in self._due and package.key not in self.needed
 
     def _add(self, asking: _Package, packages: Iterable[_Package], why: str) -> list[_Package]:
-        new = [one for one in packages if self._is_gone(one)]
-        self.needed |= {one.key: f"{asking.key} {why}" for one in new}
+        new = [package for package in packages if self._is_gone(package)]
+        self.needed |= {package.key: f"{asking.key} {why}" for package in new}
         return new
 
 
 def _requirements(index: Mapping[str, Any]) -> list[str]:
     """What a package requires, and what it makes packages require that are built with it. Raises InvalidRecordError."""
-    found = list(texts_of(index, "depends"))
+    specs = list(texts_of(index, "depends"))
     for key in ("run_exports", "extra_depends"):
         groups = index.get(key)
         if isinstance(groups, dict):
-            found += [text for kind in groups if "constrains" not in kind for text in texts_of(groups, kind)]
-    return found
+            specs += [text for kind in groups if "constrains" not in kind for text in texts_of(groups, kind)]
+    return specs
 
 
 def relist(writer: ChannelWriter, change: Callable[[LoadedChannel], Listing]) -> IndexReport:

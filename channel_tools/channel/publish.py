@@ -52,7 +52,7 @@ def add_set(
     *,
     trusted: Mapping[PackageKey, CachedPackage] | None = None,
     patches: Mapping[str, Patch] | None = None,
-    wanted: Mapping[PackageKey, str] | None = None,
+    expected_hashes: Mapping[PackageKey, str] | None = None,
     within: Path | None = None,
 ) -> IndexReport:
     """Add own packages and, unless empty, a whole new foundation set to the channel, and index it.
@@ -64,7 +64,7 @@ def add_set(
     lock files but are removed from the indexes, so that new solves see one coherent set.
 
     ``trusted`` are rows of files that were read in full for the audit or for another channel of ours; they are not read
-    again if their stamps are the same. ``patches`` of subdirs are applied with the packages. ``wanted`` are
+    again if their stamps are the same. ``patches`` of subdirs are applied with the packages. ``expected_hashes`` are
     the hashes that the files must have. Others can write in ``within``, where the files are then (None: only below the
     channel's own folder). Raises IntegrityError for a damaged file, ChannelError if the channel has other bytes under a
     name or the name was yanked, or if a file changed meanwhile, DiskFullError.
@@ -74,7 +74,7 @@ def add_set(
     loaded = load_channel(writer.channel, and_subdirs={key.subdir for key in places})
     rows, fresh = _rows_to_enter(writer, loaded, places, trusted or {})
     for key, row in rows.items():
-        if row.sha256 != (wanted or {}).get(key, row.sha256):
+        if row.sha256 != (expected_hashes or {}).get(key, row.sha256):
             raise _changed_meanwhile(places[key].path)
     entering = {str(key): rows[key].sha256 if key in rows else None for key in places}
     listing = admitted(loaded.listing, entering)
@@ -234,26 +234,29 @@ def _is_present(source: _Source, channel: Channel, key: PackageKey, state: Subdi
     destination, stamp = key.path_in(channel.path), _stamp_of(channel, key)
     row, refused = state.records.packages.get(destination.name), state.records.refused.get(destination.name)
     if refused is not None and refused.stamp == stamp:
-        wanted = source.sha256()
-        if refused.published is None or refused.published.sha256 == wanted:
+        source_sha256 = source.sha256()
+        if refused.published is None or refused.published.sha256 == source_sha256:
             if _is_same(source, channel, key):
                 raise IntegrityError(refused.message, hint=refused.hint)
             return False
-        raise _other_bytes(channel, key, source.path, wanted, hint=refused.hint)
-    if not _is_same(source, channel, key) and (wanted := source.sha256()) != _sha256_in(channel, key):
-        raise _other_bytes(channel, key, source.path, wanted)
+        raise _other_bytes(channel, key, source.path, source_sha256, hint=refused.hint)
+    if not _is_same(source, channel, key) and (source_sha256 := source.sha256()) != _sha256_in(channel, key):
+        raise _other_bytes(channel, key, source.path, source_sha256)
     if row is None or row.stamp != stamp:
-        found = read_package(destination, contents=True, folder=channel.files.at(key.subdir)).sha256
-        if row is not None and row.sha256 != found:
-            raise changed(destination, found, row.sha256)
+        stored_sha256 = read_package(destination, contents=True, folder=channel.files.at(key.subdir)).sha256
+        if row is not None and row.sha256 != stored_sha256:
+            raise changed(destination, stored_sha256, row.sha256)
     return True
 
 
 def _other_bytes(
-    channel: Channel, key: PackageKey, source: Path, wanted: str, *, hint: str | None = None
+    channel: Channel, key: PackageKey, source: Path, source_sha256: str, *, hint: str | None = None
 ) -> ChannelError:
-    destination, found = key.path_in(channel.path), _sha256_in(channel, key)
-    message = f"{destination}: the channel has other bytes under this name (sha256 {found}) than {source} ({wanted})"
+    destination, stored_sha256 = key.path_in(channel.path), _sha256_in(channel, key)
+    message = (
+        f"{destination}: the channel has other bytes under this name (sha256 {stored_sha256}) "
+        f"than {source} ({source_sha256})"
+    )
     return ChannelError(
         message, hint=hint or "published files never change: raise the recipe's build number and build again"
     )

@@ -147,10 +147,10 @@ def stamp_of(path: Path) -> Stamp:
     return Stamp.of(path.stat())
 
 
-def changed(path: Path, found: str, expected: str) -> IntegrityError:
+def changed(path: Path, sha256: str, expected: str) -> IntegrityError:
     """The error for a file whose bytes are not those that were published under its name."""
     message = (
-        f"{path}: its sha256 is {found}, but {expected} was published under this name; published files never change"
+        f"{path}: its sha256 is {sha256}, but {expected} was published under this name; published files never change"
     )
     return IntegrityError(
         message, hint=f"restore the published file, or delete {path.name} and run channel_tools channel index"
@@ -268,18 +268,18 @@ def scan_packages(folder: Beneath) -> tuple[dict[str, Stamp], dict[str, list[str
 
     What has a package's name and is something else counts as well: reading it says what it is.
     """
-    found = {}
+    stamps = {}
     attestations: dict[str, list[str]] = {}
     for name, status in folder.stats():
         if name.startswith(TEMPORARY_PREFIX):
             continue
         if name.endswith(PACKAGE_SUFFIXES):
-            found[name] = Stamp.of(_target_status(folder, name, status) if stat.S_ISLNK(status.st_mode) else status)
+            stamps[name] = Stamp.of(_target_status(folder, name, status) if stat.S_ISLNK(status.st_mode) else status)
         elif name.endswith(SUFFIX):
             attestations.setdefault(name.removesuffix(SUFFIX), [])
         elif (hashed := HASHED_NAME.fullmatch(name)) is not None:
             attestations.setdefault(hashed["package"], []).append(hashed["sha256"])
-    return dict(sorted(found.items())), attestations
+    return dict(sorted(stamps.items())), attestations
 
 
 def _target_status(folder: Beneath, name: str, link: os.stat_result) -> os.stat_result:
@@ -357,7 +357,7 @@ def read_files(files: Sequence[UnreadFile]) -> Iterator[tuple[str, CachedPackage
     from channel_tools.system.workers import run_in_processes  # noqa: PLC0415 - slow to import, and few files are the rule
 
     chunks = [files[start : start + _FILES_AT_ONCE] for start in range(0, len(files), _FILES_AT_ONCE)]
-    for chunk, rows in run_in_processes(_read_chunk, chunks, processes=processes, activity="read packages"):
+    for chunk, rows in run_in_processes(_read_chunk, chunks, processes=processes, what="read packages"):
         yield from zip((file.name for file in chunk), rows, strict=True)
 
 

@@ -57,12 +57,12 @@ def make_shards(
     shards: dict[str, Shard] = {}
     new: dict[str, bytes] = {}
     for name in sorted(files.keys() | hidden.keys()):
-        rows, gone = files.get(name, []), hidden.get(name, [])
-        content = _content(records, rows, gone)
+        rows, hidden_rows = files.get(name, []), hidden.get(name, [])
+        content = _content(records, rows, hidden_rows)
         shard = known.get(name)
         if shard is None or shard.content != content or shard.sha256 not in on_disk:
             conda, old = by_format({row: records[row].record for row in rows})
-            packed = compressor.compress(encode_shard(conda, old=old, removed=gone))
+            packed = compressor.compress(encode_shard(conda, old=old, removed=hidden_rows))
             shard = Shard(content=content, sha256=hashlib.sha256(packed).hexdigest())
             if shard.sha256 not in on_disk:
                 new[shard.sha256] = packed
@@ -96,10 +96,10 @@ def _content(records: Mapping[str, CachedPackage], files: Sequence[str], hidden:
 
 def shards_on_disk(subdir: Beneath) -> set[str]:
     """The hashes that shard files of the subdir's folder are named after."""
-    found = subdir.stats(SHARDS_FOLDER)
+    entries = subdir.stats(SHARDS_FOLDER)
     return {
         name.removesuffix(SHARD_SUFFIX)
-        for name, status in found
+        for name, status in entries
         if _SHARD_NAME.fullmatch(name) and stat.S_ISREG(status.st_mode)
     }
 

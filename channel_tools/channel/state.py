@@ -188,9 +188,9 @@ def listing_file(channel: Channel) -> Path:
     return channel.record_folder / "listing.json"
 
 
-def _check_schema(found: int, path: Path) -> None:
-    if found != CHANNEL_SCHEMA:
-        message = f"{path}: has schema {found}; this version of channel_tools reads schema {CHANNEL_SCHEMA}"
+def _check_schema(schema: int, path: Path) -> None:
+    if schema != CHANNEL_SCHEMA:
+        message = f"{path}: has schema {schema}; this version of channel_tools reads schema {CHANNEL_SCHEMA}"
         raise ChannelError(
             message, hint="use the version of channel_tools that created the channel, or create a new channel"
         )

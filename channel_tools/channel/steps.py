@@ -95,10 +95,10 @@ def listing_steps(requirements: Mapping[str, Mapping[str, tuple[str, frozenset[s
     steps: list[Step] = []
     waiting = {subdir: dict(files) for subdir, files in sorted(requirements.items()) if files}
     while waiting:
-        found = next(((subdir, ready) for subdir in waiting if (ready := _ready(subdir, waiting))), None)
-        if found is None:
+        ready_subdir = next(((subdir, ready) for subdir in waiting if (ready := _ready(subdir, waiting))), None)
+        if ready_subdir is None:
             return _merged([*steps, *((subdir, frozenset(files)) for subdir, files in waiting.items())])
-        subdir, names = found
+        subdir, names = ready_subdir
         steps.append((subdir, names))
         for name in names:
             del waiting[subdir][name]

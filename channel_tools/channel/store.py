@@ -54,9 +54,9 @@ def create_channel(
     if path.exists() and (path.is_file() or any(path.iterdir())):
         raise ChannelError(f"{path}: already exists", hint="use it, or give another folder with --output")
     with disk_full_reported(path.parent), _parent_of(path, within) as parent, temporary_folder(parent) as holder:
-        made = Channel(path=holder / path.name, foundation=foundation)
-        _fill_new(made, path.name, subdirs)
-        _rename_new(made.path, parent / path.name, shown=path)
+        channel = Channel(path=holder / path.name, foundation=foundation)
+        _fill_new(channel, path.name, subdirs)
+        _rename_new(channel.path, parent / path.name, final=path)
     return Channel(path=path, foundation=foundation, within=within)
 
 
@@ -71,24 +71,24 @@ def _parent_of(path: Path, within: Path | None) -> Iterator[Path]:
         yield Path(f"/proc/self/fd/{descriptor}")
 
 
-def _fill_new(made: Channel, name: str, subdirs: Sequence[str]) -> None:
+def _fill_new(channel: Channel, name: str, subdirs: Sequence[str]) -> None:
     for subdir in {*subdirs, NOARCH}:
-        (made.path / subdir).mkdir(parents=True)
-    made.path.chmod(0o755)
+        (channel.path / subdir).mkdir(parents=True)
+    channel.path.chmod(0o755)
     record = ChannelRecord(
-        schema=CHANNEL_SCHEMA, name=name, foundation=made.foundation, created_with=f"channel_tools {__version__}"
+        schema=CHANNEL_SCHEMA, name=name, foundation=channel.foundation, created_with=f"channel_tools {__version__}"
     )
-    write_channel_record(made, record)
-    index_channel(ChannelWriter(channel=made, clock=time.time))
+    write_channel_record(channel, record)
+    index_channel(ChannelWriter(channel=channel, clock=time.time))
 
 
-def _rename_new(made: Path, path: Path, *, shown: Path) -> None:
+def _rename_new(temporary: Path, path: Path, *, final: Path) -> None:
     try:
-        made.rename(path)
+        temporary.rename(path)
     except OSError as err:
         if path.exists():
             raise ChannelError(
-                f"{shown}: was created by another process meanwhile", hint="run the same command again"
+                f"{final}: was created by another process meanwhile", hint="run the same command again"
             ) from err
         raise
 
@@ -151,8 +151,8 @@ def channel_writer(
 
     Raises ChannelError if another process writes to the channel for longer than ``wait_s``.
     """
-    what, folder = f"the channel {channel.path}", channel.files.folder(RECORD_FOLDER, make=True)
-    with exclusive_lock(channel.lock_file, resource=what, timeout_s=wait_s, folder=folder):
+    resource, folder = f"the channel {channel.path}", channel.files.folder(RECORD_FOLDER, make=True)
+    with exclusive_lock(channel.lock_file, resource=resource, timeout_s=wait_s, folder=folder):
         _clear_leftovers(channel)
         yield ChannelWriter(channel=channel, clock=clock)
 
@@ -188,17 +188,17 @@ def indexed_files(channel: Channel, subdirs: Collection[str]) -> dict[PackageKey
     """
     listing = read_listing(channel)
     foundation, incoming, hidden = {*listing.foundation, *listing.superseded}, {*listing.incoming}, not_listed(listing)
-    found: dict[PackageKey, IndexedFile] = {}
+    files: dict[PackageKey, IndexedFile] = {}
     for subdir in sorted(subdirs):
         present = set(channel.files.names(subdir))
         for name, row in sorted(read_state(channel, subdir).records.packages.items()):
             key = f"{subdir}/{name}"
             if name not in present or key in incoming:
                 continue
-            place = PackageKey(subdir, name)
-            ref = place.ref(row.sha256, row.stamp.size_bytes, foundation=key in foundation)
-            found[place] = IndexedFile(ref=ref, path=channel.path / key, row=row, hidden=hidden.get(key))
-    return found
+            package_key = PackageKey(subdir, name)
+            ref = package_key.ref(row.sha256, row.stamp.size_bytes, foundation=key in foundation)
+            files[package_key] = IndexedFile(ref=ref, path=channel.path / key, row=row, hidden=hidden.get(key))
+    return files
 
 
 def published_package(path: Path, row: CachedPackage, hidden: str | None) -> IndexedFile:

@@ -154,9 +154,9 @@ def _read_repodata(folder: Beneath, findings: list[ChannelFault]) -> dict[str, J
 
 def _rows(index: object) -> dict[str, JsonObject]:
     """The rows of both formats in an index. Raises KeyError without ``packages.conda``, and msgspec.ValidationError."""
-    found = convert(index, dict[str, object])
-    conda = convert(found["packages.conda"], dict[str, dict[str, object]])
-    return convert(found.get("packages", {}), dict[str, dict[str, object]]) | conda
+    document = convert(index, dict[str, object])
+    conda = convert(document["packages.conda"], dict[str, dict[str, object]])
+    return convert(document.get("packages", {}), dict[str, dict[str, object]]) | conda
 
 
 def _check_packages(
@@ -188,7 +188,7 @@ def _check_package(
     path = folder.path / name
     try:
         facts = packages.read(folder, name)
-        made = patch.applied(name, make_record(path, facts, folder=folder))
+        expected = patch.applied(name, make_record(path, facts, folder=folder))
     except ChannelToolsError as err:
         yield _damaged(path, err)
         return
@@ -201,7 +201,7 @@ def _check_package(
         yield ChannelFault(
             path=path, kind="changed", message=message, hint=f"restore the published file, or {_INDEX_AGAIN}"
         )
-    elif {key: value for key, value in record.items() if key != "indexed_timestamp"} != made:
+    elif {key: value for key, value in record.items() if key != "indexed_timestamp"} != expected:
         yield _finding(path, "its record in the index does not match its metadata")
 
 
@@ -210,10 +210,10 @@ def _check_indexes(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[
         if _unpack(_read(folder, REPODATA_ZST)) != _read(folder, REPODATA):
             yield _finding(folder.path / REPODATA_ZST, f"differs from {REPODATA}")
         rows = _rows(decode_json(_read(folder, RUN_EXPORTS)))
-        wanted = {
+        expected = {
             name: {"run_exports": run_exports_of(_object(row.get("run_exports")))} for name, row in records.items()
         }
-        if rows != wanted:
+        if rows != expected:
             yield _finding(folder.path / RUN_EXPORTS, f"differs from {REPODATA}")
         yield from _check_shards(folder, records)
     except FileNotFoundError as err:
@@ -251,15 +251,17 @@ def _check_unpatched(
 
 def _check_shards(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[ChannelFault]:
     index = decode_msgpack(_unpack(_read(folder, SHARD_INDEX)))
-    found: dict[str, dict[str, Any]] = {}
+    rows_in_shards: dict[str, dict[str, Any]] = {}
     for name, sha256 in sorted(index["shards"].items()):
         shard = f"{SHARDS_FOLDER}/{sha256.hex()}{SHARD_SUFFIX}"
         packed = _read(folder, shard)
         if hashlib.sha256(packed).digest() != sha256:
             yield _finding(folder.path / shard, f"the shard of {name} is damaged", hint=f"delete it and {_INDEX_AGAIN}")
             return
-        found |= _rows(decode_msgpack(_unpack(packed)))
-    plain = {name: row | {key: row[key].hex() for key in SHARD_BYTES if key in row} for name, row in found.items()}
+        rows_in_shards |= _rows(decode_msgpack(_unpack(packed)))
+    plain = {
+        name: row | {key: row[key].hex() for key in SHARD_BYTES if key in row} for name, row in rows_in_shards.items()
+    }
     if plain != records:
         yield _finding(folder.path / SHARD_INDEX, f"differs from {REPODATA}")
 

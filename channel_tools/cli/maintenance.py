@@ -134,7 +134,7 @@ def _show_changed(changed: list[Changed], action: str, address: str, *, dry_run:
 def _show_retention(plans: dict[str, RetentionPlan], address: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         rows = {
-            label: {"retired": list(plan.retire), "deleted": list(plan.delete), "kept": plan.kept}
+            label: {"retired": list(plan.retire), "deleted": list(plan.delete), "kept": plan.keep}
             for label, plan in plans.items()
         }
         print_json({"schema": 1, "target": address, "dry_run": dry_run, "labels": rows})
@@ -151,4 +151,4 @@ def _show_retention(plans: dict[str, RetentionPlan], address: str, *, dry_run: b
 def _fates(plan: RetentionPlan) -> list[tuple[str, str]]:
     gone = [(key, "delete") for key in plan.delete]
     hidden = [(key, "hide, delete after the grace time") for key in plan.retire if key not in plan.delete]
-    return sorted([*gone, *hidden, *((key, f"keep: {reason}") for key, reason in plan.kept.items())])
+    return sorted([*gone, *hidden, *((key, f"keep: {reason}") for key, reason in plan.keep.items())])

@@ -99,7 +99,7 @@ def normal_address(address: str) -> str:
     from urllib3.util import parse_url  # noqa: PLC0415 - a tenth of a second for commands without a network
 
     parts = parse_address(address)
-    user, at, _place = parts.netloc.rpartition("@")
+    user, at, _host = parts.netloc.rpartition("@")
     port = "" if parts.port in {None, _WEB_SCHEMES[parts.scheme]} else f":{parts.port}"
     netloc = f"{user}{at}{host_of(address)}{port}"
     return parse_url(urlunsplit((parts.scheme, netloc, parts.path, parts.query, parts.fragment))).url

@@ -149,9 +149,9 @@ def _copy_payload(
     payload = _Payload()
     hashes: dict[str, str] = {}
     if any(name.endswith(_RECORD) for name in rows):  # they come before the files that they list
-        members = _kept(path, rows, leaves_out, payload.dropped)
+        members = _members_to_keep(path, rows, leaves_out, payload.dropped)
         hashes = {member.name: HashedStream(copy).hexdigest() for member, copy in members if copy}
-    for member, copy in _kept(path, rows, leaves_out, payload.dropped):
+    for member, copy in _members_to_keep(path, rows, leaves_out, payload.dropped):
         _set_time(member, date_s)
         if copy is not None and member.name.endswith(_RECORD):
             member.size = _renew_record(copy, member.name, hashes, dropped=payload.dropped)
@@ -166,7 +166,7 @@ def _copy_payload(
     return payload
 
 
-def _kept(
+def _members_to_keep(
     path: Path, rows: Mapping[str, PathRow], leaves_out: LeavesOut, dropped: set[str]
 ) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     """The settled members of the payload but those that are left out, whose names are added to ``dropped``."""

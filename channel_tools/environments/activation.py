@@ -46,9 +46,9 @@ def check_prefix_path(prefix: Path) -> None:
     would run anything in backquotes; scripts and Python's configuration have it in quotes and lines; and packages have
     room for 255 bytes.
     """
-    found = _UNUSABLE.search(str(prefix))
-    if found is not None:
-        message = f"{str(prefix)!r}: an environment cannot work at a path with {found[0]!r} in it"
+    match = _UNUSABLE.search(str(prefix))
+    if match is not None:
+        message = f"{str(prefix)!r}: an environment cannot work at a path with {match[0]!r} in it"
         raise UsageError(message, hint="choose a prefix without control characters and without any of : \" ' ` $ \\")
     if (length := len(os.fsencode(prefix))) > _MAX_PREFIX_BYTES:
         message = f"{prefix}: the path has {length} bytes; packages have room for {_MAX_PREFIX_BYTES}"
@@ -73,9 +73,9 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: 
     check_prefix_path(prefix)
     check_environment(prefix)
     all_kept = {name: value for name, value in environ.items() if _OF_ANOTHER.fullmatch(name) is None}
-    kept = all_kept if inherit else user_variables(environ)
+    inherited = all_kept if inherit else user_variables(environ)
     path = tuple(environ.get("PATH", "").split(":")) if inherit else ()
-    start = {**kept, "PATH": ":".join(dict.fromkeys((*filter(None, path), *SYSTEM_PATH)))}
+    start = {**inherited, "PATH": ":".join(dict.fromkeys((*filter(None, path), *SYSTEM_PATH)))}
     script = _script(prefix, path=start["PATH"].split(":"))
     result = run_command(
         ["bash", "--noprofile", "--norc", "-c", script + "\nexec env -0\n"], env=start, timeout_s=_TIMEOUT_S

@@ -107,7 +107,7 @@ async def create_locked_environment(
     """
     started = time.monotonic()
     addresses, client = make_client(list(sources.values()))
-    given = dict(zip(sources, addresses, strict=True))
+    moved_to = dict(zip(sources, addresses, strict=True))
     target = InstallTarget(
         prefix=prefix.absolute(),
         specs={spec: parse_spec(spec) for spec in specs},
@@ -117,7 +117,7 @@ async def create_locked_environment(
         hash_cached=check is not None,
         locked=True,
     )
-    records = [repodata_record(package.moved(given)) for package in lock.packages]
+    records = [repodata_record(package.moved(moved_to)) for package in lock.packages]
     with usable_target(target):
         if check is not None:
             check(records)
@@ -138,12 +138,12 @@ async def _completed(
 def _from_index(record: rattler.RepoDataRecord, package_cache: Path) -> rattler.RepoDataRecord:
     index = package_cache / cached_name(record) / "info" / "index.json"
     try:
-        found = _record_in(index, subdir=record.subdir)
+        package_record = _record_in(index, subdir=record.subdir)
     except (OSError, ValueError, IoError, ConvertSubdirError) as err:
         reason = f"its index.json cannot be read: {' '.join(str(err).split())}"
         raise damaged_package_error(record.file_name, reason) from None
-    found.sha256, found.md5 = record.sha256, record.md5
-    return rattler.RepoDataRecord(found, record.file_name, record.url, record.channel)
+    package_record.sha256, package_record.md5 = record.sha256, record.md5
+    return rattler.RepoDataRecord(package_record, record.file_name, record.url, record.channel)
 
 
 def _record_in(index: Path, *, subdir: str) -> rattler.PackageRecord:
@@ -151,15 +151,15 @@ def _record_in(index: Path, *, subdir: str) -> rattler.PackageRecord:
 
     Raises as py-rattler does, which reads only files, and ValueError for a file that is not a mapping.
     """
-    said = decode_json(read_regular(index, limit_bytes=METADATA_BYTES["index.json"]))
-    if not isinstance(said, dict):
+    document = decode_json(read_regular(index, limit_bytes=METADATA_BYTES["index.json"]))
+    if not isinstance(document, dict):
         message = "it is not a mapping"
         raise ValueError(message)  # noqa: TRY004 - for the caller, a file with another value than expected
-    if said.get("subdir"):
+    if document.get("subdir"):
         return rattler.PackageRecord.from_index_json(index)
     with tempfile.TemporaryDirectory() as folder:
         completed = Path(folder, index.name)
-        completed.write_text(json.dumps(said | {"subdir": subdir}), encoding="utf-8")
+        completed.write_text(json.dumps(document | {"subdir": subdir}), encoding="utf-8")
         return rattler.PackageRecord.from_index_json(completed)
 
 
@@ -167,12 +167,12 @@ def _check_requirements(
     records: Sequence[rattler.RepoDataRecord], virtual_packages: Sequence[rattler.GenericVirtualPackage]
 ) -> None:
     """Check the virtual packages, as the solver would have. Raises SolveError."""
-    here = {str(package.name.normalized): package for package in virtual_packages}
-    unmet = [text for record in records for text in _unmet(record, here)]
+    available = {str(package.name.normalized): package for package in virtual_packages}
+    unmet = [text for record in records for text in _unmet(record, available)]
     if not unmet:
         return
-    shown = "; ".join(unmet[:_SHOWN]) + (f"; and {len(unmet) - _SHOWN} more" if len(unmet) > _SHOWN else "")
-    message = f"this machine does not have what the locked packages need: {shown}"
+    listed = "; ".join(unmet[:_SHOWN]) + (f"; and {len(unmet) - _SHOWN} more" if len(unmet) > _SHOWN else "")
+    message = f"this machine does not have what the locked packages need: {listed}"
     hint = (
         "lock for such machines (channel_tools pins --virtual-package ...); if the environment is for another machine, "
         "give its virtual packages, for example: --virtual-package __glibc=2.36"
@@ -180,13 +180,13 @@ def _check_requirements(
     raise SolveError(message, hint=hint)
 
 
-def _unmet(record: rattler.RepoDataRecord, here: Mapping[str, rattler.GenericVirtualPackage]) -> Iterator[str]:
+def _unmet(record: rattler.RepoDataRecord, available: Mapping[str, rattler.GenericVirtualPackage]) -> Iterator[str]:
     requirements = [(text, True) for text in record.depends] + [(text, False) for text in record.constrains]
     for text, required in requirements:
         (name,) = spec_names([text], record.file_name)
         if not is_virtual(name):
             continue
-        package = here.get(name)
+        package = available.get(name)
         if package is None:
             if required:
                 yield f"{record.name.normalized} needs {text} (this machine has no {name})"

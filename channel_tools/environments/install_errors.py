@@ -47,24 +47,24 @@ _PACKAGE = re.compile(r"failed to (?:fetch|link|unlink) ([^\s:]+)")
 def install_error(err: Exception, *, prefix: Path, package_cache: Path, locked: bool = False) -> ChannelToolsError:
     """The error for a package that could not be downloaded, unpacked or linked; ``locked``: it is from a lock."""
     reason = one_line(err)
-    found = _PACKAGE.search(reason)
-    package = found.group(1) if found else "a package"
-    again = "run the same command again: complete packages are kept"
+    match = _PACKAGE.search(reason)
+    package = match.group(1) if match else "a package"
+    retry = "run the same command again: complete packages are kept"
     if _DISK_FULL.search(reason) or (_CUT_OFF.search(reason) and shutil.disk_usage(prefix).free < _ROOM_BYTES):
         message = f"{package}: no space left on the device of {package_cache} or {prefix}: {reason}"
-        return DiskFullError(message, hint=f"free space there, then {again}")
+        return DiskFullError(message, hint=f"free space there, then {retry}")
     if _DENIED.search(reason):
         message = f"{prefix}: {package} cannot be installed there: {reason}"
         return UsageError(message, hint="choose a prefix and a cache that you can write to")
     if UNREACHABLE.search(reason):
         message = f"{package}: cannot be downloaded: {reason}"
-        return NetworkError(message, hint=f"check the network and the channel's address, then {again}")
+        return NetworkError(message, hint=f"check the network and the channel's address, then {retry}")
     if locked and (other := _OTHER_BYTES.search(reason)):
-        address, expected, got = other.groups()
-        return other_package_error(package, f"{address} has sha256 {got}, the lock says {expected}")
+        address, expected, sha256 = other.groups()
+        return other_package_error(package, f"{address} has sha256 {sha256}, the lock says {expected}")
     if _DAMAGED.search(reason):
         return damaged_package_error(package, reason)
-    return ChannelError(f"{package}: cannot be installed into {prefix}: {reason}", hint=again)
+    return ChannelError(f"{package}: cannot be installed into {prefix}: {reason}", hint=retry)
 
 
 def damaged_package_error(package: str, reason: str) -> IntegrityError:
@@ -94,13 +94,13 @@ def unsafe_package_error(package: str, reason: str) -> IntegrityError:
     return IntegrityError(message, hint=hint)
 
 
-def difference_error(record: RepoDataRecord, found: tuple[str, str], *, locked: bool) -> IntegrityError | None:
+def difference_error(record: RepoDataRecord, hashes: tuple[str, str], *, locked: bool) -> IntegrityError | None:
     """The error if an archive with these hashes (sha256, md5) is not that of a record; None if it is."""
-    for name, expected, got in zip(("sha256", "md5"), (record.sha256, record.md5), found, strict=True):
-        if expected is not None and expected.hex() != got:
+    for name, expected, actual in zip(("sha256", "md5"), (record.sha256, record.md5), hashes, strict=True):
+        if expected is not None and expected.hex() != actual:
             says, error = _source(locked=locked)
             where = local_path(record.url) or without_credentials(record.url)
-            return error(record.file_name, f"{where} has {name} {got}, {says} says {expected.hex()}")
+            return error(record.file_name, f"{where} has {name} {actual}, {says} says {expected.hex()}")
     return None
 
 
@@ -119,8 +119,8 @@ def local_archive_error(record: RepoDataRecord, *, locked: bool) -> IntegrityErr
     says, error = _source(locked=locked)
     if not path.is_file():
         return error(record.file_name, f"{says} names it, but {path} does not exist")
-    if record.sha256 is not None and (found := sha256_of_file(path)) != record.sha256.hex():
-        return error(record.file_name, f"{path} has sha256 {found}, {says} says {record.sha256.hex()}")
+    if record.sha256 is not None and (sha256 := sha256_of_file(path)) != record.sha256.hex():
+        return error(record.file_name, f"{path} has sha256 {sha256}, {says} says {record.sha256.hex()}")
     if record.size not in {None, size := path.stat().st_size}:
         return error(record.file_name, f"{path} has {size} bytes, {says} says {record.size}")
     return None

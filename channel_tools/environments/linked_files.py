@@ -73,9 +73,9 @@ def check_links_together(
     modules = _modules_folder([*fresh, *staying])
     for record in fresh:
         package = unpacked[cached_name(record)]
-        place = functools.partial(_place_of, modules=modules if _is_of_modules(record) else None)
-        links |= {place(name): target for name, target in package.links.items() if not name.startswith("info/")}
-        folders |= {place(name) for name in package.folders if name.partition("/")[0] != "info"}
+        linked_path = functools.partial(_place_of, modules=modules if _is_of_modules(record) else None)
+        links |= {linked_path(name): target for name, target in package.links.items() if not name.startswith("info/")}
+        folders |= {linked_path(name) for name in package.folders if name.partition("/")[0] != "info"}
     try:
         check_links(links, folders)
     except UnsafeMemberError as err:
@@ -99,20 +99,20 @@ def _modules_folder(records: Iterable[RepoDataRecord]) -> str:
 
 def _place_of(path: str, *, modules: str | None) -> str:
     """Where a package's path is in an environment; ``modules`` is the folder for those of a package of modules."""
-    first, _, rest = path.partition("/")
+    first, _, below = path.partition("/")
     folder = {"site-packages": modules, "python-scripts": "bin"}.get(first) if modules else None
-    return path if folder is None else f"{folder}/{rest}".rstrip("/")
+    return path if folder is None else f"{folder}/{below}".rstrip("/")
 
 
 def clashing_files(prefix: Path) -> str:
     """Describe files that are not in the environment, since other packages have files of that name; "" for none."""
     folder = prefix / _CLOBBERS
-    found = [path.relative_to(folder).parts for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-    lost = sorted(f"{'/'.join(file)} of {package}" for package, *file in found)
+    paths = [path.relative_to(folder).parts for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    lost = sorted(f"{'/'.join(file)} of {package}" for package, *file in paths)
     if not lost:
         return ""
-    shown = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
-    return f"{prefix}: packages have files of the same name; only one of each was installed, left out: {shown}"
+    listed = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
+    return f"{prefix}: packages have files of the same name; only one of each was installed, left out: {listed}"
 
 
 def scripts_not_run(prefix: Path, names: Iterable[str], actions: Iterable[str], *, windows: bool) -> str:
@@ -121,17 +121,17 @@ def scripts_not_run(prefix: Path, names: Iterable[str], actions: Iterable[str], 
     They are not run here: py-rattler 0.28 runs post-link and pre-unlink scripts only, and does not report whether one
     failed. Returns "" if there are none.
     """
-    wanted = tuple(actions)
-    found = [
+    stages = tuple(actions)
+    scripts = [
         path
         for name in sorted(names)
-        for path in link_script_paths(name, wanted, windows=windows)
+        for path in link_script_paths(name, stages, windows=windows)
         if (prefix / path).is_file()
     ]
-    if not found:
+    if not scripts:
         return ""
-    shown = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
-    return f"{prefix}: packages have scripts that conda runs and this command does not: {shown}"
+    listed = ", ".join(scripts[:_SHOWN]) + (f" and {len(scripts) - _SHOWN} more" if len(scripts) > _SHOWN else "")
+    return f"{prefix}: packages have scripts that conda runs and this command does not: {listed}"
 
 
 def remove_unrecorded(prefix: Path, names: Iterable[str], package_cache: Path) -> None:
@@ -157,9 +157,9 @@ def _linked(prefix: Path, package: Path) -> Iterator[Path]:
     except (OSError, FileAccessError, IntegrityError):
         return
     for row in rows:
-        first, _, rest = row.partition("/")
-        places = prefix.glob(_NOARCH_PLACES[first]) if first in _NOARCH_PLACES else [prefix / first]
-        for path in [place / rest for place in places]:
+        first, _, below = row.partition("/")
+        folders = prefix.glob(_NOARCH_PLACES[first]) if first in _NOARCH_PLACES else [prefix / first]
+        for path in [folder / below for folder in folders]:
             if path.suffix == ".py":
                 yield from (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")
             yield path

@@ -65,12 +65,14 @@ def _needles(forbidden: Sequence[Path]) -> tuple[bytes, ...]:
         if not path.is_absolute() or path == Path(path.anchor):
             raise ValueError(f"{path}: expected an absolute path below the root")
     spellings = _spellings(forbidden)
-    return tuple(one for one in spellings if not any(one.startswith(other + b"/") for other in spellings))
+    return tuple(
+        spelling for spelling in spellings if not any(spelling.startswith(other + b"/") for other in spellings)
+    )
 
 
 def _spellings(paths: Sequence[Path]) -> tuple[bytes, ...]:
     """Each path as written and with its links resolved, as bytes."""
-    return tuple(sorted({os.fsencode(path) for given in paths for path in (given.absolute(), given.resolve())}))
+    return tuple(sorted({os.fsencode(path) for named in paths for path in (named.absolute(), named.resolve())}))
 
 
 def _link_findings(path: Path, name: str, prefix: Path) -> list[OutsidePath]:

@@ -111,16 +111,16 @@ async def fetch_packages(
     """
     store.folder.mkdir(parents=True, exist_ok=True)
     folders = {_folder_name(record): record for record in records}
-    found = {folder: _usable(store.folder / folder, record, store) for folder, record in folders.items()}
-    if missing := {folder: record for folder, record in folders.items() if found[folder] is None}:
+    cached = {folder: _usable(store.folder / folder, record, store) for folder, record in folders.items()}
+    if missing := {folder: record for folder, record in folders.items() if cached[folder] is None}:
         with (
             temporary_folder(store.folder) as staging,
             progress.task(f"fetch for {name}", total=len(missing)) as task,
         ):
             fetched = _fetch_all(missing, store, staging, lambda folder: task.advance(detail=folder))
-            found |= await fetched
+            cached |= await fetched
     _remove_odd_locks(store.folder, folders)
-    return {folder: unpacked for folder, unpacked in found.items() if unpacked is not None}
+    return {folder: unpacked for folder, unpacked in cached.items() if unpacked is not None}
 
 
 def _remove_odd_locks(folder: Path, packages: Iterable[str]) -> None:
@@ -213,27 +213,27 @@ def _admit(record: RepoDataRecord, hashes: tuple[str, str], unpacked: Path, stor
     _keep_others_from_writing(unpacked)
     sha256, md5 = hashes
     checked = _Checked(address=record.url, sha256=sha256, md5=md5, unlisted=_unlisted_of(unpacked), look="")
-    place = store.folder / unpacked.name
-    found = _look_at(unpacked)
-    _write_checked(unpacked, msgspec.structs.replace(checked, look=found.look))
-    return _usable(place, record, store) or _move(unpacked, place, record, store) or found
+    final = store.folder / unpacked.name
+    look = _look_at(unpacked)
+    _write_checked(unpacked, msgspec.structs.replace(checked, look=look.look))
+    return _usable(final, record, store) or _move(unpacked, final, record, store) or look
 
 
-def _move(unpacked: Path, place: Path, record: RepoDataRecord, store: PackageStore) -> Unpacked | None:
+def _move(unpacked: Path, final: Path, record: RepoDataRecord, store: PackageStore) -> Unpacked | None:
     """Move a package to its place; returns what another process has put there meanwhile, if that is as good."""
     while True:
         try:
-            unpacked.rename(place)
+            unpacked.rename(final)
         except OSError as err:
             if err.errno not in _TAKEN:
                 raise
-            if (found := _usable(place, record, store)) is not None:
-                return found
+            if (existing := _usable(final, record, store)) is not None:
+                return existing
             with contextlib.suppress(FileNotFoundError):
-                place.rename(unpacked.with_name(f"replaced {unpacked.name}"))
+                final.rename(unpacked.with_name(f"replaced {unpacked.name}"))
             continue
         # rattler's own note on which archive is there
-        place.with_name(f"{place.name}{_LOCK_SUFFIX}").unlink(missing_ok=True)
+        final.with_name(f"{final.name}{_LOCK_SUFFIX}").unlink(missing_ok=True)
         return None
 
 
@@ -249,24 +249,24 @@ def _usable(folder: Path, record: RepoDataRecord, store: PackageStore) -> Unpack
         checked = _read_checked(folder)
         if checked is None or not _is_of(checked, record):
             return None
-        found = _look_at(folder)
-        if found.private and found.look == checked.look and not store.hash_all:
-            return found
+        unpacked = _look_at(folder)
+        if unpacked.private and unpacked.look == checked.look and not store.hash_all:
+            return unpacked
         _check(folder, record)
         if _unlisted_of(folder) != checked.unlisted:
             return None
-        if found.private:
-            _write_checked(folder, msgspec.structs.replace(checked, look=found.look))
+        if unpacked.private:
+            _write_checked(folder, msgspec.structs.replace(checked, look=unpacked.look))
     except (OSError, ChannelError, FileAccessError, IntegrityError):  # it is fetched again
         return None
-    return found
+    return unpacked
 
 
 def _is_of(checked: _Checked, record: RepoDataRecord) -> bool:
     """Whether it is the record's archive: by each hash that the record has, by its address if it has none."""
     pairs = [(record.sha256, checked.sha256), (record.md5, checked.md5)]
-    known = [(given.hex(), found) for given, found in pairs if given is not None]
-    return all(given == found for given, found in known) if known else record.url == checked.address
+    known = [(expected.hex(), actual) for expected, actual in pairs if expected is not None]
+    return all(expected == actual for expected, actual in known) if known else record.url == checked.address
 
 
 def _read_checked(folder: Path) -> _Checked | None:
@@ -295,7 +295,7 @@ def _is_private(status: os.stat_result) -> bool:
 
 def _keep_others_from_writing(folder: Path) -> None:
     """Take the permission to write from group and others, which archives give as they were made."""
-    for _here, _folders, files, descriptor in os.fwalk(folder):
+    for _path, _folders, files, descriptor in os.fwalk(folder):
         for name in (".", *files):
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             if status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode):
@@ -307,10 +307,10 @@ def _look_at(folder: Path) -> Unpacked:
     lines, links, folders, private = [], {}, set(), _is_private(folder.lstat())
     below = [""]
     while below:
-        here = below.pop()
-        with os.scandir(f"{folder}/{here}") as entries:
+        parent = below.pop()
+        with os.scandir(f"{folder}/{parent}") as entries:
             for entry in entries:
-                name, status = here + entry.name, entry.stat(follow_symlinks=False)
+                name, status = parent + entry.name, entry.stat(follow_symlinks=False)
                 private = private and _is_private(status)
                 if stat.S_ISDIR(status.st_mode):
                     folders.add(name)

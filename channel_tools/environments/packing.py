@@ -41,11 +41,11 @@ def pack_environment(prefix: Path, archive: Path, *, threads: int) -> int:
         from conda_pack import CondaEnv, CondaPackException  # noqa: PLC0415 - of an extra
 
     check_environment(prefix)
-    suffix = next(one for one in SUFFIXES if archive.name.endswith(one))
+    ending = next(ending for ending in SUFFIXES if archive.name.endswith(ending))
     try:
         environment = CondaEnv.from_prefix(str(prefix), on_missing_cache="raise")
         with atomic_path(archive) as temporary:
-            environment.pack(output=str(temporary), format=suffix.removeprefix("."), n_threads=threads)
+            environment.pack(output=str(temporary), format=ending.removeprefix("."), n_threads=threads)
             temporary.chmod(0o644)
     except CondaPackException as err:
         reason = " ".join(str(err).split())

@@ -202,16 +202,16 @@ def _check_prefix(prefix: Path) -> None:
     raise UsageError(message, hint="choose another prefix, or empty the folder")
 
 
-def _check_removals(prefix: Path, wanted: set[str], progress: Progress) -> None:
+def _check_removals(prefix: Path, names: set[str], progress: Progress) -> None:
     """Raise UsageError for removals from an environment that another program made; note removals from others."""
-    removed = sorted(installed_builds(prefix).keys() - wanted)
+    removed = sorted(installed_builds(prefix).keys() - names)
     if not removed:
         return
-    shown = ", ".join(removed[:_SHOWN]) + (f" and {len(removed) - _SHOWN} more" if len(removed) > _SHOWN else "")
+    listed = ", ".join(removed[:_SHOWN]) + (f" and {len(removed) - _SHOWN} more" if len(removed) > _SHOWN else "")
     if not (prefix / _META / _LOCK).exists():
-        message = f"{prefix}: is an environment of another program, which would lose {shown}"
+        message = f"{prefix}: is an environment of another program, which would lose {listed}"
         raise UsageError(message, hint="choose another prefix; only environments made by this command are changed")
-    progress.note(f"{prefix}: removes packages that are not part of it: {shown}")
+    progress.note(f"{prefix}: removes packages that are not part of it: {listed}")
 
 
 async def _bring_to(solution: list[rattler.RepoDataRecord], target: InstallTarget, progress: Progress) -> int:
@@ -220,20 +220,20 @@ async def _bring_to(solution: list[rattler.RepoDataRecord], target: InstallTarge
     unfinished = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else None
     installed = _installed_records(target.prefix, drop_unreadable=unfinished is not None)
     present = {_identity(record) for record in installed}
-    wanted = {_identity(record) for record in solution}
-    if unfinished is None and present == wanted:
+    identities = {_identity(record) for record in solution}
+    if unfinished is None and present == identities:
         return 0
     relinked = set() if unfinished is None else {record.name.normalized for record in solution}
     fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
     check_recorded_paths(target.prefix, installed)
     unpacked = await fetch_packages(fresh, target.store, name=target.prefix.name, progress=progress)
     check_links_together(
-        target.prefix, [record for record in installed if _identity(record) in wanted], fresh, unpacked
+        target.prefix, [record for record in installed if _identity(record) in identities], fresh, unpacked
     )
     if unfinished:
         recorded = {cached_name(record) for record in installed}
         remove_unrecorded(target.prefix, [name for name in unfinished if name not in recorded], target.package_cache)
-    leaving = {record.name.normalized for record in installed if _identity(record) not in wanted}
+    leaving = {record.name.normalized for record in installed if _identity(record) not in identities}
     _note(scripts_not_run(target.prefix, leaving, REMOVAL, windows=target.is_windows), progress)
     marker.write_text("".join(f"{cached_name(record)}\n" for record in fresh), encoding="utf-8")
     await _install(solution, target, installed=installed, relinked=relinked, progress=progress)
@@ -242,7 +242,7 @@ async def _bring_to(solution: list[rattler.RepoDataRecord], target: InstallTarge
     _note(clashing_files(target.prefix), progress)
     linked = {record.name.normalized for record in fresh}
     _note(scripts_not_run(target.prefix, linked, ACTIONS, windows=target.is_windows), progress)
-    return len(fresh) + len({name for name, *_ in present} - {name for name, *_ in wanted})
+    return len(fresh) + len({name for name, *_ in present} - {name for name, *_ in identities})
 
 
 def _note(words: str, progress: Progress) -> None:

@@ -194,6 +194,6 @@ def make_packages(jobs: Sequence[PackageJob], *, processes: int) -> Iterator[Rec
     """
     largest_first = sorted(jobs, key=lambda job: -sum(source.stat().st_size for source in job.sources))
     for _job, made in run_in_processes(
-        make_package, largest_first, processes=processes, activity="made a package", error=FoundationError
+        make_package, largest_first, processes=processes, what="made a package", error=FoundationError
     ):
         yield made

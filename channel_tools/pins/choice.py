@@ -48,10 +48,10 @@ EVERYTHING = LockChoice()
 
 
 def lock_choice(
-    platforms: Sequence[str], categories: Sequence[str], environment: str | None, *, given: bool
+    platforms: Sequence[str], categories: Sequence[str], environment: str | None, *, has_lock: bool
 ) -> LockChoice:
-    """The part of a lock that options choose. Raises UsageError for such options if no lock is ``given``."""
-    if not given and (categories or environment is not None):
+    """The part of a lock that options choose. Raises UsageError for such options if no lock is ``has_lock``."""
+    if not has_lock and (categories or environment is not None):
         message = "--category or --environment without a lock: nothing to choose from"
         raise UsageError(message, hint="give a lock, or leave the option out")
     return LockChoice(platforms=tuple(platforms), categories=tuple(categories), environment=environment)
@@ -65,23 +65,23 @@ class LockEntry:
     line: int
 
 
-def choose_platforms(found: Mapping[str, str], choice: LockChoice, path: Path) -> dict[str, str]:
+def choose_platforms(locked: Mapping[str, str], choice: LockChoice, path: Path) -> dict[str, str]:
     """The chosen platforms, as names to subdirs, from all of a file, likewise.
 
     Raises UsageError for one that the file does not have, or has under several names.
     """
     chosen = {}
-    for wanted in choice.platforms or found:
-        names = [wanted] if wanted in found else [name for name, subdir in found.items() if subdir == wanted]
+    for requested in choice.platforms or locked:
+        names = [requested] if requested in locked else [name for name, subdir in locked.items() if subdir == requested]
         if not names:
-            message = f"{path}: locked for {', '.join(sorted(found)) or 'no platform'}, not for {wanted}"
-            hint = f"choose one of them with --platform, or lock for {wanted} as well"
+            message = f"{path}: locked for {', '.join(sorted(locked)) or 'no platform'}, not for {requested}"
+            hint = f"choose one of them with --platform, or lock for {requested} as well"
             raise UsageError(message, hint=hint)
         if len(names) > 1:
-            raise _several(wanted, names, path)
-        chosen[names[0]] = found[names[0]]
+            raise _several(requested, names, path)
+        chosen[names[0]] = locked[names[0]]
     for subdir in set(chosen.values()):
-        if len(names := [name for name, one in chosen.items() if one == subdir]) > 1:
+        if len(names := [name for name, other in chosen.items() if other == subdir]) > 1:
             raise _several(subdir, names, path)
     return dict(sorted(chosen.items(), key=lambda item: item[1]))
 
@@ -91,13 +91,13 @@ def _several(subdir: str, names: Sequence[str], path: Path) -> UsageError:
     return UsageError(message, hint="choose one of them with --platform")
 
 
-def refuse_options(choice: LockChoice, path: Path, *, what: str, categories: bool = False) -> None:
+def refuse_options(choice: LockChoice, path: Path, *, file_kind: str, categories: bool = False) -> None:
     """Raise UsageError for options that choose what the format of the file ``path`` does not have."""
     if choice.environment is not None:
-        message = f"{path}: --environment {choice.environment}: {what} has no environments to choose from"
+        message = f"{path}: --environment {choice.environment}: {file_kind} has no environments to choose from"
         raise UsageError(message, hint="leave the option out; it is for pixi.lock")
     if choice.categories and not categories:
-        message = f"{path}: --category {choice.categories[0]}: {what} has no categories to choose from"
+        message = f"{path}: --category {choice.categories[0]}: {file_kind} has no categories to choose from"
         raise UsageError(message, hint="leave the option out; it is for conda-lock.yml")
 
 
@@ -110,10 +110,10 @@ def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPacka
         channel, key = split_package_address(url)
     except (UsageError, ValueError):
         channel, key = "", PackageKey("", "")
-    file_name, found = key.file_name, split_file_name(key.file_name, old_format=True)
-    if found is None or not (scheme_of(channel) and _SUBDIR.fullmatch(key.subdir)):
+    file_name, parts = key.file_name, split_file_name(key.file_name, old_format=True)
+    if parts is None or not (scheme_of(channel) and _SUBDIR.fullmatch(key.subdir)):
         raise ValueError(f"not the address of a package: {without_credentials(url)}")
-    name, version, build = found
+    name, version, build = parts
     check_package_name(name, version, build, file_name=file_name)
     return LockedPackage(
         name=name.lower(),
@@ -181,8 +181,8 @@ def check_credentials(address: str, path: Path, *, line: int | None = None) -> N
 
 def named_packages(names: Sequence[str]) -> str:
     """The names for a message, at most five of them."""
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+    listed = ", ".join(names[:_SHOWN])
+    return listed if len(names) <= _SHOWN else f"{listed} and {len(names) - _SHOWN} more"
 
 
 def pip_error(names: Sequence[str], path: Path, *, line: int | None, tool: str) -> ConfigError:

@@ -132,7 +132,7 @@ def parse_conda_lock(text: str, path: Path, choice: LockChoice = EVERYTHING, *, 
     UsageError for a platform or category that the file does not have, and IntegrityError if a file of ours has changed
     since it was written.
     """
-    refuse_options(choice, path, what="a conda-lock.yml", categories=True)
+    refuse_options(choice, path, file_kind="a conda-lock.yml", categories=True)
     document = parse_yaml(text, path)
     _check_version(document)
     model = _validated(CondaLockFile, document.value, document, ())
@@ -174,7 +174,7 @@ def named_files(text: str, path: Path) -> Iterator[tuple[str, tuple[str, ...], i
         head = _validated(EntryHead, content, document, ("package", index))
         if head.manager == "conda" and not is_virtual(head.name):
             entry = _validated(PackageEntry, content, document, ("package", index))
-            hashes = tuple(one for one in (entry.hash.sha256, entry.hash.md5) if one)
+            hashes = tuple(digest for digest in (entry.hash.sha256, entry.hash.md5) if digest)
             yield entry.url, hashes, document.line_of("package", index)
 
 
@@ -186,9 +186,9 @@ def _validated(kind: type[_AnyModel], value: object, document: YamlDocument, whe
         return kind.model_validate(value)
     except ValidationError as err:
         first = err.errors()[0]
-        place = (*where, *first["loc"])
-        shown = ".".join(str(part) for part in place)
-        raise document.error(f"{shown}: {first['msg']}", *place, hint=f"not a conda-lock.yml; {WRITE_AGAIN}") from None
+        location = (*where, *first["loc"])
+        key = ".".join(str(part) for part in location)
+        raise document.error(f"{key}: {first['msg']}", *location, hint=f"not a conda-lock.yml; {WRITE_AGAIN}") from None
 
 
 def _channel(channel: ChannelEntry, document: YamlDocument, index: int) -> str:
@@ -205,7 +205,7 @@ def _without_variables(address: str) -> str:
 
 def _content_hash(platform: PlatformLock) -> str:
     # members without a value are left out, so that locks stay true when LockedPackage gets another one
-    packages = [{name: value for name, value in asdict(one).items() if value} for one in platform.packages]
+    packages = [{name: value for name, value in asdict(package).items() if value} for package in platform.packages]
     content = {"virtual_packages": platform.virtual_packages, "packages": packages}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -215,8 +215,10 @@ def _own_metadata(lock: Lock) -> dict[str, str]:
         SCHEMA_KEY: OWN_SCHEMA,
         STACK_KEY: lock.stack,
         SPECS_KEY: _lines(lock.specs),
-        VIRTUAL_KEY: _lines(" ".join((one.platform, *one.virtual_packages)) for one in lock.platforms),
-        RECORDS_KEY: _lines(_own_record(package, one.platform) for one in lock.platforms for package in one.packages),
+        VIRTUAL_KEY: _lines(" ".join((platform.platform, *platform.virtual_packages)) for platform in lock.platforms),
+        RECORDS_KEY: _lines(
+            _own_record(package, platform.platform) for platform in lock.platforms for package in platform.packages
+        ),
     }
 
 
@@ -254,10 +256,10 @@ def _dependencies(depends: Iterable[str]) -> dict[str, str]:
     """Requirements by name; the version ranges of several for one name are joined, as far as possible."""
     merged: dict[str, str] = {}
     for text in depends:
-        name, rest = spec_name(text), condition_of(text)
+        name, condition = spec_name(text), condition_of(text)
         earlier = merged.get(name, "")
-        plain = " " not in earlier and " " not in rest
-        merged[name] = f"{earlier},{rest}" if earlier and rest and plain else max(earlier, rest, key=len)
+        plain = " " not in earlier and " " not in condition
+        merged[name] = f"{earlier},{condition}" if earlier and condition and plain else max(earlier, condition, key=len)
     return merged
 
 
@@ -275,39 +277,39 @@ def _choose_entries(
     reading: _Reading, platforms: Collection[str], choice: LockChoice, note: Note
 ) -> dict[str, list[int]]:
     """The positions of the chosen entries by platform; virtual packages are none, as for conda-lock."""
-    wanted = {MAIN, *choice.categories}
+    categories = {MAIN, *choice.categories}
     chosen: dict[str, list[int]] = {name: [] for name in platforms}
-    taken: set[tuple[str, str]] = set()
+    chosen_names: set[tuple[str, str]] = set()
     left_out: set[tuple[str, str, str]] = set()
-    categories = set()
+    known_categories = set()
     for index, content in enumerate(reading.model.package):
         head = _validated(EntryHead, content, reading.document, ("package", index))
         if head.platform not in reading.model.metadata.platforms:
             message = f"{head.name}: {head.platform} is not among metadata.platforms"
             raise reading.document.error(message, "package", index, hint=WRITE_AGAIN)
-        categories.add(head.category)
+        known_categories.add(head.category)
         if head.platform not in chosen or is_virtual(head.name):
             continue
-        if head.category in wanted:
+        if head.category in categories:
             chosen[head.platform].append(index)
-            taken.add((head.platform, head.name))
+            chosen_names.add((head.platform, head.name))
         else:
             left_out.add((head.category, head.platform, head.name))
-    _check_categories(choice, categories, reading.document.path)
-    _note_left_out([one for one in left_out if one[1:] not in taken], reading.document.path, note)
+    _check_categories(choice, known_categories, reading.document.path)
+    _note_left_out([entry for entry in left_out if entry[1:] not in chosen_names], reading.document.path, note)
     return chosen
 
 
-def _check_categories(choice: LockChoice, found: Collection[str], path: Path) -> None:
+def _check_categories(choice: LockChoice, categories: Collection[str], path: Path) -> None:
     for category in choice.categories:
-        if category not in found:
-            message = f"{path}: it has no category {category}; it has {', '.join(sorted(found)) or 'no packages'}"
+        if category not in categories:
+            message = f"{path}: it has no category {category}; it has {', '.join(sorted(categories)) or 'no packages'}"
             raise UsageError(message, hint="choose one of them with --category")
 
 
 def _note_left_out(left_out: Collection[tuple[str, str, str]], path: Path, note: Note) -> None:
-    for category in sorted({one[0] for one in left_out}):
-        names = sorted({name for found, _, name in left_out if found == category})
+    for category in sorted({entry[0] for entry in left_out}):
+        names = sorted({name for other, _, name in left_out if other == category})
         note(
             f"note: {path}: left out the packages of the category {category} ({named_packages(names)}); "
             f"--category {category} includes them"
@@ -330,9 +332,9 @@ def _package(entry: PackageEntry, record: OwnRecord | None, document: YamlDocume
     where = ("package", index)
     has_md5 = not entry.hash.sha256 and MD5.fullmatch(entry.hash.md5 or "")
     if not (has_md5 or SHA256.fullmatch(entry.hash.sha256 or "")):
-        given = entry.hash.sha256 or entry.hash.md5
-        found = f"found {given!r}" if given else "no hash"
-        message = f"{entry.name}: no sha256 ({found})"
+        digest = entry.hash.sha256 or entry.hash.md5
+        problem = f"found {digest!r}" if digest else "no hash"
+        message = f"{entry.name}: no sha256 ({problem})"
         raise document.error(message, *where, "hash", hint="lock again with a tool that writes it")
     try:
         package = _bare_package(entry)
@@ -349,10 +351,10 @@ def _package(entry: PackageEntry, record: OwnRecord | None, document: YamlDocume
 
 def _check_names(package: LockedPackage, entry: PackageEntry) -> None:
     """Raise ValueError if the entry's address is that of another package."""
-    found = split_file_name(package.file_name, old_format=True)
-    said = (entry.name, entry.version, entry.build or package.build)
-    if found is not None and (found[0].lower(), *found[1:]) != said:
-        raise ValueError(f"its address is that of another package than {' '.join(said)}: {package.file_name}")
+    parts = split_file_name(package.file_name, old_format=True)
+    stated = (entry.name, entry.version, entry.build or package.build)
+    if parts is not None and (parts[0].lower(), *parts[1:]) != stated:
+        raise ValueError(f"its address is that of another package than {' '.join(stated)}: {package.file_name}")
 
 
 def _bare_package(entry: PackageEntry) -> LockedPackage:
@@ -364,8 +366,8 @@ def _bare_package(entry: PackageEntry) -> LockedPackage:
         name=entry.name,
         version=entry.version,
         build=entry.build or package.build,
-        depends=tuple(f"{name} {rest}".strip() for name, rest in entry.dependencies.items()),
-        constrains=tuple(f"{name} {rest}".strip() for name, rest in entry.constrains.items()),
+        depends=tuple(f"{name} {spec}".strip() for name, spec in entry.dependencies.items()),
+        constrains=tuple(f"{name} {spec}".strip() for name, spec in entry.constrains.items()),
     )
 
 
@@ -390,10 +392,10 @@ def _virtual_packages(own: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 def _check_content(lock: Lock, metadata: Metadata, path: Path) -> None:
     for platform in lock.platforms:
-        written, found = metadata.content_hash.get(platform.platform), _content_hash(platform)
-        if written != found:
+        written, computed = metadata.content_hash.get(platform.platform), _content_hash(platform)
+        if written != computed:
             message = (
-                f"{path}: the packages for {platform.platform} are not those that were locked (content hash {found}, "
-                f"expected {written}): the file was truncated or edited"
+                f"{path}: the packages for {platform.platform} are not those that were locked (content hash "
+                f"{computed}, expected {written}): the file was truncated or edited"
             )
             raise IntegrityError(message, hint=f"copy the original file again, or {WRITE_AGAIN}")

@@ -81,8 +81,8 @@ def parse_environment_file(text: str, path: Path, *, note: Note, pip_matters: bo
     if not isinstance(content, dict) or DEPENDENCIES not in content:
         raise ConfigError(f"not an environment.yml: it has no {DEPENDENCIES}", path=path, hint="add them")
     for number, line in enumerate(text.splitlines(), start=1):
-        if pip_matters and (found := _SELECTOR.fullmatch(line)) is not None:
-            message = f"the comment # {found[1]} is a selector for conda-lock, and nothing for conda"
+        if pip_matters and (match := _SELECTOR.fullmatch(line)) is not None:
+            message = f"the comment # {match[1]} is a selector for conda-lock, and nothing for conda"
             raise ConfigError(message, path=path, line=number, hint="write one file for each platform without such")
     for key in content:
         if key not in _KEYS:
@@ -94,7 +94,7 @@ def parse_environment_file(text: str, path: Path, *, note: Note, pip_matters: bo
     channels: dict[str, str] = {}
     for channel in [*_channels(document, content), *_named_channels(specs)]:
         channels.setdefault(_address(channel), channel)
-    platform = next((found[1] for line in text.splitlines() if (found := _PLATFORM.fullmatch(line))), None)
+    platform = next((match[1] for line in text.splitlines() if (match := _PLATFORM.fullmatch(line))), None)
     return EnvironmentFile(
         path=path,
         name=_name(document, content),
@@ -142,7 +142,7 @@ def _check_section(document: YamlDocument, section: dict[str, YamlValue], index:
         if key != "pip":
             raise document.error(f"{key}: not an installer that conda knows", *where, hint="remove the section")
         if value and pip_matters:
-            names = [str(one) for one in value] if isinstance(value, list) else [str(value)]
+            names = [str(item) for item in value] if isinstance(value, list) else [str(value)]
             raise pip_error(names, document.path, line=document.line_of(*where), tool="conda")
 
 

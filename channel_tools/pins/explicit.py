@@ -86,15 +86,15 @@ def parse_explicit(text: str, path: Path, choice: LockChoice = EVERYTHING) -> Lo
     Raises ConfigError (file, line) for a line that is not an entry or has no hash, pip packages, and for missing
     packages; UsageError for a choice that the list does not have.
     """
-    refuse_options(choice, path, what="an explicit list")
+    refuse_options(choice, path, file_kind="an explicit list")
     comments: dict[str, str] = {}
     entries: list[LockEntry] = []
     pip: list[tuple[str, int]] = []
     for number, line in enumerate((raw.strip() for raw in text.splitlines()), start=1):
         if (comment := _COMMENT.fullmatch(line)) is not None:
             comments[comment[1]] = comment[2].strip()
-        elif (found := _PIP.fullmatch(line)) is not None:
-            pip.append((found[1], number))
+        elif (match := _PIP.fullmatch(line)) is not None:
+            pip.append((match[1], number))
         elif line and not line.startswith("#") and line != MARK:
             entries.append(_parse_entry(line, path, number))
     if pip:
@@ -113,11 +113,11 @@ def parse_explicit(text: str, path: Path, choice: LockChoice = EVERYTHING) -> Lo
 
 def _parse_entry(line: str, path: Path, number: int) -> LockEntry:
     url, _, text = line.partition("#")
-    shown = without_credentials(url)[:_SHOWN]
-    found = text.removeprefix("sha256:").lower()
-    sha256, md5 = (found if kind.fullmatch(found) else None for kind in (SHA256, MD5))
+    plain = without_credentials(url)[:_SHOWN]
+    digest = text.removeprefix("sha256:").lower()
+    sha256, md5 = (digest if kind.fullmatch(digest) else None for kind in (SHA256, MD5))
     if not (sha256 or md5):
-        message = f"no sha256 after the address ({f'found {text[:_SHOWN]!r}' if text else 'no hash'}): {shown}"
+        message = f"no sha256 after the address ({f'found {text[:_SHOWN]!r}' if text else 'no hash'}): {plain}"
         raise ConfigError(message, path=path, line=number, hint=_HINT)
     try:
         # a path, as conda takes it in place of an address
@@ -128,20 +128,21 @@ def _parse_entry(line: str, path: Path, number: int) -> LockEntry:
     return LockEntry(package=package, line=number)
 
 
-def check_count(text: str, found: int, path: Path) -> None:
+def check_count(text: str, count: int, path: Path) -> None:
     """Raise ConfigError if a list of ours does not have as many packages as were written into it."""
     written = next(
-        (one[2].strip() for one in map(_COMMENT.fullmatch, text.splitlines()) if one and one[1] == "packages"), None
+        (match[2].strip() for match in map(_COMMENT.fullmatch, text.splitlines()) if match and match[1] == "packages"),
+        None,
     )
-    if written is not None and written != str(found):
-        message = f"{counted(found, 'package')}, but the list was written with {written}: it was truncated or edited"
+    if written is not None and written != str(count):
+        message = f"{counted(count, 'package')}, but the list was written with {written}: it was truncated or edited"
         raise ConfigError(message, path=path, hint="write it again: channel_tools pins")
 
 
 def _platform_of(entries: list[LockEntry], path: Path) -> str:
     subdirs = sorted({entry.package.subdir for entry in entries} - {NOARCH})
     if len(subdirs) != 1:
-        found = ", ".join(subdirs) or "only noarch packages"
-        message = f"there is no line '# platform: ...', and the addresses do not determine it: {found}"
+        subdirs_text = ", ".join(subdirs) or "only noarch packages"
+        message = f"there is no line '# platform: ...', and the addresses do not determine it: {subdirs_text}"
         raise ConfigError(message, path=path, hint="add the line  # platform: linux-64  with the right platform")
     return subdirs[0]

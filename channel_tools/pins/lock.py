@@ -150,7 +150,7 @@ def repodata_record(package: LockedPackage) -> rattler.RepoDataRecord:
 def in_installation_order(records: Sequence[rattler.RepoDataRecord]) -> list[rattler.RepoDataRecord]:
     """Sort records of different names, dependencies first; the result does not depend on the given order."""
     by_name = {record.name.normalized: record for record in records}
-    return [by_name[one.name.normalized] for one in rattler.PackageRecord.sort_topologically(list(records))]
+    return [by_name[ordered.name.normalized] for ordered in rattler.PackageRecord.sort_topologically(list(records))]
 
 
 def _noarch(record: rattler.RepoDataRecord) -> NoArch | None:

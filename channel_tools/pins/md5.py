@@ -41,11 +41,11 @@ def complete_hashes(lock: Lock, path: Path, text: str, *, look_up: LookUp | None
         return lock
     if look_up is None:
         first = next(iter(lacking.values()))
-        message = f"{named_packages([one.name for one in lacking.values()])}: no sha256 (only an md5)"
+        message = f"{named_packages([package.name for package in lacking.values()])}: no sha256 (only an md5)"
         hint = "lock again with a tool that writes it"
         raise ConfigError(message, path=path, line=_line_of(first, text), hint=hint)
     records = look_up(lacking.values())
-    found = {
+    sha256_by_url = {
         key: _sha256_of(package, records.get(str(package.ref.key), []), path, text) for key, package in lacking.items()
     }
     count = counted(len(lacking), "package has", "packages have")
@@ -54,7 +54,8 @@ def complete_hashes(lock: Lock, path: Path, text: str, *, look_up: LookUp | None
         replace(
             platform,
             packages=tuple(
-                one if one.sha256 else replace(one, sha256=found[one.url, one.md5]) for one in platform.packages
+                package if package.sha256 else replace(package, sha256=sha256_by_url[package.url, package.md5])
+                for package in platform.packages
             ),
         )
         for platform in lock.platforms
@@ -78,5 +79,5 @@ def _sha256_of(package: LockedPackage, records: Iterable[JsonObject], path: Path
 def _line_of(package: LockedPackage, text: str) -> int | None:
     """The first line that has the package's address or file name."""
     lines = text.splitlines()
-    wanted = (package.url, package.file_name)
-    return next((number for one in wanted for number, line in enumerate(lines, start=1) if one in line), None)
+    names = (package.url, package.file_name)
+    return next((number for name in names for number, line in enumerate(lines, start=1) if name in line), None)

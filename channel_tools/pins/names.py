@@ -74,12 +74,12 @@ def read_locked_names(paths: Iterable[Path]) -> LockedNames:
     Raises ConfigError (file, line) for a file that cannot be read, is not understood whole or names no packages, and
     IntegrityError for one of ours that was truncated or edited.
     """
-    found = [_read(path) for path in paths]
-    stems = {_stem(name) for one in found for name in one.files}
+    files = [_read(path) for path in paths]
+    stems = {_stem(name) for file in files for name in file.files}
     return LockedNames(
         files=frozenset(stem + suffix for stem in stems for suffix in PACKAGE_SUFFIXES),
-        hashes=frozenset(text for one in found for text in one.hashes),
-        specs=frozenset(text for one in found for text in one.specs),
+        hashes=frozenset(text for file in files for text in file.hashes),
+        specs=frozenset(text for file in files for text in file.specs),
     )
 
 
@@ -88,34 +88,36 @@ def _stem(file_name: str) -> str:
 
 
 def _read(path: Path) -> _Found:
-    found, text = _Found(path=path), read_text(path)
+    names, text = _Found(path=path), read_text(path)
     kind = format_of(text)
     if kind == "conda-lock":
         for url, hashes, line in named_files(text, path):
-            found.add_file(url, hashes, line=line)
+            names.add_file(url, hashes, line=line)
     elif kind == "pixi":
-        _read_pixi(found)
+        _read_pixi(names)
     elif kind == "environment":
         for spec in parse_environment_file(text, path, note=ignore, pip_matters=False).specs:
-            found.add_spec(spec, line=None)
+            names.add_spec(spec, line=None)
     else:
-        _read_lines(found, text)
-    if not (found.files or found.specs):
+        _read_lines(names, text)
+    if not (names.files or names.specs):
         raise ConfigError("not a lock file: it names no packages", path=path, hint=_HINT)
-    return found
+    return names
 
 
-def _read_pixi(found: _Found) -> None:
-    for _, environment in open_pixi_lock(found.path).environments():
+def _read_pixi(names: _Found) -> None:
+    for _, environment in open_pixi_lock(names.path).environments():
         for platform in environment.platforms():
             for package in environment.packages(platform) or []:
                 if isinstance(package, CondaLockedBinaryPackage):
                     record = package.package_record
-                    hashes = [one.hex() for one in (record.sha256, record.md5) if one] if record is not None else []
-                    found.add_file(package.location, hashes, line=None)
+                    hashes = (
+                        [digest.hex() for digest in (record.sha256, record.md5) if digest] if record is not None else []
+                    )
+                    names.add_file(package.location, hashes, line=None)
 
 
-def _read_lines(found: _Found, text: str) -> None:
+def _read_lines(names: _Found, text: str) -> None:
     """Read an explicit list, or a list of MatchSpecs and addresses such as that of ``conda list --export``."""
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
@@ -126,8 +128,8 @@ def _read_lines(found: _Found, text: str) -> None:
             hashes = _HASH.fullmatch(fragment.strip())
             if fragment.strip() and hashes is None:
                 message = f"not a hash after the address: {fragment.strip()[:_SHOWN]}"
-                raise ConfigError(message, path=found.path, line=number, hint="expected an md5 or a sha256")
-            found.add_file(url.rstrip(), [hashes[1]] if hashes else [], line=number)
+                raise ConfigError(message, path=names.path, line=number, hint="expected an md5 or a sha256")
+            names.add_file(url.rstrip(), [hashes[1]] if hashes else [], line=number)
         else:
-            found.add_spec(url.rstrip(), line=number)
-    check_count(text, len(found.files), found.path)
+            names.add_spec(url.rstrip(), line=number)
+    check_count(text, len(names.files), names.path)

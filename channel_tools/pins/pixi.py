@@ -58,10 +58,13 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 def render_pixi_manifest(lock: Lock) -> str:
     """pixi.toml: a complete workspace, whose tables can also be copied into another manifest."""
-    platforms = [one.platform for one in lock.platforms]
+    platforms = [platform.platform for platform in lock.platforms]
     lines = [
         f"# Written by channel_tools pins for the stack {lock.stack}; pixi.lock belongs to it.",
-        *(f"# virtual packages: {one.platform}: {' '.join(one.virtual_packages)}" for one in lock.platforms),
+        *(
+            f"# virtual packages: {platform.platform}: {' '.join(platform.virtual_packages)}"
+            for platform in lock.platforms
+        ),
         "[workspace]",
         f"name = {json.dumps(lock.stack)}",
         f"channels = {json.dumps(list(lock.channels))}",
@@ -69,12 +72,12 @@ def render_pixi_manifest(lock: Lock) -> str:
     ]
     if requirements := _system_requirements(lock.platforms):
         lines += ["", "[system-requirements]", *requirements]
-    for one in lock.platforms:
-        lines += ["", f"[target.{one.platform}.dependencies]"]
+    for platform in lock.platforms:
+        lines += ["", f"[target.{platform.platform}.dependencies]"]
         lines += [
             f"{_key(package.name)} = {{ version = {json.dumps('==' + package.version)}, "
             f"build = {json.dumps(package.build)} }}"
-            for package in one.packages
+            for package in platform.packages
         ]
     return "\n".join(lines) + "\n"
 
@@ -82,16 +85,16 @@ def render_pixi_manifest(lock: Lock) -> str:
 def render_pixi_lock(lock: Lock) -> str:
     """pixi.lock, all platforms."""
     platforms = {
-        one.platform: LockPlatform(
-            one.platform, rattler.Subdir(one.platform), [_short(text) for text in one.virtual_packages]
+        platform.platform: LockPlatform(
+            platform.platform, rattler.Subdir(platform.platform), [_short(text) for text in platform.virtual_packages]
         )
-        for one in lock.platforms
+        for platform in lock.platforms
     }
     file = LockFile(list(platforms.values()))
     file.set_channels(_ENVIRONMENT, [LockChannel(channel) for channel in lock.channels])
-    for one in lock.platforms:
-        for package in one.packages:
-            file.add_conda_package(_ENVIRONMENT, platforms[one.platform], repodata_record(package))
+    for platform in lock.platforms:
+        for package in platform.packages:
+            file.add_conda_package(_ENVIRONMENT, platforms[platform.platform], repodata_record(package))
     with temporary_folder() as folder:
         path = folder / "pixi.lock"
         file.to_path(path)
@@ -104,10 +107,10 @@ def read_pixi_lock(path: Path, choice: LockChoice = EVERYTHING) -> Lock:
     Raises ConfigError if it is not one, has a newer format, or the environment has packages that are built from source,
     pip packages, or packages without sha256; UsageError for an environment or platform that it does not have.
     """
-    refuse_options(replace(choice, environment=None), path, what="a pixi.lock")
+    refuse_options(replace(choice, environment=None), path, file_kind="a pixi.lock")
     environment = _environment(open_pixi_lock(path), choice, path)
-    by_name = {one.name: one for one in environment.platforms()}
-    chosen = choose_platforms({name: str(one.subdir) for name, one in by_name.items()}, choice, path)
+    by_name = {platform.name: platform for platform in environment.platforms()}
+    chosen = choose_platforms({name: str(platform.subdir) for name, platform in by_name.items()}, choice, path)
     lines = _Lines(path)
     platforms = [_platform_lock(environment, by_name[name], lines) for name in chosen]
     channels = tuple(str(channel).rstrip("/") for channel in environment.channels())
@@ -126,14 +129,14 @@ def open_pixi_lock(path: Path) -> LockFile:
 
 
 def _environment(file: LockFile, choice: LockChoice, path: Path) -> Environment:
-    wanted = choice.environment or _ENVIRONMENT
-    found = dict(file.environments())
-    if wanted not in found:
-        message = f"it has no environment {wanted!r}; it has {', '.join(sorted(found)) or 'none'}"
+    name = choice.environment or _ENVIRONMENT
+    environments = dict(file.environments())
+    if name not in environments:
+        message = f"it has no environment {name!r}; it has {', '.join(sorted(environments)) or 'none'}"
         if choice.environment is not None:
             raise UsageError(f"{path}: {message}", hint="choose one of them with --environment")
         raise ConfigError(message, path=path, hint="choose one of them with --environment")
-    return found[wanted]
+    return environments[name]
 
 
 class _Lines:

@@ -66,12 +66,12 @@ def index_look_up(channels: Sequence[str], environ: Mapping[str, str]) -> LookUp
 
     def look_up(packages: Iterable[LockedPackage]) -> dict[str, list[JsonObject]]:
         client = make_http_client(environ)
-        wanted: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        files: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for package in packages:
             for channel in channels or [package.channel]:
-                wanted[channel_address(channel), package.subdir].add(package.file_name)
+                files[channel_address(channel), package.subdir].add(package.file_name)
         records: defaultdict[str, list[JsonObject]] = defaultdict(list)
-        for (address, subdir), names in wanted.items():
+        for (address, subdir), names in files.items():
             try:
                 index = read_index(address, subdir, names, client)
             except ChannelError:
@@ -88,12 +88,12 @@ def platforms_of_file(file: EnvironmentFile, choice: LockChoice) -> tuple[str, .
 
     Raises UsageError for a file that was written for another platform, or a choice that it does not have.
     """
-    refuse_options(LockChoice(categories=choice.categories, environment=choice.environment), file.path, what="it")
-    wanted = choice.platforms or (file.platform or current_platform(),)
-    if file.platform is not None and (other := [platform for platform in wanted if platform != file.platform]):
+    refuse_options(LockChoice(categories=choice.categories, environment=choice.environment), file.path, file_kind="it")
+    platforms = choice.platforms or (file.platform or current_platform(),)
+    if file.platform is not None and (other := [platform for platform in platforms if platform != file.platform]):
         message = f"{file.path}: written for {file.platform}, not for {other[0]}"
         raise UsageError(message, hint=f"take the file for {other[0]}, or --platform {file.platform}")
-    return tuple(wanted)
+    return tuple(platforms)
 
 
 def note_unsolved(file: EnvironmentFile, note: Note) -> None:

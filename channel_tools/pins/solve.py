@@ -66,7 +66,7 @@ async def solve_lock(
                     platform,
                     gateway=gateway,
                     virtual=to_generic(virtual_packages[platform]),
-                    kept=_kept(previous, platform, update),
+                    preferred_packages=_packages_to_keep(previous, platform, update),
                 ),
             )
             for platform in sorted(set(platforms))
@@ -87,9 +87,9 @@ async def _solve_platform(
     *,
     gateway: rattler.Gateway,
     virtual: Sequence[rattler.GenericVirtualPackage],
-    kept: Sequence[LockedPackage],
+    preferred_packages: Sequence[LockedPackage],
 ) -> tuple[LockedPackage, ...]:
-    preferred = await _records_of(kept, channels, platform, gateway)
+    preferred = await _records_of(preferred_packages, channels, platform, gateway)
     try:
         records = await solve_specs(
             specs, channels, subdir=platform, gateway=gateway, virtual_packages=virtual, preferred=preferred
@@ -100,20 +100,20 @@ async def _solve_platform(
 
 
 async def _records_of(
-    kept: Sequence[LockedPackage], channels: Sequence[str], platform: str, gateway: rattler.Gateway
+    packages: Sequence[LockedPackage], channels: Sequence[str], platform: str, gateway: rattler.Gateway
 ) -> list[rattler.RepoDataRecord]:
     """The channels' own records of locked packages; those that no channel lists with these bytes are left out."""
-    if not kept:
+    if not packages:
         return []
-    groups = await _query(gateway, channels, [platform], [package.name for package in kept])
-    wanted = {(package.file_name, package.sha256) for package in kept}
-    found = {
+    groups = await _query(gateway, channels, [platform], [package.name for package in packages])
+    identities = {(package.file_name, package.sha256) for package in packages}
+    records = {
         (record.file_name, record.sha256.hex()): record
         for group in reversed(groups)
         for record in group
         if record.sha256 is not None
     }
-    return [record for key, record in sorted(found.items()) if key in wanted]
+    return [record for key, record in sorted(records.items()) if key in identities]
 
 
 async def _query(
@@ -141,15 +141,15 @@ async def _with_platform(
     """
     own = await _names_in(gateway, channels, platform)
     noarch = await _names_in(gateway, channels, NOARCH)
-    asked = {parse_spec(spec).name.normalized for spec in specs}
-    if own or (noarch and noarch >= asked):
+    requested = {parse_spec(spec).name.normalized for spec in specs}
+    if own or (noarch and noarch >= requested):
         return SolveError(f"{platform}: {err.message}", hint=err.hint)
     message = f"{shown_channels(channels)}: no packages for {platform}"
     hint = f"publish packages built for {platform} there, or lock without --platform {platform}"
     return NoPackagesError(message, hint=hint)
 
 
-def _kept(previous: Lock | None, platform: str, update: Collection[str]) -> list[LockedPackage]:
+def _packages_to_keep(previous: Lock | None, platform: str, update: Collection[str]) -> list[LockedPackage]:
     locks = previous.platforms if previous else ()
     return [
         package
@@ -221,8 +221,8 @@ async def check_published(lock: Lock, addresses: Sequence[str], *, package_cache
             if package.channel == plain
         ]
         if packages:
-            found = await _check_channel(plain, packages, make_gateway(package_cache, client, fresh=True))
-            urls |= {(plain, key): url for key, url in found.items()}
+            channel_urls = await _check_channel(plain, packages, make_gateway(package_cache, client, fresh=True))
+            urls |= {(plain, key): url for key, url in channel_urls.items()}
     return _at_addresses(lock, urls)
 
 
@@ -256,8 +256,8 @@ async def _check_channel(
     listed = {PackageKey(record.subdir, record.file_name): record for group in groups for record in group}
     missing = sorted({package.file_name for _, package in packages if package.ref.key not in listed})
     if missing:
-        shown = ", ".join(missing[:_LISTED_AT_MOST]) + (", ..." if len(missing) > _LISTED_AT_MOST else "")
-        message = f"{address}: its index does not list {len(missing)} of the locked packages: {shown}"
+        file_names = ", ".join(missing[:_LISTED_AT_MOST]) + (", ..." if len(missing) > _LISTED_AT_MOST else "")
+        message = f"{address}: its index does not list {len(missing)} of the locked packages: {file_names}"
         hint = (
             "publish them there first (channel_tools publish); --update removes yanked packages from the lock; "
             "--offline skips this check"
@@ -266,7 +266,7 @@ async def _check_channel(
     for _, package in packages:
         sha256 = listed[package.ref.key].sha256
         if sha256 is None or sha256.hex() != package.sha256:
-            found = "no sha256" if sha256 is None else f"sha256 {sha256.hex()}"
-            message = f"{address}: its index says {found} for {package.file_name}; the lock has {package.sha256}"
+            indexed = "no sha256" if sha256 is None else f"sha256 {sha256.hex()}"
+            message = f"{address}: its index says {indexed} for {package.file_name}; the lock has {package.sha256}"
             raise ChannelError(message, hint="the channel has other bytes under this name: lock from that channel")
     return {package.ref.key: without_credentials(listed[package.ref.key].url) for _, package in packages}

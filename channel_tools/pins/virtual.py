@@ -63,9 +63,9 @@ def to_generic(packages: Iterable[str]) -> list[rattler.GenericVirtualPackage]:
 
 def machine_virtual_packages(overrides: Sequence[str] = ()) -> list[rattler.GenericVirtualPackage]:
     """The virtual packages of this machine, with ``overrides`` as in assumed_virtual_packages. Raises UsageError."""
-    here = str(rattler.Subdir.current())
-    assumed = assumed_virtual_packages([here], overrides, earlier={here: detected_virtual_packages()})
-    return to_generic(assumed[here])
+    subdir = str(rattler.Subdir.current())
+    assumed = assumed_virtual_packages([subdir], overrides, earlier={subdir: detected_virtual_packages()})
+    return to_generic(assumed[subdir])
 
 
 def detected_virtual_packages() -> tuple[str, ...]:
@@ -75,8 +75,8 @@ def detected_virtual_packages() -> tuple[str, ...]:
 
 def split_virtual_package(text: str) -> tuple[str, str, str]:
     """Name, version and build of ``name=version[=build]``; the build is ``0`` if none is given."""
-    name, _, rest = text.partition("=")
-    version, _, build = rest.partition("=")
+    name, _, version_and_build = text.partition("=")
+    version, _, build = version_and_build.partition("=")
     return name, version, build or "0"
 
 
@@ -88,10 +88,10 @@ def _checked(text: str) -> str:
 def _defaults(platform: str) -> dict[str, str]:
     if platform != str(rattler.Subdir.current()):
         return dict(_ELSEWHERE)
-    found = {name: value for name, value in _by_name(detected_virtual_packages()).items() if name not in _LEFT_OUT}
-    if "__linux" in found:
-        found["__linux"] = min(found["__linux"].partition("=")[0], _KERNEL, key=rattler.Version)
-    return found
+    packages = {name: value for name, value in _by_name(detected_virtual_packages()).items() if name not in _LEFT_OUT}
+    if "__linux" in packages:
+        packages["__linux"] = min(packages["__linux"].partition("=")[0], _KERNEL, key=rattler.Version)
+    return packages
 
 
 def _by_name(packages: Iterable[str]) -> dict[str, str]:
@@ -99,10 +99,10 @@ def _by_name(packages: Iterable[str]) -> dict[str, str]:
 
 
 def _parse_override(text: str, platforms: Sequence[str]) -> tuple[str | None, str, str]:
-    found = _TEXT.fullmatch(text)
-    if found is None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
         raise UsageError(f"{text!r} is not a virtual package", hint=_HINT)
-    parts: Mapping[str, str | None] = found.groupdict()
+    parts: Mapping[str, str | None] = match.groupdict()
     platform = parts["platform"]
     if platform is not None and platform not in platforms:
         message = f"{text}: {platform} is not among the platforms to lock ({', '.join(platforms)})"

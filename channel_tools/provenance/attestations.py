@@ -82,7 +82,7 @@ def verify_sidecar(content: bytes, subject: Subject, trust: Trust, *, now: datet
     """
     if isinstance(trust, TrustedIdentity):
         return _verify_by_identity(content, subject, trust, now, where)
-    found: Verified | None = None
+    verified: Verified | None = None
     unknown: list[str] = []
     for _raw, bundle in _read(content, where):
         if bundle.dsseEnvelope is None:
@@ -94,10 +94,10 @@ def verify_sidecar(content: bytes, subject: Subject, trust: Trust, *, now: datet
         key, payload = checked
         statement = _statement(payload, subject, where)
         if statement.kind == PROVENANCE:
-            found = Verified(signer=key.key.keyid, finished=_checked_time(statement, key, now, where))
-    if found is None:
+            verified = Verified(signer=key.key.keyid, finished=_checked_time(statement, key, now, where))
+    if verified is None:
         raise _none_trusted(unknown, trust, where)
-    return found
+    return verified
 
 
 def _verify_by_identity(
@@ -115,12 +115,12 @@ def _verify_by_identity(
             continue
         statements.append(_statement(payload, subject, where))
     if not statements:
-        said = f"; the first bundle: {wrong[0]}" if wrong else ""
-        message = f"{where}: not signed with Sigstore by {trusted.identity} (issuer {trusted.issuer}){said}"
+        first_fault = f"; the first bundle: {wrong[0]}" if wrong else ""
+        message = f"{where}: not signed with Sigstore by {trusted.identity} (issuer {trusted.issuer}){first_fault}"
         raise VerificationError(
             message, hint="ask those who build the channel to run channel_tools attest sign --sigstore"
         )
-    ended = [one.finished for one in statements if one.finished is not None]
+    ended = [statement.finished for statement in statements if statement.finished is not None]
     for moment in ended:
         _check_past(moment, now, where)
     return Verified(signer=trusted.identity, finished=max(ended, default=None))
@@ -134,8 +134,8 @@ def add_bundles(
     ``key`` must have signed all of them: otherwise the owner of ``sign`` would vouch for statements by others. Raises
     IntegrityError for a file without attestations, VerificationError for those of another package or key.
     """
-    kept = [(raw, bundle) for raw, bundle in _read(content, where) if not bundle.is_certified]
-    envelopes = [_envelope(bundle.dsseEnvelope, where) for _raw, bundle in kept if bundle.dsseEnvelope is not None]
+    keyed = [(raw, bundle) for raw, bundle in _read(content, where) if not bundle.is_certified]
+    envelopes = [_envelope(bundle.dsseEnvelope, where) for _raw, bundle in keyed if bundle.dsseEnvelope is not None]
     hint = "attest it again (--again), or give the key that attested it (--signing-key)"
     if not envelopes:
         raise VerificationError(f"{where}: has no statement signed by the key {key.keyid[:SHORT]}", hint=hint)
@@ -146,8 +146,8 @@ def add_bundles(
             message = f"{where}: has a statement that is not signed by the key {key.keyid[:SHORT]}"
             raise VerificationError(message, hint=hint) from None
         _statement(envelope.payload, subject, where)
-    signed = [sign(one.payload) for one in envelopes]
-    return msgspec.json.encode([*(msgspec.Raw(raw) for raw, _bundle in kept), *signed], order="sorted") + b"\n"
+    signed = [sign(envelope.payload) for envelope in envelopes]
+    return msgspec.json.encode([*(msgspec.Raw(raw) for raw, _bundle in keyed), *signed], order="sorted") + b"\n"
 
 
 def has_certificate(content: bytes, *, where: str) -> bool:
@@ -184,7 +184,7 @@ def _envelope(read: SignedEnvelope, where: str) -> Envelope:
         value = {
             "payload": read.payload,
             "payloadType": read.payloadType,
-            "signatures": [{"keyid": one.keyid, "sig": one.sig} for one in read.signatures],
+            "signatures": [{"keyid": signature.keyid, "sig": signature.sig} for signature in read.signatures],
         }
         base64.b64decode(read.payload, validate=True)
         return Envelope.from_dict(value)
@@ -208,14 +208,14 @@ def _checked(envelope: Envelope, keys: Sequence[TrustedKey], where: str) -> tupl
 
 
 def _check_subject(statement: Statement, subject: Subject, where: str) -> None:
-    found = statement.subject
-    if found.file_name != subject.file_name:
-        message = f"{where}: attests another package, {found.file_name!r}; expected {subject.file_name}"
+    attested = statement.subject
+    if attested.file_name != subject.file_name:
+        message = f"{where}: attests another package, {attested.file_name!r}; expected {subject.file_name}"
         raise VerificationError(message, hint=_AGAIN)
-    if found.sha256 != subject.sha256:
+    if attested.sha256 != subject.sha256:
         message = (
-            f"{where}: attests {subject.file_name} with sha256 {found.sha256!r}, but the package has {subject.sha256}; "
-            "it is for another build with this name"
+            f"{where}: attests {subject.file_name} with sha256 {attested.sha256!r}, but the package has "
+            f"{subject.sha256}; it is for another build with this name"
         )
         raise VerificationError(message, hint=_AGAIN)
 

@@ -72,9 +72,9 @@ def conda_purl(package: Component | HostPackage) -> str:
 
 def read_component(path: Path, *, sha256: str | None = None) -> Component:
     """The component for a package file; a known ``sha256`` saves hashing it. Raises IntegrityError if it is damaged."""
-    found = read_info_files(path, _FILES)
-    index = info_object(found, "index.json", path)
-    about = info_object(found, "about.json", path) if "about.json" in found else {}  # early packages have none
+    files = read_info_files(path, _FILES)
+    index = info_object(files, "index.json", path)
+    about = info_object(files, "about.json", path) if "about.json" in files else {}  # early packages have none
     component = component_of(path.name, sha256 or sha256_of_file(path), index, about)
     return dataclasses.replace(component, contains=compiled_into(path))
 
@@ -139,5 +139,10 @@ class Inventory:
     @property
     def uuid(self) -> uuid.UUID:
         """Derived from the packages, so that documents with the same content are equal."""
-        text = "\n".join([self.title, *(f"{one.subdir}/{one.file_name} {one.sha256}" for one in self.components)])
+        text = "\n".join(
+            [
+                self.title,
+                *(f"{component.subdir}/{component.file_name} {component.sha256}" for component in self.components),
+            ]
+        )
         return uuid.uuid5(_NAMESPACE, text)

@@ -41,18 +41,18 @@ _SAFE = ":/?#[]@!$&'()*+,;=%-._~"
 """Characters that need no encoding in a URI."""
 
 
-def cyclonedx_document(inventory: Inventory, *, made: datetime) -> str:
+def cyclonedx_document(inventory: Inventory, *, created_at: datetime) -> str:
     """The bill of materials as text."""
     parts = {component.purl: _part(component) for component in inventory.components}
     refs = {purl: part.bom_ref for purl, part in parts.items()}
     tool = Part(name="channel_tools", version=__version__, type=ComponentType.APPLICATION)
     single = inventory.platform is None and len(parts) == 1
-    whole = (
+    root = (
         next(iter(parts.values()))
         if single
         else Part(name=inventory.title, type=ComponentType.APPLICATION, bom_ref=inventory.uuid.urn)
     )
-    metadata = BomMetaData(tools=ToolRepository(components=[tool]), component=whole, timestamp=made)
+    metadata = BomMetaData(tools=ToolRepository(components=[tool]), component=root, timestamp=created_at)
     bom = Bom(
         serial_number=inventory.uuid,
         metadata=metadata,
@@ -63,7 +63,7 @@ def cyclonedx_document(inventory: Inventory, *, made: datetime) -> str:
         ],
     )
     if not single:
-        bom.register_dependency(whole, parts.values())
+        bom.register_dependency(root, parts.values())
     text = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string()
     return json.dumps(json.loads(text), indent=1, sort_keys=True) + "\n"
 
@@ -84,7 +84,7 @@ def _part(component: Component) -> Part:
         external_references=references,
         properties=[
             Property(name="channel_tools:file", value=f"{component.subdir}/{component.file_name}"),
-            *(Property(name=f"channel_tools:patch:{one.name}", value=one.sha256) for one in component.patches),
+            *(Property(name=f"channel_tools:patch:{patch.name}", value=patch.sha256) for patch in component.patches),
         ],
         pedigree=_pedigree(component),
         components=[_contained(component, host) for host in component.contains],

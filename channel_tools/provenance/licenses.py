@@ -119,19 +119,19 @@ def spdx_expression(declared: str | None) -> str | None:
 
 
 def _name(word: str) -> str:
-    found = _GNU.fullmatch(word)
-    if found is None:
+    match = _GNU.fullmatch(word)
+    if match is None:
         return _DEBIAN.get(word.lower(), word)
-    number = found["number"] if "." in found["number"] else f"{found['number']}.0"
-    return f"{found['kind'].upper()}-{number}-{'or-later' if found['later'] else 'only'}"
+    number = match["number"] if "." in match["number"] else f"{match['number']}.0"
+    return f"{match['kind'].upper()}-{number}-{'or-later' if match['later'] else 'only'}"
 
 
 def _judge(spdx: str | None, declared: str | None) -> tuple[Redistribution, str]:
     if spdx is None:
         words = "no licence is declared" if declared is None else "the declared licence is not a valid SPDX expression"
         return "not known", f"{words}: read the package's info/licenses"
-    found = _RANKS[_either(re.findall(r"[()]|[^\s()]+", spdx))]
-    return found, _WHY[found]
+    judgement = _RANKS[_either(re.findall(r"[()]|[^\s()]+", spdx))]
+    return judgement, _WHY[judgement]
 
 
 def _either(tokens: list[str]) -> int:
@@ -144,14 +144,14 @@ def _either(tokens: list[str]) -> int:
 
 
 def _all_of(tokens: list[str]) -> int:
-    ranks = [_one(tokens)]
+    ranks = [_operand(tokens)]
     while tokens[:1] == ["AND"]:
         tokens.pop(0)
-        ranks.append(_one(tokens))
+        ranks.append(_operand(tokens))
     return max(ranks)
 
 
-def _one(tokens: list[str]) -> int:
+def _operand(tokens: list[str]) -> int:
     token = tokens.pop(0)
     if token == "(":  # noqa: S105 - a parenthesis
         rank = _either(tokens)

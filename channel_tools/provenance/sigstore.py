@@ -41,9 +41,9 @@ def sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
     Raises ConfigError for an invalid configuration, UsageError if there is no identity to sign as or the token is not
     valid, NetworkError if Sigstore or the identity provider cannot be reached or refuses.
     """
-    given = None if request.token_file is None else _token_in(request.token_file)
+    file_token = None if request.token_file is None else _token_in(request.token_file)
     config = _client_config(request.config)
-    token = given or _own_token(config)
+    token = file_token or _own_token(config)
     with failures_reported("Sigstore"):
         signer = Signer(token, SigningContext.from_trust_config(config))
 
@@ -97,8 +97,8 @@ def _token_in(path: Path) -> IdentityToken:
 def _own_token(config: ClientTrustConfig) -> IdentityToken:
     """The token of the CI service that this runs in, else that of a user who logs in with a browser."""
     with failures_reported("the identity provider"):
-        if (found := detect_credential()) is not None:
-            return IdentityToken(found)
+        if (credential := detect_credential()) is not None:
+            return IdentityToken(credential)
     if not sys.stdin.isatty():
         message = "no identity to sign as: no CI service provides one, and there is no terminal to log in from"
         raise UsageError(message, hint="give a file with an OpenID identity token with --identity-token-file")
@@ -107,7 +107,7 @@ def _own_token(config: ClientTrustConfig) -> IdentityToken:
 
 
 @contextlib.contextmanager
-def failures_reported(what: str) -> Iterator[None]:
+def failures_reported(task: str) -> Iterator[None]:
     """Turn what goes wrong with a service into a NetworkError.
 
     The library's errors have no common base, and some have no public name; those of requests are OSErrors. A service
@@ -119,5 +119,5 @@ def failures_reported(what: str) -> Iterator[None]:
         of_library = type(err).__module__.partition(".")[0] in _LIBRARIES
         if not of_library and not isinstance(err, (OSError, ValueError, KeyError)):
             raise
-        message = f"{what}: {type(err).__name__}: {one_line(err)}"
+        message = f"{task}: {type(err).__name__}: {one_line(err)}"
         raise NetworkError(message, hint="run the same command again; what was already signed is kept") from err

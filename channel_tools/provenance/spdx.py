@@ -27,7 +27,7 @@ _LICENSE_REF = re.compile(r"LicenseRef-[A-Za-z0-9.-]+")
 _WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~:/?#@!$&'()*+,;=%-]*)?")
 
 
-def spdx_document(inventory: Inventory, *, made: datetime) -> str:
+def spdx_document(inventory: Inventory, *, created_at: datetime) -> str:
     """The bill of materials as text."""
     licenses: dict[str, str] = {}
     refs = {component.purl: f"SPDXRef-Package-{number}" for number, component in enumerate(inventory.components)}
@@ -53,7 +53,7 @@ def spdx_document(inventory: Inventory, *, made: datetime) -> str:
         "SPDXID": _DOCUMENT,
         "name": inventory.title,
         "documentNamespace": f"urn:uuid:{inventory.uuid}",
-        "creationInfo": {"created": time_text(made), "creators": [f"Tool: channel_tools-{__version__}"]},
+        "creationInfo": {"created": time_text(created_at), "creators": [f"Tool: channel_tools-{__version__}"]},
         "packages": packages,
         "relationships": relationships,
     }
@@ -119,8 +119,8 @@ def _purl(purl: str) -> JsonObject:
     return {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}
 
 
-def _relation(one: str, kind: str, other: str) -> JsonObject:
-    return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
+def _relation(subject: str, kind: str, other: str) -> JsonObject:
+    return {"spdxElementId": subject, "relationshipType": kind, "relatedSpdxElement": other}
 
 
 def _declared(declared: str | None, licenses: dict[str, str]) -> str:

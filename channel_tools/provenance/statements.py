@@ -183,8 +183,8 @@ def _inputs(inputs: Mapping[str, str]) -> Iterator[JsonObject]:
     """The recipe's files, and the packages of its environments, including our own."""
     for key, value in inputs.items():
         kind, _, name = key.partition(":")
-        if kind in _IN_PACKAGE and (found := _SHA256.match(value)):
-            yield {"uri": f"{kind}:{name}", "digest": {"sha256": found[0]}}
+        if kind in _IN_PACKAGE and (match := _SHA256.match(value)):
+            yield {"uri": f"{kind}:{name}", "digest": {"sha256": match[0]}}
         elif kind == "foundation":
             environment, _, package = name.partition("/")
             yield _environment_package(environment, package, value.split())

@@ -131,11 +131,11 @@ def ensure_key(folder: Path, *, now: datetime) -> Path:
 
 def private_key(folder: Path) -> Path:
     """The one private key in a folder. Raises UsageError if there is none, or more than one."""
-    found = sorted(folder.glob("*.pem"))
-    if len(found) != 1:
-        message = f"{folder}: has {len(found)} private keys (*.pem); expected one"
+    key_files = sorted(folder.glob("*.pem"))
+    if len(key_files) != 1:
+        message = f"{folder}: has {len(key_files)} private keys (*.pem); expected one"
         raise UsageError(message, hint="name the key's file with --signing-key")
-    return found[0]
+    return key_files[0]
 
 
 def open_signer(path: Path, *, passphrase: bytes | None) -> CryptoSigner:
@@ -150,11 +150,11 @@ def read_trusted_keys(paths: Sequence[Path]) -> list[TrustedKey]:
     """
     files: list[Path] = []
     for path in paths:
-        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        if not found or not found[0].is_file():
+        key_files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not key_files or not key_files[0].is_file():
             message = f"{path}: no public key found; expected attestation-KEYID.json or a folder with such files"
             raise UsageError(message, hint="ask those who build the channel for it")
-        files += found
+        files += key_files
     return [_read_key(path) for path in files]
 
 

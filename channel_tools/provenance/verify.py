@@ -185,10 +185,10 @@ def _verify_at(
     from channel_tools.provenance.attestations import verify_sidecar  # noqa: PLC0415 - slow to import
 
     url = address + SUFFIX + (f".{listed}" if listed else "")
-    content, shown = _read_at(url, client), without_credentials(url)
+    content, plain_url = _read_at(url, client), without_credentials(url)
     if content is None:
-        raise VerificationError(f"{subject.file_name}: has no attestation at {shown}", hint=UNATTESTED_HINT)
-    return verify_sidecar(content, subject, trust, now=now, where=shown)
+        raise VerificationError(f"{subject.file_name}: has no attestation at {plain_url}", hint=UNATTESTED_HINT)
+    return verify_sidecar(content, subject, trust, now=now, where=plain_url)
 
 
 def _read_at(url: str, client: HttpClient) -> bytes | None:

@@ -186,7 +186,7 @@ class FolderTarget(ChannelTarget):
                     {PackageKey.parse(key): sources[key] for key in change.names(foundation=True)},
                     trusted={PackageKey.parse(key): row for key, row in known.items()},
                     patches=change.patches,
-                    wanted={PackageKey.parse(key): sha256 for key, sha256 in change.wanted.items()},
+                    expected_hashes={PackageKey.parse(key): sha256 for key, sha256 in change.wanted.items()},
                     within=self.within,
                 )
                 task.advance(len(sources))

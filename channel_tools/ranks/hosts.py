@@ -84,16 +84,16 @@ def read_hosts(path: Path) -> dict[str, int]:
     A line is ``NAME``, ``NAME:RANKS``, ``NAME slots=RANKS`` or ``[IPv6]:RANKS``, ``#`` starts a comment; a host on
     several lines gets a rank for each (PBS_NODEFILE). Raises ConfigError with the line, and for a file without hosts.
     """
-    found: dict[str, int] = {}
+    ranks_by_host: dict[str, int] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         text = line.partition("#")[0].strip()
         if not text:
             continue
-        name, wanted = _read_line(text, path, number)
-        found[name] = (found[name] or 1) + (wanted or 1) if name in found else wanted
-    if not found:
+        name, rank_count = _read_line(text, path, number)
+        ranks_by_host[name] = (ranks_by_host[name] or 1) + (rank_count or 1) if name in ranks_by_host else rank_count
+    if not ranks_by_host:
         raise ConfigError("names no host", path=path, hint="write one host per line: NAME or NAME:RANKS")
-    return found
+    return ranks_by_host
 
 
 def _read_line(text: str, path: Path, number: int) -> tuple[str, int]:
@@ -108,21 +108,21 @@ def _read_line(text: str, path: Path, number: int) -> tuple[str, int]:
     return groups["name"], int(count or 0)
 
 
-def spread_ranks(wanted: Mapping[str, int], ranks: int, *, own_names: frozenset[str]) -> tuple[Host, ...]:
+def spread_ranks(slots: Mapping[str, int], ranks: int, *, own_names: frozenset[str]) -> tuple[Host, ...]:
     """Assign ``ranks`` to the hosts: the stated number on each, or the same number on each if none is stated.
 
     Hosts that get none are left out. Raises UsageError if they do not have room for all.
     """
-    if not any(wanted.values()):
-        each, more = divmod(ranks, len(wanted))
-        counts = {name: each + (1 if place < more else 0) for place, name in enumerate(wanted)}
+    if not any(slots.values()):
+        each, more = divmod(ranks, len(slots))
+        counts = {name: each + (1 if position < more else 0) for position, name in enumerate(slots)}
     else:
-        left, counts = ranks, {}
-        for name, room in wanted.items():
-            counts[name] = min(left, room or 1)
-            left -= counts[name]
-        if left:
-            message = f"the hosts have room for {counted(ranks - left, 'rank')}, but {ranks} are requested"
+        remaining, counts = ranks, {}
+        for name, room in slots.items():
+            counts[name] = min(remaining, room or 1)
+            remaining -= counts[name]
+        if remaining:
+            message = f"the hosts have room for {counted(ranks - remaining, 'rank')}, but {ranks} are requested"
             raise UsageError(message, hint="give the hosts more ranks (NAME:RANKS), or a smaller --ranks")
     return tuple(
         Host(name=name, ranks=count, is_local=name in _LOCAL | own_names) for name, count in counts.items() if count
@@ -139,9 +139,9 @@ def hosts_of_the_job(ranks: int, *, environ: Mapping[str, str]) -> tuple[Host, .
         nodes = environ.get("SLURM_JOB_NODELIST", "")
         names = run_command(["scontrol", "show", "hostnames", nodes], env=environ).stdout.split()
         stated = run_command(["scontrol", "show", "node", nodes], env=environ, check=False).stdout
-        addresses = {found["name"]: found["address"] for found in _SLURM_NODE.finditer(stated)}
-        here = own | {environ.get("SLURMD_NODENAME", "")}
-        hosts = spread_ranks(dict.fromkeys(names, 0), ranks, own_names=here)
+        addresses = {match["name"]: match["address"] for match in _SLURM_NODE.finditer(stated)}
+        own_names_in_job = own | {environ.get("SLURMD_NODENAME", "")}
+        hosts = spread_ranks(dict.fromkeys(names, 0), ranks, own_names=own_names_in_job)
         return tuple(replace(host, given_address=addresses.get(host.name, "")) for host in hosts)
     if file := environ.get("PBS_NODEFILE"):
         return spread_ranks(read_hosts(Path(file)), ranks, own_names=own)

@@ -152,7 +152,7 @@ class _Follower:
         self._scheduler, self._job, self._folder, self._listener = scheduler, job, folder, listener
         self._asks = asks
         self._relays = (_Relay(folder.log, listener.errors), _Relay(folder.path / OUTPUT, listener.output))
-        self._said = ""
+        self._reported = ""
 
     def follow(self, ask_every_s: float) -> JobState:
         """The final state of the job. Raises CommandError if the scheduler does not answer for too long."""
@@ -166,8 +166,8 @@ class _Follower:
                 ended = ended or Deadline.after(_FILES_LIMIT_S)
                 if state.failure or self._folder.exit_code() is not None or not ended.left_s():
                     break
-            elif state.words != self._said:
-                self._said = state.words
+            elif state.words != self._reported:
+                self._reported = state.words
                 self._listener.note(self._in_words(state))
             time.sleep(ask_every_s)
         for relay in self._relays:
@@ -197,9 +197,9 @@ LONGEST_TIME = "999:59:59"
 
 def seconds_of(time: str) -> int:
     """Check a job's time limit, HH:MM:SS. Raises UsageError if it is not valid."""
-    if (found := _TIME.fullmatch(time)) is None:
+    if (match := _TIME.fullmatch(time)) is None:
         raise UsageError(f"--time: found {time!r}, expected HH:MM:SS", hint="for example --time 02:00:00")
-    hours, minutes, seconds = map(int, found.groups())
+    hours, minutes, seconds = map(int, match.groups())
     return (hours * 60 + minutes) * 60 + seconds
 
 
@@ -226,14 +226,14 @@ class JobOptions:
         return f"nodes: {self.nodes}, ranks: {self.ranks}{gpus}, time: {self.time}"
 
 
-def job_script(job: JobOptions, command: Sequence[str], *, asked: Sequence[str] = ()) -> str:
-    """The script that runs ``command`` in a job; ``asked`` are further options of sbatch or qsub.
+def job_script(job: JobOptions, command: Sequence[str], *, directives: Sequence[str] = ()) -> str:
+    """The script that runs ``command`` in a job; ``directives`` are further options of sbatch or qsub.
 
     Raises UsageError for ranks that the nodes cannot share equally, and for a time that is not valid.
     """
     directive = "#SBATCH" if job.scheduler == "slurm" else "#PBS"
-    more = (f"{directive} {shlex.join(asked)}",) if asked else ()
-    return "\n".join([*_beginning(job, more), "set -e", *_place(job), f"exec {shlex.join(command)}"]) + "\n"
+    more = (f"{directive} {shlex.join(directives)}",) if directives else ()
+    return "\n".join([*_beginning(job, more), "set -e", *_setup(job), f"exec {shlex.join(command)}"]) + "\n"
 
 
 def recorded_job_script(job: JobOptions, files: JobFolder, command: Sequence[str]) -> str:
@@ -243,13 +243,13 @@ def recorded_job_script(job: JobOptions, files: JobFolder, command: Sequence[str
         more = (f"#SBATCH --output={log}", "#SBATCH --no-requeue")
     else:
         more = (f"#PBS -o {log}", "#PBS -r n")
-    return "\n".join([*_beginning(job, more), *_place(job), files.redirected(command)])
+    return "\n".join([*_beginning(job, more), *_setup(job), files.redirected(command)])
 
 
 def _beginning(job: JobOptions, more: Sequence[str]) -> Iterator[str]:
     seconds_of(job.time)
-    each, left = divmod(job.ranks, job.nodes)
-    if left or not each:
+    each, excess = divmod(job.ranks, job.nodes)
+    if excess or not each:
         message = f"{counted(job.ranks, 'rank')} on {counted(job.nodes, 'node')}: each node must have the same number"
         raise UsageError(message, hint="give a --ranks that is a multiple of --nodes")
     yield "#!/bin/bash"
@@ -257,7 +257,7 @@ def _beginning(job: JobOptions, more: Sequence[str]) -> Iterator[str]:
     yield from more
 
 
-def _place(job: JobOptions) -> Iterator[str]:
+def _setup(job: JobOptions) -> Iterator[str]:
     yield f"cd {shlex.quote(str(job.folder))} || exit"
     yield from (f"export {name}={shlex.quote(value)}" for name, value in job.variables.items())
 

@@ -87,10 +87,10 @@ class Start:
 
     def program(self, name: str, hint: str) -> str:
         """A program of the activated environment. Raises CommandError if it has none."""
-        found = shutil.which(name, path=self.variables.get("PATH", ""))
-        if found is None:
+        path = shutil.which(name, path=self.variables.get("PATH", ""))
+        if path is None:
             raise CommandError(f"the activated environment {self.prefix} has no {name}", hint=hint)
-        return found
+        return path
 
 
 def rank_commands(launcher: LauncherName, start: Start, *, is_mpi: bool, name_hosts: bool) -> tuple[HostCommand, ...]:
@@ -164,17 +164,17 @@ def srun_commands(start: Start, *, is_mpi: bool) -> tuple[HostCommand, ...]:
 
 def _pmi_kind(program: str, start: Start) -> str:
     """The plug-in that sets up MPI's world. Raises UsageError if there is none: each rank would be its own world."""
-    wanted = start.variables.get("SLURM_MPI_TYPE", "")
+    requested = start.variables.get("SLURM_MPI_TYPE", "")
     listed = run_command([program, "--mpi=list"], env=start.variables, timeout_s=_LIST_TIMEOUT_S)
     known = re.findall(r"^\s*([a-z0-9_]+)\s*$", listed.stdout + listed.stderr, re.MULTILINE)
     usable = [kind for kind in pmi_kinds(start.installed) if kind in known]
-    if wanted and wanted not in usable:
-        message = f"SLURM_MPI_TYPE is {wanted}: each of the {start.ranks} ranks would be an MPI world of its own"
+    if requested and requested not in usable:
+        message = f"SLURM_MPI_TYPE is {requested}: each of the {start.ranks} ranks would be an MPI world of its own"
         raise UsageError(message, hint=f"set it to one of: {', '.join(usable) or 'none here'}; or --launcher mpiexec")
     if not usable:
         message = f"this Slurm has no plug-in for the environment's MPI (it has {', '.join(known) or 'none'})"
         raise UsageError(message, hint="choose --launcher mpiexec, or have Slurm's pmi2 plug-in installed")
-    return wanted or usable[0]
+    return requested or usable[0]
 
 
 def pmi_kinds(installed: Mapping[str, str]) -> tuple[str, ...]:
@@ -200,11 +200,11 @@ def _guarded(start: Start, names: RankNames, *, check: str = "true") -> tuple[st
 
 
 def pick_launcher(
-    asked: LauncherName | None, stack: LauncherName, environ: Mapping[str, str], *, hosts: bool
+    requested: LauncherName | None, stack: LauncherName, environ: Mapping[str, str], *, hosts: bool
 ) -> LauncherName:
     """The requested launcher; else srun inside a Slurm job, unless hosts are named; else the stack's own."""
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     return "srun" if environ.get("SLURM_JOB_ID") and not hosts else stack
 
 

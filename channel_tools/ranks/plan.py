@@ -36,7 +36,7 @@ _LOOPBACK = "lo"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankPlace:
+class Placement:
     """Where ranks run: an environment and the hosts. ``are_named`` if a user, not a scheduler, named the hosts.
 
     ``environ`` are the variables of the user or the scheduler, ``variables`` those and the activated environment's.
@@ -95,7 +95,7 @@ class RankPlan:
 
     stack: str
     launcher: str
-    place: RankPlace
+    placement: Placement
     commands: tuple[HostCommand, ...]
     variables: Mapping[str, str]
     exported: Mapping[str, str]
@@ -113,15 +113,15 @@ class RankPlan:
             yield where + shlex.join(command.words)
 
 
-def find_place(
+def find_placement(
     prefix: Path, ranks: int, *, hosts: Sequence[Host] = (), are_named: bool = True, environ: Mapping[str, str]
-) -> RankPlace:
+) -> Placement:
     """The place of ``ranks`` on ``hosts``: if empty, those of the scheduler's job, else this machine.
 
     Raises the errors of activated_environment and hosts_of_the_job.
     """
     activated = activated_environment(prefix, environ=environ, inherit=True)
-    return RankPlace(
+    return Placement(
         prefix=prefix.absolute(),
         ranks=ranks,
         hosts=tuple(hosts) or hosts_of_the_job(ranks, environ=activated) or (this_host(ranks),),
@@ -132,9 +132,9 @@ def find_place(
     )
 
 
-def place_here(prefix: Path, ranks: int, *, variables: Mapping[str, str]) -> RankPlace:
+def placement_here(prefix: Path, ranks: int, *, variables: Mapping[str, str]) -> Placement:
     """The place of ranks on this machine in an activated environment: its ``variables`` are all that they are given."""
-    return RankPlace(
+    return Placement(
         prefix=prefix.absolute(),
         ranks=ranks,
         hosts=(this_host(ranks),),
@@ -151,7 +151,7 @@ def this_host(ranks: int) -> Host:
 
 
 def plan_ranks(
-    place: RankPlace,
+    placement: Placement,
     settings: StartSettings,
     *,
     stack: str,
@@ -163,39 +163,41 @@ def plan_ranks(
 
     Raises UsageError for contradictory parts, CommandError for a missing launcher.
     """
-    chosen = pick_launcher(launcher, settings.launcher, place.environ, hosts=place.are_named)
+    chosen = pick_launcher(launcher, settings.launcher, placement.environ, hosts=placement.are_named)
     arguments = settings.arguments if chosen == settings.launcher else ()
-    start = place.start(words, arguments=arguments, port=_port(place.environ))
-    variables = {**_defaults(start, settings.variables), **place.variables}
+    start = placement.start(words, arguments=arguments, port=_port(placement.environ))
+    variables = {**_defaults(start, settings.variables), **placement.variables}
     return RankPlan(
         stack=stack,
         launcher=chosen,
-        place=place,
-        commands=rank_commands(chosen, start, is_mpi=settings.launcher == "mpiexec", name_hosts=place.names_hosts),
+        placement=placement,
+        commands=rank_commands(chosen, start, is_mpi=settings.launcher == "mpiexec", name_hosts=placement.names_hosts),
         variables=variables,
-        exported=_exported(variables, place.environ),
+        exported=_exported(variables, placement.environ),
         folder=folder,
         services=settings.services,
     )
 
 
-def plan_here(place: RankPlace, settings: StartSettings, *, stack: str, words: Sequence[str], folder: Path) -> RankPlan:
-    """As plan_ranks, for place_here: the stack's launcher, and no variables but the place's own."""
-    start = place.start(words, arguments=settings.arguments)
+def plan_here(
+    placement: Placement, settings: StartSettings, *, stack: str, words: Sequence[str], folder: Path
+) -> RankPlan:
+    """As plan_ranks, for placement_here: the stack's launcher, and no variables but the place's own."""
+    start = placement.start(words, arguments=settings.arguments)
     commands = rank_commands(settings.launcher, start, is_mpi=settings.launcher == "mpiexec", name_hosts=False)
-    return local_plan(place, commands, stack=stack, launcher=settings.launcher, folder=folder)
+    return local_plan(placement, commands, stack=stack, launcher=settings.launcher, folder=folder)
 
 
 def local_plan(
-    place: RankPlace, commands: tuple[HostCommand, ...], *, stack: str, launcher: str, folder: Path
+    placement: Placement, commands: tuple[HostCommand, ...], *, stack: str, launcher: str, folder: Path
 ) -> RankPlan:
     """A plan of given commands on this machine, with the variables of the place."""
     return RankPlan(
         stack=stack,
         launcher=launcher,
-        place=place,
+        placement=placement,
         commands=commands,
-        variables=place.variables,
+        variables=placement.variables,
         exported={},
         folder=folder,
     )

@@ -61,15 +61,15 @@ def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
     with temporary_folder() as folder:
         context = RunContext(
             stack=plan.stack,
-            prefix=plan.place.prefix,
+            prefix=plan.placement.prefix,
             variables=plan.variables,
-            ranks=plan.place.ranks,
+            ranks=plan.placement.ranks,
             folder=folder,
             deadline=Deadline.after(_READY_S),
             progress=progress,
         )
         with running_services(plan.services, context) as services:
-            more = {name: value for one in services for name, value in one.rank_variables.items()}
+            more = {name: value for service in services for name, value in service.rank_variables.items()}
             with running_ranks(plan, more=more) as ranks:
                 code = ranks.wait(services)
     return code
@@ -77,7 +77,7 @@ def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
 
 def check_plan_reachable(plan: RankPlan) -> None:
     """Raise NetworkError naming each host on which the plan's ranks cannot be started by ssh."""
-    check_reachable(plan.place.hosts if plan.launcher != "srun" else (), env=plan.variables)
+    check_reachable(plan.placement.hosts if plan.launcher != "srun" else (), env=plan.variables)
 
 
 class _RunningCommand:
@@ -100,9 +100,9 @@ class _RunningCommand:
         *lines, self._line = (self._line + chunk).split(b"\n")
         self._line = self._line[-_LINE_BYTES:]
         for line in lines:
-            found = DIED_UNDER_TORCHRUN.search(line.decode(errors="replace"))
-            if found and self.rank_code is None:
-                self.rank_code = int(found[1])
+            match = DIED_UNDER_TORCHRUN.search(line.decode(errors="replace"))
+            if match and self.rank_code is None:
+                self.rank_code = int(match[1])
         return bool(chunk)
 
     def exit_code(self) -> int:
@@ -137,10 +137,10 @@ class RunningRanks:
         for companion in companions:
             poll.register(companion.program.descriptor, select.POLLIN)
         errors = {command.errors: command for command in self._commands if command.errors is not None}
-        left = {command.descriptor: command for command in self._commands}
-        for descriptor in (*errors, *left):
+        running = {command.descriptor: command for command in self._commands}
+        for descriptor in (*errors, *running):
             poll.register(descriptor, select.POLLIN)
-        while left:
+        while running:
             ready = poll.poll(None if deadline is None else deadline.left_s() * 1000)
             if not ready:
                 return None
@@ -148,11 +148,13 @@ class RunningRanks:
                 if descriptor in errors and not errors[descriptor].pass_on():
                     poll.unregister(descriptor)
                     del errors[descriptor]
-                if (ended := left.pop(descriptor, None)) is not None:
+                if (ended := running.pop(descriptor, None)) is not None:
                     poll.unregister(descriptor)
                     if code := ended.exit_code():
                         return code
-            if failed := next((one for one in companions if left and one.program.has_ended()), None):
+            if failed := next(
+                (companion for companion in companions if running and companion.program.has_ended()), None
+            ):
                 raise failed.failure()
         return 0
 
@@ -178,12 +180,12 @@ def _running(
     command: HostCommand, plan: RankPlan, more: Mapping[str, str], output: int | None
 ) -> Iterator[_RunningCommand]:
     variables = {**plan.variables, **more}
-    given = variables if command.is_local else {**plan.exported, **more}
-    document = json.dumps({"folder": str(plan.folder), "variables": dict(given), "words": command.words})
+    environment = variables if command.is_local else {**plan.exported, **more}
+    document = json.dumps({"folder": str(plan.folder), "variables": dict(environment), "words": command.words})
     text = _SUPERVISOR.read_text(encoding="utf-8")
     words: tuple[str, ...] = (sys.executable, "-I", "-S", "-c", text, document)
     if not command.is_local and command.host is not None:
-        python = str(plan.place.prefix / "bin" / "python")
+        python = str(plan.placement.prefix / "bin" / "python")
         words = (*ssh_command(command.host.name), shlex.join((python, "-I", "-S", "-c", text, document)))
     errors = subprocess.PIPE if plan.launcher == "torchrun" and output is None else output
     process = start_command(words, env=variables, stdin=subprocess.PIPE, stdout=output, stderr=errors)

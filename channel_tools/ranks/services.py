@@ -128,7 +128,7 @@ class RunningService:
         if pattern is None:
             return None
         with self.program.log.open(encoding="utf-8", errors="replace") as log:
-            lines = Counter(found[RANK_GROUP] for line in log if (found := pattern.search(line)))
+            lines = Counter(match[RANK_GROUP] for line in log if (match := pattern.search(line)))
         return ServiceCount(name=self.options.name, lines=lines, bytes_per_line=self.options.carried_bytes)
 
 
@@ -147,11 +147,11 @@ def running_services(services: Sequence[ServiceOptions], context: RunContext) ->
 
 def find_program(name: str, context: RunContext, *, hint: str) -> Path:
     """The program of the activated environment. Raises ValidationError with ``hint`` if it has none."""
-    found = shutil.which(name, path=context.variables.get("PATH", ""))
-    if found is None:
+    path = shutil.which(name, path=context.variables.get("PATH", ""))
+    if path is None:
         message = f"stack {context.stack}: the activated environment {context.prefix} has no {name}"
         raise ValidationError(message, hint=hint)
-    return Path(found)
+    return Path(path)
 
 
 @contextlib.contextmanager
@@ -161,10 +161,12 @@ def _running_service(options: ServiceOptions, context: RunContext, number: int) 
     command: list[str | Path] = [program_file, *(filled(word, values) for word in options.command[1:])]
     log = context.folder / f"service-{number}-{options.name}.log"
     with running_program(options.name, command, env=context.variables, cwd=context.folder, log=log) as program:
-        said = _wait_until_ready(options, program, values, context)
+        announced = _wait_until_ready(options, program, values, context)
         context.progress.note(f"{options.name} is ready")
-        given = {name: filled(text, {**values, **said}) for name, text in options.rank_environment.items()}
-        yield RunningService(options=options, program=program, rank_variables=given)
+        rank_variables = {
+            name: filled(text, {**values, **announced}) for name, text in options.rank_environment.items()
+        }
+        yield RunningService(options=options, program=program, rank_variables=rank_variables)
 
 
 def _wait_until_ready(
@@ -173,22 +175,22 @@ def _wait_until_ready(
     """The named groups of its ready line; empty for a service that is ready when it listens."""
     deadline = context.deadline.capped(options.ready_timeout_s)
     hint = f"its log is {program.log}"
-    while (said := _readiness(options, program.log, values)) is None:
+    while (announced := _readiness(options, program.log, values)) is None:
         if wait_for_any([program.descriptor], deadline.capped(_LOOK_S)):
             message = f"{options.name} ended before it was ready: {program.end_in_words()}\n{program.tail()}"
             raise ValidationError(message, hint=hint)
         if not deadline.left_s():
             message = f"{options.name}: not ready within {deadline.limit_s:g} s\n{program.tail()}"
             raise ValidationError(message, hint=hint)
-    return said
+    return announced
 
 
 def _readiness(options: ServiceOptions, log: Path, values: Mapping[str, str]) -> Mapping[str, str] | None:
     if options.ready_line is None:
         return {} if _listens(int(filled(options.ready_port, values))) else None
-    whole = log.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0]
-    found = next((found for line in whole.splitlines() if (found := options.ready_line.search(line))), None)
-    return None if found is None else found.groupdict(default="")
+    complete_lines = log.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0]
+    match = next((match for line in complete_lines.splitlines() if (match := options.ready_line.search(line))), None)
+    return None if match is None else match.groupdict(default="")
 
 
 def choose_port() -> int:
@@ -212,7 +214,7 @@ def _listens(port: int) -> bool:
 
 def filled(text: str, values: Mapping[str, str]) -> str:
     """``text`` with its placeholders replaced."""
-    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def _refuse_unknown(texts: Iterable[str], known: Iterable[str]) -> None:

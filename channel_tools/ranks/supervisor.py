@@ -35,26 +35,26 @@ def descendants() -> list[int]:
         except OSError:  # it has ended
             continue
         parents[int(stat.parent.name)] = int(text.rpartition(")")[2].split()[1])
-    found = {os.getpid()}
-    while more := {process for process, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sorted(found - {os.getpid()})
+    processes = {os.getpid()}
+    while more := {process for process, parent in parents.items() if parent in processes} - processes:
+        processes |= more
+    return sorted(processes - {os.getpid()})
 
 
 def end_all(grace_s: float) -> None:
     """Send SIGTERM to all descendants, and SIGKILL to those left after ``grace_s``; name what that has not ended."""
     number, until = signal.SIGTERM, time.monotonic() + grace_s
-    told: set[int] = set()
+    signalled: set[int] = set()
     while processes := descendants():
         if time.monotonic() > until:
             if number == signal.SIGKILL:
                 say_left(processes)
                 return
-            number, until, told = signal.SIGKILL, time.monotonic() + KILL_S, set()
-        for process in set(processes) - told:
+            number, until, signalled = signal.SIGKILL, time.monotonic() + KILL_S, set()
+        for process in set(processes) - signalled:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # the second: of another user, by setuid
                 os.kill(process, number)
-            told.add(process)
+            signalled.add(process)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -70,8 +70,8 @@ def say_left(processes: list[int]) -> None:
             text = Path("/proc", str(process), "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:  # now it has ended
             continue
-        name, _, rest = text.partition("(")[2].rpartition(")")
-        who = f"{os.uname().nodename}: process {process} ({name}, state {rest.split()[0]})"
+        name, _, fields = text.partition("(")[2].rpartition(")")
+        who = f"{os.uname().nodename}: process {process} ({name}, state {fields.split()[0]})"
         sys.stderr.write(
             f"{who} did not end within {KILL_S:g} s of SIGKILL and is left behind: "
             "another user's, or the kernel waits in it for a device or a file system\n"
@@ -80,15 +80,17 @@ def say_left(processes: list[int]) -> None:
 
 def main() -> int:
     """Run the command; returns its exit code as a shell's."""
-    asked = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # the wakeup pipe reports it
     try:
-        os.chdir(asked["folder"])
-        process = subprocess.Popen(asked["words"], env={**os.environ, **asked["variables"]}, stdin=subprocess.DEVNULL)
+        os.chdir(request["folder"])
+        process = subprocess.Popen(
+            request["words"], env={**os.environ, **request["variables"]}, stdin=subprocess.DEVNULL
+        )
     except OSError as err:
         sys.stderr.write(f"{err.filename}: {err.strerror}\n")
         return 127

@@ -78,7 +78,7 @@ class EnvironmentRequest:
         from channel_tools.pins.choice import lock_choice  # noqa: PLC0415 - slow to import
 
         platforms = [] if self.platform is None else [self.platform]
-        return lock_choice(platforms, self.categories, self.environment, given=self.lock is not None)
+        return lock_choice(platforms, self.categories, self.environment, has_lock=self.lock is not None)
 
     @property
     def needs_stacks(self) -> bool:

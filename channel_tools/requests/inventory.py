@@ -48,4 +48,4 @@ class InventoryRequest:
         from channel_tools.pins.choice import lock_choice  # noqa: PLC0415 - slow to import
 
         platforms = [] if self.platform is None else [self.platform]
-        return lock_choice(platforms, self.categories, self.environment, given=self.target is not None)
+        return lock_choice(platforms, self.categories, self.environment, has_lock=self.target is not None)

@@ -79,7 +79,7 @@ class MirrorRequest:
         """The part of the locks that is meant. Raises UsageError as lock_choice does."""
         from channel_tools.pins.choice import lock_choice  # noqa: PLC0415 - slow to import
 
-        return lock_choice(self.platforms, self.categories, self.environment, given=bool(self.locks))
+        return lock_choice(self.platforms, self.categories, self.environment, has_lock=bool(self.locks))
 
     @property
     def pythons(self) -> tuple[str, ...]:

@@ -185,13 +185,13 @@ def raise_for_drops(report: ValidationReport) -> None:
 
 def _is_comparable(run: KeptRun, report: ValidationReport) -> bool:
     host = KeptHost(machine=report.host.machine, processor=report.host.processor, cores=report.host.cores)
-    here = (True, report.stack, report.method, report.ranks, len(report.hosts), report.result.baseline, host)
-    return here == (run.passed, run.stack, run.method, run.ranks, len(run.hosts), run.baseline, run.host)
+    conditions = (True, report.stack, report.method, report.ranks, len(report.hosts), report.result.baseline, host)
+    return conditions == (run.passed, run.stack, run.method, run.ranks, len(run.hosts), run.baseline, run.host)
 
 
 def _changed_packages(last: KeptRun, report: ValidationReport) -> tuple[ChangedPackage, ...]:
-    before = {one.name: f"{one.version} {one.build}" for one in last.environment.packages}
-    now = {one.name: f"{one.version} {one.build}" for one in report.environment.records}
+    before = {package.name: f"{package.version} {package.build}" for package in last.environment.packages}
+    now = {package.name: f"{package.version} {package.build}" for package in report.environment.records}
     names = sorted(before.keys() | now.keys())
     pairs = [(name, before.get(name, ""), now.get(name, "")) for name in names]
     return tuple(ChangedPackage(name=name, before=old, now=new) for name, old, new in pairs if old != new)
@@ -199,13 +199,13 @@ def _changed_packages(last: KeptRun, report: ValidationReport) -> tuple[ChangedP
 
 def _compare_row(row: BandwidthRow, runs: Sequence[KeptRun]) -> HistoryRow:
     earlier = [
-        KeptFigure(started=run.started, transport_mb_s=one.transport_mb_s, baseline_mb_s=one.baseline_mb_s)
+        KeptFigure(started=run.started, transport_mb_s=figure.transport_mb_s, baseline_mb_s=figure.baseline_mb_s)
         for run in runs
-        for one in run.bandwidth
-        if (one.dtype, one.size_bytes) == (row.dtype, row.size_bytes)
+        for figure in run.bandwidth
+        if (figure.dtype, figure.size_bytes) == (row.dtype, row.size_bytes)
     ]
-    usual, limit = _usual_and_limit([one.transport_mb_s for one in earlier])
-    _usual_ratio, ratio_limit = _usual_and_limit([one.transport_mb_s / one.baseline_mb_s for one in earlier])
+    usual, limit = _usual_and_limit([figure.transport_mb_s for figure in earlier])
+    _usual_ratio, ratio_limit = _usual_and_limit([figure.transport_mb_s / figure.baseline_mb_s for figure in earlier])
     if usual is None or limit is None or ratio_limit is None:
         verdict = Verdict.TOO_FEW
     elif row.transport.median >= min(limit, usual * (1 - SMALLEST_DROP)):

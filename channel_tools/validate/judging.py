@@ -23,12 +23,12 @@ def judge_case(
     case: Case, ranks: Sequence[RankCase], *, route: str, allowed: float, problems: Sequence[str] = ()
 ) -> CaseResult:
     """One case from the ranks' results; ``problems`` are those that the values do not show."""
-    found: list[str] = []
-    for rank, seen in enumerate(ranks):
-        if seen.mismatches:
-            found.append(f"rank {rank}: {seen.mismatches} wrong values")
-        if seen.max_error > allowed:
-            found.append(f"rank {rank}: error {seen.max_error:.2g} above {allowed:g}")
+    faults: list[str] = []
+    for rank, result in enumerate(ranks):
+        if result.mismatches:
+            faults.append(f"rank {rank}: {result.mismatches} wrong values")
+        if result.max_error > allowed:
+            faults.append(f"rank {rank}: error {result.max_error:.2g} above {allowed:g}")
     return CaseResult(
         name=case.name,
         dtype=case.dtype,
@@ -38,11 +38,11 @@ def judge_case(
         route=route,
         reason=case.reason,
         error_measure=case.measure,
-        max_error=max(seen.max_error for seen in ranks),
+        max_error=max(result.max_error for result in ranks),
         max_error_allowed=allowed,
-        mismatches=sum(seen.mismatches for seen in ranks),
-        seconds=max(seen.seconds for seen in ranks),
-        problems=(*found, *problems),
+        mismatches=sum(result.mismatches for result in ranks),
+        seconds=max(result.seconds for result in ranks),
+        problems=(*faults, *problems),
     )
 
 

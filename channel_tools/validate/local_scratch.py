@@ -78,10 +78,10 @@ def copy_to_hosts(prefix: Path, hosts: RankHosts, shared: Path) -> None:
     packed = shared / "environment.tar"
     with tarfile.open(packed, "w") as archive:
         archive.add(prefix, arcname=".")
-    place, file = shlex.quote(str(prefix)), shlex.quote(str(packed))
+    target, file = shlex.quote(str(prefix)), shlex.quote(str(packed))
     # tar's last line says only that it ends, the one before says why
     why = '{ echo "$said" | tail -n 2 | head -n 1 >&2; exit 1; }'
-    failures = _run_on_others(hosts, f"mkdir -p {place} && said=$(tar -xf {file} -C {place} 2>&1) || {why}")
+    failures = _run_on_others(hosts, f"mkdir -p {target} && said=$(tar -xf {file} -C {target} 2>&1) || {why}")
     packed.unlink()
     if failures:
         words = "; ".join(f"{host}: {error}" for host, error in failures.items())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from channel_tools.doctor import Diagnosis
     from channel_tools.environments import EnvironmentResult
     from channel_tools.ranks.hosts import RankHosts
-    from channel_tools.ranks.plan import RankPlace
+    from channel_tools.ranks.plan import Placement
     from channel_tools.system.yamlfile import YamlValue
 
 SCHEMA_VERSION = 1
@@ -259,7 +259,7 @@ class ValidationMethod(ABC):
         """Whether each rank uses a GPU; by default what the options say of the device."""
         return options.get("device") == "cuda"
 
-    def start_settings(self, place: RankPlace, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
+    def start_settings(self, placement: Placement, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
         """How ranks of the stack are started there: the same for a user's script and for a validation on hosts.
 
         Raises UsageError for a place where they cannot be, and ConfigError for invalid options.
@@ -291,7 +291,7 @@ def read_method_options(kind: type[T], *, stack: str, method: str, values: Mappi
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as err:
         faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in err.errors())
-        known = ", ".join(one.name for one in fields(_as_dataclass(kind)))
+        known = ", ".join(field.name for field in fields(_as_dataclass(kind)))
         raise ConfigError(
             f"stack {stack}: validate: {faults}", hint=f"the method {method} has the keys: {known}"
         ) from None

@@ -36,7 +36,7 @@ class CaseGroup:
     """The cases of one data type: what they came to, in words, and their rows of the table."""
 
     title: str
-    said: str
+    summary: str
     failed: bool
     table: ReportTable
 
@@ -68,14 +68,16 @@ def render_page(report: ValidationReport) -> str:
 
 def _summary(report: ValidationReport) -> str:
     checks, failed = len(report.result.checks), len(report.failed_checks)
-    said = f"all {counted(checks, 'check')} passed" if not failed else f"{failed} of {counted(checks, 'check')} failed"
+    summary = (
+        f"all {counted(checks, 'check')} passed" if not failed else f"{failed} of {counted(checks, 'check')} failed"
+    )
     drops = drops_in_words(report)
-    return f"{said}; {drops}" if drops else said
+    return f"{summary}; {drops}" if drops else summary
 
 
 def _facts(report: ValidationReport) -> dict[str, str]:
     host = report.host
-    interfaces = [f"{one.subject.removeprefix(_INTERFACE)}: {one.found}" for one in _interfaces(report)]
+    interfaces = [f"{finding.subject.removeprefix(_INTERFACE)}: {finding.found}" for finding in _interfaces(report)]
     return {
         "Ranks": f"{report.ranks}" + (f" on {counted(len(report.hosts), 'host')}" if len(report.hosts) > 1 else ""),
         "Method": report.method,
@@ -102,7 +104,7 @@ def _package_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
         title="Packages of the environment",
         columns=("package", "version", "build"),
-        rows=tuple((one.name, one.version, one.build) for one in report.environment.records),
+        rows=tuple((package.name, package.version, package.build) for package in report.environment.records),
     )
 
 
@@ -133,7 +135,7 @@ def _groups(report: ValidationReport, cases: ReportTable) -> Iterator[CaseGroup]
         failed = sum(number in cases.failed_rows for number in numbers)
         yield CaseGroup(
             title=kind,
-            said=counted(len(numbers), "case") + (f", {failed or 'none'} failed" if kind != "omitted" else ""),
+            summary=counted(len(numbers), "case") + (f", {failed or 'none'} failed" if kind != "omitted" else ""),
             failed=bool(failed),
             table=ReportTable(
                 title=f"Cases: {kind}",
@@ -166,7 +168,7 @@ def _figures(report: ValidationReport) -> list[SizeFigure]:
 
 def _history_chart(row: HistoryRow, name: str) -> Markup:
     size = f"{row.dtype} of {size_in_words(row.size_bytes)}"
-    figures = [*(one.transport_mb_s for one in row.earlier), row.now_mb_s]
+    figures = [*(earlier.transport_mb_s for earlier in row.earlier), row.now_mb_s]
     limit = "" if row.limit_mb_s is None else f", noise down to {row.limit_mb_s:.0f} (dashed)"
     listed = ", ".join(f"{figure:.0f}" for figure in figures)
     return line_chart(

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
-from channel_tools.ranks.plan import find_place, plan_ranks, rank_variables, without_loopback
+from channel_tools.ranks.plan import find_placement, plan_ranks, rank_variables, without_loopback
 from channel_tools.ranks.run import check_plan_reachable, running_ranks
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.entries import read_at_most
@@ -83,12 +83,12 @@ def plan_on_hosts(
 ) -> RankPlan:
     """The plan for the hosts of a job: as for a user's script, with the method's ``own`` variables as the user's.
 
-    Raises as find_place, start_settings, plan_ranks and check_plan_reachable do.
+    Raises as find_placement, start_settings, plan_ranks and check_plan_reachable do.
     """
     environ = {**hosts.variables, **without_loopback({**worker_variables(context.folder), **own})}
-    place = find_place(context.prefix, context.ranks, hosts=hosts.hosts, are_named=False, environ=environ)
-    settings = method.start_settings(place, stack=context.stack, options=context.options)
-    plan = plan_ranks(place, settings, stack=context.stack, words=words, folder=context.folder)
+    placement = find_placement(context.prefix, context.ranks, hosts=hosts.hosts, are_named=False, environ=environ)
+    settings = method.start_settings(placement, stack=context.stack, options=context.options)
+    plan = plan_ranks(placement, settings, stack=context.stack, words=words, folder=context.folder)
     check_plan_reachable(plan)
     return plan
 
@@ -126,12 +126,12 @@ def _rank_failure(job: RankJob, log: Path, code: int) -> ValidationError:
     """The error saying which rank failed and why, without the ranks that the launcher ended because of it."""
     hint = f"the ranks' log is {log}"
     errors = {rank: text for rank in range(job.ranks) if (text := _words(job, f"rank-{rank}.error")) is not None}
-    said = [f"rank {rank}: {text}" for rank, text in errors.items()]
+    reports = [f"rank {rank}: {text}" for rank, text in errors.items()]
     died = _dead_rank(read_tail(log), job)
     if died and died[0] not in errors:
-        said.insert(0, f"rank {died[0]}: ended by itself with {died[1]}")
-    if said:
-        return ValidationError("\n".join([*said, f"the ranks were at: {_whereabouts(job)}"]), hint=hint)
+        reports.insert(0, f"rank {died[0]}: ended by itself with {died[1]}")
+    if reports:
+        return ValidationError("\n".join([*reports, f"the ranks were at: {_whereabouts(job)}"]), hint=hint)
     return ValidationError(f"{job.name}: exit status {code}\n{last_lines(read_tail(log))}", hint=hint)
 
 

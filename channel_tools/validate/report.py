@@ -62,7 +62,8 @@ def report_document(report: ValidationReport) -> dict[str, object]:
         "hosts": list(report.hosts),
         "environment": {
             "packages": [
-                {"name": one.name, "version": one.version, "build": one.build} for one in report.environment.records
+                {"name": package.name, "version": package.version, "build": package.build}
+                for package in report.environment.records
             ],
             "seconds": round(report.environment.seconds, 3),
             "size_bytes": report.environment.size_bytes,
@@ -126,8 +127,8 @@ def result_line(report: ValidationReport, report_file: Path) -> str:
     elif not failed:
         parts.append(f"carried by {result.transports[0].name}")
     if result.bandwidth:
-        shown = min(result.bandwidth, key=lambda row: abs(math.log2(row.size_bytes / _SHOWN_SIZE_BYTES)))
-        parts.append(f"{size_in_words(shown.size_bytes)} {shown.ratio:.2f} x {result.baseline}")
+        nearest = min(result.bandwidth, key=lambda row: abs(math.log2(row.size_bytes / _SHOWN_SIZE_BYTES)))
+        parts.append(f"{size_in_words(nearest.size_bytes)} {nearest.ratio:.2f} x {result.baseline}")
     if drops := drops_in_words(report):
         parts.append(drops)
     return ", ".join((*parts, f"report: {report_file}"))
@@ -142,19 +143,21 @@ def drops_in_words(report: ValidationReport) -> str:
 
 def doubts(report: ValidationReport) -> list[str]:
     """Why the bandwidths may be those of a busy machine rather than of the stack, each in a sentence."""
-    found = []
+    sentences = []
     load, cores = report.host.load_average, report.host.cores
     if load > _BUSY * cores:
-        found.append(f"The machine was busy before the run: a load of {load:.2f} on {cores} cores.")
+        sentences.append(f"The machine was busy before the run: a load of {load:.2f} on {cores} cores.")
     wide = [
         f"{row.dtype} of {size_in_words(row.size_bytes)}"
         for row in report.result.bandwidth
         if any(spread.upper - spread.lower > _WIDE * spread.median for spread in (row.transport, row.baseline))
     ]
     if wide:
-        said = ", ".join(wide)
-        found.append(f"The quartiles are more than {_WIDE:.0%} of the median apart for {said}: take these as rough.")
-    return found
+        sizes = ", ".join(wide)
+        sentences.append(
+            f"The quartiles are more than {_WIDE:.0%} of the median apart for {sizes}: take these as rough."
+        )
+    return sentences
 
 
 def raise_for_failures(report: ValidationReport, *, report_file: Path) -> None:
@@ -174,7 +177,7 @@ def _finding_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
         title="Findings of doctor before the run",
         columns=("examined", "", "found", "to fix it"),
-        rows=tuple((one.subject, one.level, one.found, one.fix) for one in report.findings),
+        rows=tuple((finding.subject, finding.level, finding.found, finding.fix) for finding in report.findings),
     )
 
 

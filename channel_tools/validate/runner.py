@@ -233,12 +233,12 @@ def _self_contained_check(request: ValidationRequest, environment: EnvironmentRe
     channels = {record.channel for record in environment.records if record.channel}
     sources = [*_local_folders((*request.channels, *sorted(channels))), request.package_cache]
     findings = find_outside_paths(environment.prefix, [path.absolute() for path in forbidden], recorded_sources=sources)
-    shown = [f"{finding.file} {'links to' if finding.is_link else 'names'} {finding.names}" for finding in findings]
-    more = f"; {len(shown) - _FINDINGS_SHOWN} more" if len(shown) > _FINDINGS_SHOWN else ""
+    texts = [f"{finding.file} {'links to' if finding.is_link else 'names'} {finding.names}" for finding in findings]
+    more = f"; {len(texts) - _FINDINGS_SHOWN} more" if len(texts) > _FINDINGS_SHOWN else ""
     return Check(
         name="the environment names no build tree, clone or virtual environment",
         passed=not findings,
-        found=("; ".join(shown[:_FINDINGS_SHOWN]) or "nothing") + more,
+        found=("; ".join(texts[:_FINDINGS_SHOWN]) or "nothing") + more,
         expected="nothing",
     )
 

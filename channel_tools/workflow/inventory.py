@@ -102,7 +102,7 @@ def make_document(inventory: Inventory, kind: DocumentFormat, *, made: datetime)
     if kind == "spdx":
         from channel_tools.provenance.spdx import spdx_document  # noqa: PLC0415
 
-        return spdx_document(inventory, made=made)
+        return spdx_document(inventory, created_at=made)
     with needs_extra("sbom", "CycloneDX (--format spdx needs no extra)"):
         from channel_tools.provenance.cyclonedx import cyclonedx_document  # noqa: PLC0415
-    return cyclonedx_document(inventory, made=made)
+    return cyclonedx_document(inventory, created_at=made)

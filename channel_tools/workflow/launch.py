@@ -11,7 +11,7 @@ from channel_tools.environments import missing_specs
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.ranks.jobs import JobOptions, job_script
-from channel_tools.ranks.plan import find_place, plan_ranks
+from channel_tools.ranks.plan import find_placement, plan_ranks
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import active_prefix
 
@@ -32,10 +32,10 @@ def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[
     stack = launchable_stack(settings, request.stack, prefix)
     wanted = {} if request.hosts_file is None else read_hosts(request.hosts_file)
     hosts = spread_ranks(wanted, request.ranks, own_names=own_host_names()) if wanted else ()
-    rank_place = find_place(prefix, request.ranks, hosts=hosts, environ=environ)
-    start = method_of(stack).start_settings(rank_place, stack=stack.name, options=method_options(stack))
+    placement = find_placement(prefix, request.ranks, hosts=hosts, environ=environ)
+    start = method_of(stack).start_settings(placement, stack=stack.name, options=method_options(stack))
     return plan_ranks(
-        rank_place, start, stack=stack.name, words=request.words, folder=request.folder, launcher=request.launcher
+        placement, start, stack=stack.name, words=request.words, folder=request.folder, launcher=request.launcher
     )
 
 

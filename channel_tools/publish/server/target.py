@@ -133,7 +133,7 @@ class ServerTarget:
             dry_run=dry_run,
         )
         report = self._changed("retain", request)
-        return RetentionPlan(retire=report.retired, delete=report.deleted, kept=report.kept)
+        return RetentionPlan(retire=report.retired, delete=report.deleted, keep=report.kept)
 
     @property
     def _channel(self) -> str:

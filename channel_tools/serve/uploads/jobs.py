@@ -317,7 +317,7 @@ def _retain(target: FolderTarget, request: RetainRequest) -> ReportResponse:
         grace_s=request.grace_s,
     )
     plan = target.retain(rule, label=request.label, dry_run=request.dry_run)
-    return ReportResponse(retired=plan.retire, deleted=plan.delete, kept=plan.kept)
+    return ReportResponse(retired=plan.retire, deleted=plan.delete, kept=plan.keep)
 
 
 def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportResponse:

@@ -109,27 +109,27 @@ def judge_distributed(
 
 def _carrier_checks(plan: DistributedPlan, results: Sequence[DistributedResult]) -> Iterator[Check]:
     ranks, backend = len(results), plan.options.backend
-    sizes = [f"rank {one.rank}: {one.world_size}" for one in results if one.world_size != ranks]
+    sizes = [f"rank {result.rank}: {result.world_size}" for result in results if result.world_size != ranks]
     yield problems_check("all ranks are in one group", sizes, expected=f"{ranks} {_EVERY_RANK}")
     names = [
-        f"rank {one.rank}: {one.backend}, carried by {one.carrier_name}"
-        for one in results
-        if one.backend != backend or one.carrier_name.lower() != backend
+        f"rank {result.rank}: {result.backend}, carried by {result.carrier_name}"
+        for result in results
+        if result.backend != backend or result.carrier_name.lower() != backend
     ]
     yield problems_check(
         "the process group is the stack's own", names, expected=f"{backend}, carried by {backend} {_EVERY_RANK}"
     )
     if event := plan.options.event:
-        counts = [f"rank {one.rank}: {one.events.get(event, 0)}" for one in results]
+        counts = [f"rank {result.rank}: {result.events.get(event, 0)}" for result in results]
         yield problems_check(
             f"the profiler saw every allreduce of the cases as {event}",
-            [text for text, one in zip(counts, results, strict=True) if one.events.get(event, 0) != plan.calls],
+            [text for text, result in zip(counts, results, strict=True) if result.events.get(event, 0) != plan.calls],
             expected=f"{plan.calls} {_EVERY_RANK}",
         )
     if counter := plan.options.counter:
         yield problems_check(
             f"{counter} counted every allreduce of the cases as carried",
-            [f"rank {one.rank}: {one.counted}" for one in results if one.counted != plan.calls],
+            [f"rank {result.rank}: {result.counted}" for result in results if result.counted != plan.calls],
             expected=f"{plan.calls} {_EVERY_RANK}",
         )
 
@@ -152,12 +152,12 @@ def _affinity_checks(
     if affinity is None:
         return
     problems: list[str] = []
-    for place, one in zip(affinity.ranks, results, strict=True):
+    for cores, result in zip(affinity.ranks, results, strict=True):
         # torchrun binds no ranks
-        if plan.options.launcher == "mpiexec" and set(one.cpus) != set(place.compute):
-            problems.append(f"rank {one.rank} runs on {one.cpus}, not on {place.compute}")
-        absent = [cpu for cpu in place.workers if (cpu,) not in one.thread_cpus]
-        problems += [f"rank {one.rank} has no worker bound to {cpu}" for cpu in absent]
+        if plan.options.launcher == "mpiexec" and set(result.cpus) != set(cores.compute):
+            problems.append(f"rank {result.rank} runs on {result.cpus}, not on {cores.compute}")
+        absent = [cpu for cpu in cores.workers if (cpu,) not in result.thread_cpus]
+        problems += [f"rank {result.rank} has no worker bound to {cpu}" for cpu in absent]
     workers = affinity.variables()["CCL_WORKER_AFFINITY"]
     yield problems_check(
         "ranks and oneCCL's workers run on the cores that they were given", problems, expected=f"workers on {workers}"
@@ -166,12 +166,14 @@ def _affinity_checks(
 
 def _library_checks(plan: DistributedPlan, results: Sequence[DistributedResult], prefix: Path) -> Iterator[Check]:
     for name in plan.options.libraries:
-        problems = [f"rank {one.rank}: {text}" for one in results for text in _own_library(name, one, prefix)]
+        problems = [f"rank {result.rank}: {text}" for result in results for text in _own_library(name, result, prefix)]
         yield problems_check(
             f"{name} is loaded from the environment alone", problems, expected=f"one copy {_EVERY_RANK}"
         )
     for pattern in plan.options.site_libraries:
-        problems = [f"rank {one.rank}: {text}" for one in results for text in _site_library(pattern, one, prefix)]
+        problems = [
+            f"rank {result.rank}: {text}" for result in results for text in _site_library(pattern, result, prefix)
+        ]
         yield problems_check(
             f"{pattern} is the site's and is loaded", problems, expected=f"from outside the environment {_EVERY_RANK}"
         )
@@ -189,17 +191,17 @@ def _own_library(name: str, result: DistributedResult, prefix: Path) -> Iterable
     own = (prefix / "lib" / name).resolve()
     if str(own) not in result.libraries:
         yield f"{name} is not loaded"
-    stems = {one.partition(".so")[0] + ".so" for one in (name, own.name)}
+    stems = {file_name.partition(".so")[0] + ".so" for file_name in (name, own.name)}
     for path in result.libraries:
         if path != str(own) and Path(path).name.startswith(tuple(stems)):
             yield f"{path} is loaded, too"
 
 
 def _site_library(pattern: str, result: DistributedResult, prefix: Path) -> Iterable[str]:
-    found = [path for path in result.libraries if fnmatch.fnmatchcase(Path(path).name, pattern)]
-    if not found:
+    loaded = [path for path in result.libraries if fnmatch.fnmatchcase(Path(path).name, pattern)]
+    if not loaded:
         yield f"{pattern} is not loaded"
-    yield from (f"{path} is the environment's" for path in found if Path(path).is_relative_to(prefix))
+    yield from (f"{path} is the environment's" for path in loaded if Path(path).is_relative_to(prefix))
 
 
 def _result_checks(cases: Sequence[CaseResult], allowed: float) -> Iterator[Check]:
@@ -211,14 +213,14 @@ def _result_checks(cases: Sequence[CaseResult], allowed: float) -> Iterator[Chec
 
 
 def _speed_checks(plan: DistributedPlan, results: Sequence[DistributedResult]) -> Iterator[Check]:
-    for what, path in ((plan.options.backend, "default"), (f"the baseline, {BASELINE},", "plain")):
+    for route, path in ((plan.options.backend, "default"), (f"the baseline, {BASELINE},", "plain")):
         problems = [
             f"{speed.dtype} of {speed.numel}, rank {result.rank}: {wrong} wrong values"
             for result in results
             for speed in result.speeds
             if (wrong := getattr(speed.paths, path).mismatches)
         ]
-        yield problems_check(f"measured calls of {what} gave right results", problems, expected="all")
+        yield problems_check(f"measured calls of {route} gave right results", problems, expected="all")
 
 
 def _totals(plan: DistributedPlan) -> tuple[TransportTotals, ...]:

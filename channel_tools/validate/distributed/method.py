@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
-from channel_tools.ranks.plan import StartSettings, place_here, plan_here
+from channel_tools.ranks.plan import StartSettings, placement_here, plan_here
 from channel_tools.ranks.services import find_program, running_services
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError, ValidationError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.environments.oneccl_affinity import OneCclAffinity
-    from channel_tools.ranks.plan import RankPlace, RankPlan
+    from channel_tools.ranks.plan import Placement, RankPlan
     from channel_tools.ranks.services import RunningService
     from channel_tools.system.yamlfile import YamlValue
     from channel_tools.validate.distributed.options import DistributedOptions
@@ -77,14 +77,14 @@ class DistributedMethod(ValidationMethod):
         if known.device == "cuda":
             check_gpus(stack, ranks // hosts)
 
-    def start_settings(self, place: RankPlace, *, stack: str, options: Mapping[str, object]) -> StartSettings:
+    def start_settings(self, placement: Placement, *, stack: str, options: Mapping[str, object]) -> StartSettings:
         """See ValidationMethod.start_settings; cores are divided among ranks and oneCCL's workers on one machine."""
         known = read_distributed_options(stack, options)
-        if known.services and not place.is_here:
+        if known.services and not placement.is_here:
             message = f"stack {stack}: {known.services[0].name} serves the ranks of one machine"
             raise UsageError(message, hint="launch it without --hosts and outside a job of several nodes")
-        affinity = _affinity(known, place.ranks) if place.is_here else None
-        own = {name: value.replace("{prefix}", str(place.prefix)) for name, value in known.environment.items()}
+        affinity = _affinity(known, placement.ranks) if placement.is_here else None
+        own = {name: value.replace("{prefix}", str(placement.prefix)) for name, value in known.environment.items()}
         return StartSettings(
             launcher=known.launcher,
             arguments=(*known.launcher_arguments, *(() if affinity is None else affinity.mpiexec_arguments())),
@@ -147,16 +147,16 @@ class DistributedMethod(ValidationMethod):
             own = {name: value.replace("{prefix}", str(context.prefix)) for name, value in options.environment.items()}
             ranks = plan_on_hosts(self, context, context.hosts, words=words, own=own)
             return Path(ranks.launcher), ranks
-        place = place_here(context.prefix, context.ranks, variables=context.variables)
-        settings = self.start_settings(place, stack=context.stack, options=context.options)
-        given = {name: value for service in services for name, value in service.rank_variables.items()}
-        variables = {**context.variables, **worker_variables(context.folder), **given, **settings.variables}
+        placement = placement_here(context.prefix, context.ranks, variables=context.variables)
+        settings = self.start_settings(placement, stack=context.stack, options=context.options)
+        service_variables = {name: value for service in services for name, value in service.rank_variables.items()}
+        variables = {**context.variables, **worker_variables(context.folder), **service_variables, **settings.variables}
         program = context.prefix.resolve() / "bin" / settings.launcher
         if settings.launcher != "torchrun":
             hint = "add an MPI to the stack's install list, or load the site's"
             program = find_program(settings.launcher, context, hint=hint).parent.resolve() / settings.launcher
-        here = replace(place, variables=variables)
-        return program, plan_here(here, settings, stack=context.stack, words=words, folder=context.folder)
+        placed = replace(placement, variables=variables)
+        return program, plan_here(placed, settings, stack=context.stack, words=words, folder=context.folder)
 
 
 def _affinity(options: DistributedOptions, ranks: int) -> OneCclAffinity | None:

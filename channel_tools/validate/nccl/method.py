@@ -46,7 +46,7 @@ from channel_tools.validate.shell_lines import torchrun_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from channel_tools.ranks.plan import RankPlace
+    from channel_tools.ranks.plan import Placement
     from channel_tools.system.yamlfile import YamlValue
     from channel_tools.validate.model import MethodContext
 
@@ -100,7 +100,7 @@ class NcclMethod(ValidationMethod):
         read_nccl_options(stack, options)
         check_gpus(stack, ranks // hosts, root=self._root)
 
-    def start_settings(self, place: RankPlace, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
+    def start_settings(self, placement: Placement, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
         """See ValidationMethod.start_settings: NCCL stops if it cannot use the network of this name."""
         return StartSettings(variables={"NCCL_NET": read_nccl_options(stack, options).network})
 

@@ -131,8 +131,10 @@ def judge(
 def _judge_case(case: Case, ranks: Sequence[CountedCase], *, allowed: float) -> CaseResult:
     problems: list[str] = []
     for number, rank in enumerate(ranks):
-        found = _route_problems(rank.counts, dtype=case.dtype, numel=case.numel, calls=case.calls, reason=case.reason)
-        problems += (f"rank {number}: {problem}" for problem in found)
+        wrong_routes = _route_problems(
+            rank.counts, dtype=case.dtype, numel=case.numel, calls=case.calls, reason=case.reason
+        )
+        problems += (f"rank {number}: {problem}" for problem in wrong_routes)
     return judge_case(
         case,
         ranks,
@@ -147,29 +149,33 @@ def _route_problems(counts: RankCounts, *, dtype: str, numel: int, calls: int, r
     jobs = {} if reason else {WIRE_DTYPES[dtype]: calls}
     elements = {} if reason or not numel else {WIRE_DTYPES[dtype]: calls * numel}
     fallbacks = {reason: calls} if reason else {}
-    for what, found, expected in (
+    for quantity, counted, expected in (
         ("delegated jobs", counts.jobs, jobs),
         ("delegated elements", counts.elements, elements),
         ("fallbacks", counts.fallbacks, fallbacks),
     ):
-        if found != expected:
-            yield f"{what}: {numbers_in_words(found)}, expected {numbers_in_words(expected)}"
+        if counted != expected:
+            yield f"{quantity}: {numbers_in_words(counted)}, expected {numbers_in_words(expected)}"
     if counts.failed_jobs:
         yield f"{counts.failed_jobs} failed jobs"
 
 
 def _library_check(results: Sequence[RankResult], prefix: Path) -> Check:
     libraries = [result.stats.library if result.stats.active else None for result in results]
-    outside = {one.path for one in libraries if one and not Path(one.path).resolve().is_relative_to(prefix.resolve())}
-    absent = [rank for rank, one in enumerate(libraries) if one is None]
-    found = "; ".join(
+    outside = {
+        library.path
+        for library in libraries
+        if library and not Path(library.path).resolve().is_relative_to(prefix.resolve())
+    }
+    absent = [rank for rank, library in enumerate(libraries) if library is None]
+    problem = "; ".join(
         [f"not active on rank {', '.join(map(str, absent))}"] * bool(absent)
         + [f"loaded {path}" for path in sorted(outside)]
     )
     return Check(
         name="the plugin is active, with the environment's own library",
         passed=not absent and not outside,
-        found=found or "on every rank",
+        found=problem or "on every rank",
         expected="on every rank",
     )
 
@@ -202,9 +208,11 @@ def _plugin_checks(plan: SwitchmlPlan, results: Sequence[RankResult], cases: Seq
     yield Check(name="no job failed", passed=failed == 0, found=str(failed), expected="0")
 
 
-def _same_on_all(name: str, found: Sequence[Mapping[str, int]], expected: Mapping[str, int]) -> Check:
-    cleaned = [{key: value for key, value in one.items() if value} for one in found]
-    wrong = [f"rank {rank}: {numbers_in_words(one)}" for rank, one in enumerate(cleaned) if one != dict(expected)]
+def _same_on_all(name: str, per_rank: Sequence[Mapping[str, int]], expected: Mapping[str, int]) -> Check:
+    cleaned = [{key: value for key, value in totals.items() if value} for totals in per_rank]
+    wrong = [
+        f"rank {rank}: {numbers_in_words(totals)}" for rank, totals in enumerate(cleaned) if totals != dict(expected)
+    ]
     return Check(
         name=name,
         passed=not wrong,
@@ -216,11 +224,11 @@ def _same_on_all(name: str, found: Sequence[Mapping[str, int]], expected: Mappin
 def _speed_checks(speeds: Sequence[tuple[Speed, Sequence[RankSpeed[CountedPath]]]]) -> Iterable[Check]:
     yield _path_check(
         "measured calls went through SwitchML",
-        [(speed, [one.paths.default for one in ranks]) for speed, ranks in speeds],
+        [(speed, [rank.paths.default for rank in ranks]) for speed, ranks in speeds],
     )
     yield _path_check(
         f"measured {BASELINE} calls were not delegated",
-        [(speed, [one.paths.plain for one in ranks]) for speed, ranks in speeds],
+        [(speed, [rank.paths.plain for rank in ranks]) for speed, ranks in speeds],
         reason="group",
     )
 
@@ -229,9 +237,11 @@ def _path_check(name: str, paths: Sequence[tuple[Speed, Sequence[CountedPath]]],
     problems: list[str] = []
     for speed, ranks in paths:
         for number, path in enumerate(ranks):
-            found = _route_problems(path.counts, dtype=speed.dtype, numel=speed.numel, calls=speed.calls, reason=reason)
+            wrong_routes = _route_problems(
+                path.counts, dtype=speed.dtype, numel=speed.numel, calls=speed.calls, reason=reason
+            )
             wrong = [f"{path.mismatches} wrong values"] if path.mismatches else []
-            problems += (f"{speed.dtype} of {speed.numel}, rank {number}: {one}" for one in (*found, *wrong))
+            problems += (f"{speed.dtype} of {speed.numel}, rank {number}: {text}" for text in (*wrong_routes, *wrong))
     return problems_check(name, problems, expected="all, with right results")
 
 
@@ -239,24 +249,24 @@ def _switch_checks(plan: SwitchmlPlan, ranks: int, switch: SwitchStats) -> Itera
     slots = expected_slots(plan, ranks)
     dropped = switch.packets_dropped
     worker = "rank" if plan.ranks_per_worker == 1 else "host"
-    for name, found, expected in (
+    for name, counted, expected in (
         ("the switch saw one session", switch.sessions_opened, 1),
         (f"the switch saw every {worker}", switch.num_workers, ranks // plan.ranks_per_worker),
         ("the switch completed every slot of every job", switch.slots_completed, slots),
         ("the switch added up every packet's elements", switch.elements_aggregated, slots * plan.options.packet_numel),
         ("the switch saw only well-formed packets", dropped.malformed + dropped.unknown_worker + dropped.bad_slot, 0),
     ):
-        yield Check(name=name, passed=found == expected, found=str(found), expected=str(expected))
+        yield Check(name=name, passed=counted == expected, found=str(counted), expected=str(expected))
 
 
 def _totals(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchStats) -> tuple[TransportTotals, ...]:
     first = results[0]
     delegated = first.stats.delegated.values()
     seen_by_gloo: list[tuple[Case | Speed, RankCounts]] = [
-        *((case, seen.counts) for case, seen in zip(plan.cases, first.cases, strict=True)),
-        *((speed, seen.paths.plain.counts) for speed, seen in zip(plan.speeds, first.speeds, strict=True)),
+        *((case, result.counts) for case, result in zip(plan.cases, first.cases, strict=True)),
+        *((speed, result.paths.plain.counts) for speed, result in zip(plan.speeds, first.speeds, strict=True)),
     ]
-    gloo = [(what, what.numel * sum(counts.fallbacks.values())) for what, counts in seen_by_gloo]
+    gloo = [(allreduce, allreduce.numel * sum(counts.fallbacks.values())) for allreduce, counts in seen_by_gloo]
     return (
         TransportTotals(
             name=TRANSPORT,
@@ -276,7 +286,7 @@ def _totals(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchSta
             name=BASELINE,
             jobs=sum(first.stats.fallbacks.values()),
             elements=sum(elements for _, elements in gloo),
-            bytes=sum(elements * DTYPE_BYTES[what.dtype] for what, elements in gloo),
+            bytes=sum(elements * DTYPE_BYTES[allreduce.dtype] for allreduce, elements in gloo),
             counted_by="plugin",
         ),
     )

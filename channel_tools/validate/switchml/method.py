@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.ranks.hosts import address_towards
 from channel_tools.ranks.launchers import forked_ranks
-from channel_tools.ranks.plan import StartSettings, local_plan, place_here
+from channel_tools.ranks.plan import StartSettings, local_plan, placement_here
 from channel_tools.ranks.services import ServiceOptions, choose_port
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
@@ -40,7 +40,7 @@ from channel_tools.validate.switchml.switch import DATA_PORT, PROGRAM, choose_lo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from channel_tools.ranks.plan import RankPlace, RankPlan
+    from channel_tools.ranks.plan import Placement, RankPlan
     from channel_tools.system.yamlfile import YamlValue
     from channel_tools.validate.model import MethodContext, MethodResult
     from channel_tools.validate.switchml.plan import SwitchmlOptions, SwitchmlPlan
@@ -65,27 +65,27 @@ class SwitchmlMethod(ValidationMethod):
         """
         workers = ranks if hosts == 1 else hosts
         if not 1 <= workers <= MAX_RANKS:
-            what, option = ("ranks", "--ranks") if hosts == 1 else ("hosts", "--nodes")
-            message = f"{workers} {what}: a SwitchML switch serves 1 to {MAX_RANKS}"
+            noun, option = ("ranks", "--ranks") if hosts == 1 else ("hosts", "--nodes")
+            message = f"{workers} {noun}: a SwitchML switch serves 1 to {MAX_RANKS}"
             raise UsageError(message, hint=f"give {option} 2 to {MAX_RANKS}")
         if needs := read_options(stack, options).needs:
             message = f"the stack {stack} cannot be validated over this host's loopback network: it needs {needs}"
             raise UsageError(message, hint="install it on such a machine, and run switchml-bench there, once per rank")
 
-    def start_settings(self, place: RankPlace, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
+    def start_settings(self, placement: Placement, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
         """See ValidationMethod.start_settings: a software switch, unless a user names the controller of another.
 
         Raises UsageError for a transport that it does not support if no other switch is configured.
         """
-        if place.environ.get(CONTROLLER):
+        if placement.environ.get(CONTROLLER):
             return StartSettings()
-        transport = place.installed.get("libswitchml", " udp_").partition(" ")[2].partition("_h")[0]
+        transport = placement.installed.get("libswitchml", " udp_").partition(" ")[2].partition("_h")[0]
         if transport == "dummy":
             return StartSettings(variables={CONTROLLER: "none"})
         if transport != "udp":
             message = f"{CONTROLLER} is not set, and no software switch can be started for libswitchml's {transport}"
             raise UsageError(message, hint=f"set {CONTROLLER} to host:port of your switch's controller")
-        remote = [host for host in place.hosts if not host.is_local]
+        remote = [host for host in placement.hosts if not host.is_local]
         if remote:
             return _with_switch(address_towards(remote[0].address))
         # ranks on one host would reduce in shared memory and bypass the switch
@@ -141,9 +141,11 @@ class SwitchmlMethod(ValidationMethod):
             return plan_on_hosts(self, context, context.hosts, words=words, own=own)
         # each rank is a worker: ranks of a single host would otherwise not use the switch
         variables = {**context.variables, **worker_variables(context.folder), "SWITCHML_HOST_REDUCTION": "off", **own}
-        place = place_here(context.prefix, context.ranks, variables=variables)
-        commands = forked_ranks(place.start(words), trains=plan.trains)
-        return local_plan(place, commands, stack=context.stack, launcher=commands[0].words[1], folder=context.folder)
+        placement = placement_here(context.prefix, context.ranks, variables=variables)
+        commands = forked_ranks(placement.start(words), trains=plan.trains)
+        return local_plan(
+            placement, commands, stack=context.stack, launcher=commands[0].words[1], folder=context.folder
+        )
 
 
 def _with_switch(address: str, variables: Mapping[str, str] | None = None) -> StartSettings:

@@ -146,9 +146,9 @@ def _slots_of_allreduce(plan: SwitchmlPlan, dtype: str, numel: int, workers: int
     """Slot uses of one job, or of the full chunks and the smaller last one into which ranks of a host split it."""
     if plan.ranks_per_worker == 1:
         return slots_of_job(dtype, numel, plan.options, workers=workers)
-    chunks, rest = divmod(numel, HOST_CHUNK_NUMEL)
+    chunks, remainder = divmod(numel, HOST_CHUNK_NUMEL)
     full = slots_of_job(dtype, HOST_CHUNK_NUMEL, plan.options, workers=workers)
-    return chunks * full + slots_of_job(dtype, rest, plan.options, workers=workers)
+    return chunks * full + slots_of_job(dtype, remainder, plan.options, workers=workers)
 
 
 def _routed(case: Case) -> Case:

@@ -150,8 +150,8 @@ def _read(kind: type[T], text: bytes, program: Program) -> T:
     except PydanticValidationError as err:
         fault = err.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "the whole"
-        found = text[:200].decode(errors="replace")
-        message = f"{program.name}: expected a {kind.__name__} in JSON; {where}: {fault['msg']}; found: {found}"
+        beginning = text[:200].decode(errors="replace")
+        message = f"{program.name}: expected a {kind.__name__} in JSON; {where}: {fault['msg']}; found: {beginning}"
         raise ValidationError(message, hint="install a switchml-switch of this channel's version") from None
 
 

@@ -50,7 +50,7 @@ class DistributedWork(reductions.RankWork):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RankNumbers:
     """The number of this process among the ranks."""
 
     rank: int
@@ -58,23 +58,23 @@ class Place:
     local_rank: int
 
 
-def find_place() -> Place:
-    """Read the place from the launcher's variables. Raises LookupError for an unknown launcher."""
+def read_rank_numbers() -> RankNumbers:
+    """Read them from the launcher's variables. Raises LookupError for an unknown launcher."""
     for rank, size, local_rank in _NAMES:
         if rank in os.environ and size in os.environ:
             number = int(os.environ[rank])
             local = int(os.environ.get(local_rank, number))
-            return Place(rank=number, size=int(os.environ[size]), local_rank=local)
+            return RankNumbers(rank=number, size=int(os.environ[size]), local_rank=local)
     known = ", ".join(names[0] for names in _NAMES)
     raise LookupError(f"the launcher says neither of {known}")
 
 
-def find_store(plan: DistributedWork, place: Place, timeout: timedelta) -> dist.Store:
+def find_store(plan: DistributedWork, numbers: RankNumbers, timeout: timedelta) -> dist.Store:
     """The store by which ranks meet: a file, or on several hosts the first rank's server, since NFS may lack locks."""
     if not plan.is_on_hosts:
-        return dist.FileStore(str(plan.folder / "store"), place.size)
+        return dist.FileStore(str(plan.folder / "store"), numbers.size)
     reductions.use_interface_towards(os.environ["MASTER_ADDR"])
-    store: dist.Store = next(dist.rendezvous("env://", place.rank, place.size, timeout=timeout))[0]
+    store: dist.Store = next(dist.rendezvous("env://", numbers.rank, numbers.size, timeout=timeout))[0]
     return store
 
 
@@ -125,8 +125,8 @@ def counter_of(name: str) -> Callable[[], int]:
     if not name:
         return int
     module, _, function = name.partition(":")
-    found: Callable[[], int] = getattr(importlib.import_module(module), function)
-    return found
+    counter: Callable[[], int] = getattr(importlib.import_module(module), function)
+    return counter
 
 
 def name_of(carrier: object) -> str:
@@ -154,28 +154,28 @@ def cpus_of_other_threads() -> list[list[int]]:
 def main() -> None:
     """Run the plan named on the command line as the rank that the launcher made this process."""
     plan = reductions.read_plan(Path(sys.argv[1]), DistributedWork)
-    place = find_place()
-    reductions.report_to(plan.folder, place.rank, end_launcher=True)
-    if place.size != plan.ranks:
-        raise ValueError(f"the launcher started {place.size} ranks, but {plan.ranks} were requested")
+    numbers = read_rank_numbers()
+    reductions.report_to(plan.folder, numbers.rank, end_launcher=True)
+    if numbers.size != plan.ranks:
+        raise ValueError(f"the launcher started {numbers.size} ranks, but {plan.ranks} were requested")
     torch.set_num_threads(1)
-    device = torch.device(plan.device, place.local_rank) if plan.device == "cuda" else torch.device("cpu")
+    device = torch.device(plan.device, numbers.local_rank) if plan.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     for module in plan.imports:
         importlib.import_module(module)
     timeout = timedelta(seconds=plan.group_timeout_s)
-    store = find_store(plan, place, timeout)
+    store = find_store(plan, numbers, timeout)
     if plan.backend == "mpi":
         dist.init_process_group("mpi", timeout=timeout)  # MPI has its own ranks and rejects others
     else:
-        dist.init_process_group(plan.backend, store=store, rank=place.rank, world_size=place.size, timeout=timeout)
-    baseline = dist.ProcessGroupGloo(dist.PrefixStore("baseline", store), place.rank, place.size, timeout)
+        dist.init_process_group(plan.backend, store=store, rank=numbers.rank, world_size=numbers.size, timeout=timeout)
+    baseline = dist.ProcessGroupGloo(dist.PrefixStore("baseline", store), numbers.rank, numbers.size, timeout)
     result = {**Rank(plan, baseline, device).run(), **reductions.describe_rank()}
     baseline.barrier().wait()
     del baseline
     dist.destroy_process_group()
-    reductions.write_result(plan.folder / f"rank-{place.rank}.json", result)
+    reductions.write_result(plan.folder / f"rank-{numbers.rank}.json", result)
 
 
 if __name__ == "__main__":

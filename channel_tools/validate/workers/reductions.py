@@ -188,43 +188,43 @@ def compare(result: torch.Tensor, values: Values) -> Difference:
     """Compare a result with the same reduction in float64 or int64."""
     difference = Difference()
     for start in values.starts():
-        found = result[start : start + CHUNK]
+        reduced = result[start : start + CHUNK]
         inputs = (values.of_rank(rank, start) for rank in range(values.world))
         if values.case.data == "positive":
-            exact = _reduced((one.double() for one in inputs), "SUM")
-            difference.note_errors((exact - found).abs_().div_(exact))
+            exact = _reduced((tensor.double() for tensor in inputs), "SUM")
+            difference.note_errors((exact - reduced).abs_().div_(exact))
         elif values.case.data in {"normal", "spread", "nonfinite"}:
-            _compare_by_unit(difference, found.double(), [one.double() for one in inputs], values.plan.unit)
+            _compare_by_unit(difference, reduced.double(), [tensor.double() for tensor in inputs], values.plan.unit)
         else:
-            wide = torch.float64 if found.is_floating_point() else torch.int64
-            exact = _reduced((one.to(wide) for one in inputs), values.case.op)
-            difference.mismatches += count_unequal(found, exact.to(found.dtype))
+            wide = torch.float64 if reduced.is_floating_point() else torch.int64
+            exact = _reduced((tensor.to(wide) for tensor in inputs), values.case.op)
+            difference.mismatches += count_unequal(reduced, exact.to(reduced.dtype))
     return difference
 
 
-def count_unequal(found: torch.Tensor, expected: torch.Tensor | int) -> int:
+def count_unequal(values: torch.Tensor, expected: torch.Tensor | int) -> int:
     """The number of elements that differ; NaN differs from everything."""
-    return int((found != expected).count_nonzero())
+    return int((values != expected).count_nonzero())
 
 
 def _reduced(inputs: Iterator[torch.Tensor], op: str) -> torch.Tensor:
     """Reduce tensors, which may be overwritten, one at a time: stacking them would double the memory."""
     combine = {"SUM": torch.add, "MAX": torch.maximum, "MIN": torch.minimum}[op]
     total = next(inputs)
-    for one in inputs:
-        combine(total, one, out=total)
+    for tensor in inputs:
+        combine(total, tensor, out=total)
     return total
 
 
-def _compare_by_unit(difference: Difference, found: torch.Tensor, inputs: list[torch.Tensor], unit: int) -> None:
+def _compare_by_unit(difference: Difference, reduced: torch.Tensor, inputs: list[torch.Tensor], unit: int) -> None:
     exact = torch.stack(inputs).sum(0)
     sizes = torch.stack(inputs).abs().sum(0)
     padded = torch.nn.functional.pad(sizes, (0, -len(sizes) % unit)).view(-1, unit)
     scales = padded.amax(1).repeat_interleave(unit)[: len(sizes)]
-    lost = ~torch.isfinite(sizes) & torch.isfinite(found)
+    lost = ~torch.isfinite(sizes) & torch.isfinite(reduced)
     difference.mismatches += int(lost.sum())
     usable = torch.isfinite(scales)
-    difference.note_errors(((found - exact).abs() / scales)[usable])
+    difference.note_errors(((reduced - exact).abs() / scales)[usable])
 
 
 class Rank:
@@ -264,7 +264,7 @@ class Rank:
         """
         self.say(f"bandwidth {speed.dtype} {speed.numel}")
         tensor = torch.empty(speed.numel, dtype=getattr(torch, speed.dtype), device=self.device)
-        found: dict[str, dict[str, Any]] = {name: {"seconds": [], "mismatches": 0} for name in paths}
+        results: dict[str, dict[str, Any]] = {name: {"seconds": [], "mismatches": 0} for name in paths}
         for repetition in range(speed.warmups + speed.repetitions):
             for name, reduce in paths.items():
                 tensor.fill_(1)
@@ -273,13 +273,13 @@ class Rank:
                 started = time.perf_counter()
                 reduce(tensor)
                 self._synchronise()
-                taken = time.perf_counter() - started
+                seconds = time.perf_counter() - started
                 barrier()
                 after_call(name)
-                found[name]["mismatches"] += count_unequal(tensor, self.world)
+                results[name]["mismatches"] += count_unequal(tensor, self.world)
                 if repetition >= speed.warmups:
-                    found[name]["seconds"].append(taken)
-        return {"dtype": speed.dtype, "numel": speed.numel, "paths": found}
+                    results[name]["seconds"].append(seconds)
+        return {"dtype": speed.dtype, "numel": speed.numel, "paths": results}
 
     def say(self, step: str) -> None:
         """Record the progress of this rank, for the message if it hangs."""
@@ -311,8 +311,8 @@ class Rank:
             expected = self._mean_gradients(copy.deepcopy(model), case, step)
             optimizer.zero_grad()
             self._backward(parallel, case, self.rank, step)
-            found = torch.cat([one.grad.flatten() for one in model.parameters()]).double()
-            difference.note_errors((found - expected).abs() / expected.abs().max())
+            gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).double()
+            difference.note_errors((gradients - expected).abs() / expected.abs().max())
             optimizer.step()
         return difference
 
@@ -321,7 +321,7 @@ class Rank:
         for rank in range(self.world):
             model.zero_grad()
             self._backward(model, case, rank, step)
-            total = total + torch.cat([one.grad.flatten() for one in model.parameters()]).double()
+            total = total + torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).double()
         return total / self.world
 
     def _backward(self, model: torch.nn.Module, case: Case, rank: int, step: int) -> None:
@@ -356,12 +356,12 @@ def use_interface_towards(address: str) -> None:
         probe.connect((socket.gethostbyname(address), _ANY_PORT))
         own = probe.getsockname()[0]
         for _, name in socket.if_nameindex():
-            asked = struct.pack("256s", os.fsencode(name))
+            query = struct.pack("256s", os.fsencode(name))
             try:
-                found = fcntl.ioctl(probe, _SIOCGIFADDR, asked)
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, query)
             except OSError:  # it has no such address
                 continue
-            if socket.inet_ntoa(found[20:24]) == own:
+            if socket.inet_ntoa(answer[20:24]) == own:
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 

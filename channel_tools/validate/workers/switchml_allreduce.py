@@ -81,8 +81,8 @@ class Rank(reductions.Rank):
     def run_case(self, case: reductions.Case) -> dict[str, object]:
         """Run a case and add what the plugin counted for it."""
         before = read_counts()
-        seen = super().run_case(case)
-        return {**seen, "counts": counts_document(read_counts() - before)}
+        result = super().run_case(case)
+        return {**result, "counts": counts_document(read_counts() - before)}
 
     def _measure(self, speed: reductions.Speed) -> dict[str, object]:
         groups = {"default": None, "plain": self.plain}
@@ -98,10 +98,10 @@ class Rank(reductions.Rank):
         paths = {
             name: lambda tensor, group=group: dist.all_reduce(tensor, group=group) for name, group in groups.items()
         }
-        found = self.measure(speed, paths, barrier=lambda: dist.barrier(group=self.plain), after_call=count)
-        for name, path in found["paths"].items():
+        results = self.measure(speed, paths, barrier=lambda: dist.barrier(group=self.plain), after_call=count)
+        for name, path in results["paths"].items():
             path["counts"] = counts_document(counts[name])
-        return found
+        return results
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ def test_what_a_kept_package_requires_stays_in_every_form_of_matchspec(requireme
     libraries = row("alib", "1.0", **of_old), row("alib", "2.0", license="BSD", md5="2" * 32)
     plan = retention(*libraries, row("bapp", "1.0", depends=[requirement]))
     assert (plan.delete, plan.retire) == ((), ())
-    assert plan.kept == {OLD: "linux-64/bapp-1.0-h1_0.conda may need it"}
+    assert plan.keep == {OLD: "linux-64/bapp-1.0-h1_0.conda may need it"}
     assert retention(*libraries, row("bapp", "1.0", depends=["alib >=2"])).delete == (OLD,)
 
 
@@ -101,8 +101,8 @@ def test_the_last_version_that_a_kept_package_is_compatible_with_stays() -> None
     bases = row("base", "1.0"), row("base", "2.0")
     plan = retention(*libraries, *bases, row("bapp", "1.0", constrains=["alib<2", "gone <0", "__cuda >=12"]))
     assert plan.delete == ()
-    assert plan.kept[OLD] == "linux-64/bapp-1.0-h1_0.conda is only compatible with alib<2"
-    assert plan.kept["linux-64/base-1.0-h1_0.conda"].endswith("may need it")
+    assert plan.keep[OLD] == "linux-64/bapp-1.0-h1_0.conda is only compatible with alib<2"
+    assert plan.keep["linux-64/base-1.0-h1_0.conda"].endswith("may need it")
     assert retention(*libraries, row("bapp", "1.0", constrains=["alib >=1"])).delete != ()
 
 
@@ -111,8 +111,8 @@ def test_the_last_version_that_a_kept_package_is_compatible_with_stays() -> None
 def test_a_requirement_that_cannot_be_read_may_need_anything(field: str, value: object) -> None:
     plan = retention(row("alib", "1.0"), row("alib", "2.0"), row("bapp", "1.0", **{field: value}))
     assert plan.delete == ()
-    assert plan.kept[OLD].startswith("linux-64/bapp-1.0-h1_0.conda may need it: ")
-    assert "alib" in plan.kept[OLD]
+    assert plan.keep[OLD].startswith("linux-64/bapp-1.0-h1_0.conda may need it: ")
+    assert "alib" in plan.keep[OLD]
 
 
 def test_a_version_that_conda_cannot_order_may_satisfy_anything() -> None:

@@ -281,7 +281,7 @@ def test_retention_keeps_the_newest_and_what_they_may_need(target: FolderTarget,
     rule = Retention(keep=1, grace_s=DAY_S)
     plan = target.retain(rule, label="main", dry_run=True)
     assert plan.retire == ("linux-64/lib-1.0-0.conda", "linux-64/lib-1.1-0.conda", "linux-64/toy-1.9-0.conda")
-    assert plan.kept == {"linux-64/lib-1.2-0.conda": "linux-64/toy-1.10-0.conda may need it"}
+    assert plan.keep == {"linux-64/lib-1.2-0.conda": "linux-64/toy-1.10-0.conda may need it"}
     assert len(listed(target.root)) == 6
     assert target.retain(rule, label="main", dry_run=False) == plan
     assert listed(target.root) == ["lib-1.2-0", "lib-1.3-0", "toy-1.10-0"]
@@ -291,7 +291,7 @@ def test_retention_keeps_the_newest_and_what_they_may_need(target: FolderTarget,
     clock.now_s += 1
     assert target.retain(rule, label="main", dry_run=False).delete == plan.retire
     assert not (target.root / "linux-64" / "toy-1.9-0.conda").exists()
-    nothing = RetentionPlan(retire=(), delete=(), kept=plan.kept)
+    nothing = RetentionPlan(retire=(), delete=(), keep=plan.keep)
     assert target.retain(rule, label="main", dry_run=False) == nothing
     assert sound(target)
 
@@ -310,7 +310,7 @@ def test_retention_never_takes_what_a_lock_a_label_or_the_foundation_names(targe
     )
     plan = target.retain(rule, label="main", dry_run=False)
     assert plan.retire == plan.delete == ("linux-64/ssl-1.0-h1_0.conda",)
-    assert plan.kept == {
+    assert plan.keep == {
         "linux-64/toy-1-0.conda": "another label lists it",
         "linux-64/toy-2-0.conda": "a lock file names it",
         "linux-64/toy-3-0.conda": "a lock file names it",
@@ -331,7 +331,7 @@ def test_what_was_hidden_is_not_deleted_while_a_lock_or_a_label_names_it(
     # too young for the rule: only that they were hidden before has them deleted
     rule = Retention(older_than_s=9 * DAY_S, locked_files=frozenset({toys[0].name}), grace_s=DAY_S)
     plan = target.retain(rule, label="main", dry_run=False)
-    assert plan.kept == {hidden[0]: "a lock file names it", hidden[1]: "another label lists it"}
+    assert plan.keep == {hidden[0]: "a lock file names it", hidden[1]: "another label lists it"}
     assert (plan.retire, plan.delete) == ((), hidden[2:])
     assert [(target.root / key).is_file() for key in hidden] == [True, True, False]
     assert listed(target.root) == ["toy-4-0"]
@@ -424,5 +424,5 @@ def test_retention_keeps_every_package_that_a_locked_spec_accepts(
 ) -> None:
     publish(target, *(make_conda(made, "toy", version=version) for version in ("1.0", "1.2", "1.2.1", "2.0")))
     plans = retain(target, Retention(keep=1, grace_s=0), label=None, dry_run=False, locked_specs=[spec])
-    assert sorted(plans["main"].kept) == [f"linux-64/{name}.conda" for name in kept]
+    assert sorted(plans["main"].keep) == [f"linux-64/{name}.conda" for name in kept]
     assert listed(target.root) == [*kept, "toy-2.0-0"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.ranks.launchers import forked_ranks
-from channel_tools.ranks.plan import local_plan, place_here
+from channel_tools.ranks.plan import local_plan, placement_here
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import Deadline, running_program
 from channel_tools.validate.ranks import RankJob, rank_words, read_results, run_job
@@ -56,7 +56,7 @@ def start_switch(stack: ExitStack, folder: Path, code: str) -> RunningSwitch:
 def run(folder: Path, code: str, switch: RunningSwitch, *, limit_s: float = TEST_TIMEOUT_S) -> tuple[RankResult, ...]:
     prefix = folder / "env"
     write_program(prefix / "bin/python", code)
-    place = place_here(prefix, 2, variables={})
+    place = placement_here(prefix, 2, variables={})
     commands = forked_ranks(place.start(rank_words(WORKER, folder)), trains=True)
     job = RankJob(
         name="the ranks' launcher",
