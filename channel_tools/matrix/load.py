@@ -24,7 +24,16 @@ from channel_tools.matrix.overrides import check_overrides
 from channel_tools.matrix.pinning import read_pinning
 from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
-from channel_tools.matrix.variants import find_used_keys, merge_variant_files, notes_on_unused_keys, read_variant_file
+from channel_tools.matrix.variants import (
+    PINS_FILE,
+    find_used_keys,
+    foundation_file,
+    merge_variant_files,
+    notes_on_unused_keys,
+    on_foundation,
+    read_variant_file,
+    variant_file_names,
+)
 from channel_tools.requests.plan import FoundationKind
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.settings import RECIPE_FILE, Tree, has_stacks
@@ -36,27 +45,10 @@ if TYPE_CHECKING:
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.system.yamlfile import YamlDocument
 
-PINS_FILE = "pins.yaml"
 BESIDE_RECIPE = ("variants.yaml", "conda_build_config.yaml")
 """Variant files that rattler-build and conda-build read beside a recipe."""
 _DATA = Path(__file__).parent / "data"
 OLD_RECIPE_FILE = "meta.yaml"
-
-
-def foundation_file(kind: FoundationKind) -> str:
-    """The name of the variant file with the values specific to this kind of foundation."""
-    return f"foundation-{kind}.yaml"
-
-
-def variant_file_names(stack: Stack, kind: FoundationKind) -> tuple[str, ...]:
-    """The variant files of a stack in the order they are applied; only those that the stack names must exist."""
-    own = [name for file in stack.variants for name in (file, on_foundation(file, kind))]
-    return (PINS_FILE, foundation_file(kind), *own)
-
-
-def on_foundation(file: str, kind: FoundationKind) -> str:
-    """The name of the variant file with what differs from ``file`` on this kind of foundation."""
-    return f"{file.removesuffix('.yaml')}-{kind}.yaml"
 
 
 def load_tree(

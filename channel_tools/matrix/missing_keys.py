@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
 
-from channel_tools.matrix.load import PINS_FILE, foundation_file
+from channel_tools.matrix.variants import PINS_FILE, foundation_file
 from channel_tools.requests.plan import FoundationKind
 from channel_tools.system.errors import ConfigError, nearest_names_hint
 

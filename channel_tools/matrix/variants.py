@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.matrix.model import Stack
+    from channel_tools.requests.plan import FoundationKind
     from channel_tools.system.yamlfile import KeyPath, YamlDocument, YamlValue
 
 ZIP_KEYS = "zip_keys"
+PINS_FILE = "pins.yaml"
 CONDA_BUILD_CONFIG = "conda_build_config.yaml"
 """The name by which rattler-build and conda-build recognise files in conda-build's format."""
 # Keys that the engines themselves read: no recipe has to name them.
@@ -41,6 +44,22 @@ _PINNED_GROUPS = frozenset({"build", "host"})
 _MAX_BITS = 63
 """The largest number that the engine accepts."""
 _PACKAGE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def foundation_file(kind: FoundationKind) -> str:
+    """The name of the variant file with the values specific to this kind of foundation."""
+    return f"foundation-{kind}.yaml"
+
+
+def variant_file_names(stack: Stack, kind: FoundationKind) -> tuple[str, ...]:
+    """The variant files of a stack in the order they are applied; only those that the stack names must exist."""
+    own = [name for file in stack.variants for name in (file, on_foundation(file, kind))]
+    return (PINS_FILE, foundation_file(kind), *own)
+
+
+def on_foundation(file: str, kind: FoundationKind) -> str:
+    """The name of the variant file with what differs from ``file`` on this kind of foundation."""
+    return f"{file.removesuffix('.yaml')}-{kind}.yaml"
 
 
 def read_variant_file(path: Path, environ: Mapping[str, str] = MappingProxyType({})) -> VariantFile:

@@ -9,7 +9,7 @@ from channel_tools.conda.platforms import SUPPORTED_PLATFORMS
 from channel_tools.feedstock import write_feedstock
 from channel_tools.feedstock.variants import ZIPPED_KEYS
 from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
-from channel_tools.matrix.load import PINS_FILE, foundation_file
+from channel_tools.matrix.variants import PINS_FILE, foundation_file
 from channel_tools.plan import render_folder
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.progress import ignore
