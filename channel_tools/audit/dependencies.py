@@ -15,6 +15,7 @@ from channel_tools.conda.archive import read_index_json, read_info_json
 from channel_tools.conda.closure import Closures, place_installed, python_minor
 from channel_tools.conda.compiled_in import what_can_be_compiled_in
 from channel_tools.conda.specs import texts_of
+from channel_tools.system.beneath import folder_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 
@@ -38,20 +39,26 @@ class Neighbour:
     listing: Callable[[], Listing]
 
 
-def neighbours_in_files(packages: Iterable[Path]) -> Iterator[Neighbour]:
-    """Neighbours from package files; damaged ones are left out."""
+def neighbours_in_files(packages: Iterable[Path], *, within: Path | None = None) -> Iterator[Neighbour]:
+    """Neighbours from package files; damaged ones are left out. Others can write in ``within``, where they are then."""
     for path in packages:
         try:
-            index = read_index_json(path)
+            index = read_index_json(path, folder=folder_of(path, within))
         except IntegrityError:
             continue
-        yield _neighbour(path.name, path.parent.name, index, functools.cache(functools.partial(_listed_in_file, path)))
+        listing = functools.cache(functools.partial(_listed_in_file, path, within))
+        yield _neighbour(path.name, path.parent.name, index, listing)
 
 
-def neighbours_of_records(records: Iterable[tuple[Path, Mapping[str, Any]]]) -> Iterator[Neighbour]:
-    """Neighbours from package files whose index.json is known from a channel's records, so they need not be opened."""
+def neighbours_of_records(
+    records: Iterable[tuple[Path, Mapping[str, Any]]], *, within: Path | None = None
+) -> Iterator[Neighbour]:
+    """Neighbours from package files whose index.json is known from a channel's records, so they need not be opened.
+
+    ``within`` is as for neighbours_in_files.
+    """
     for path, record in records:
-        listing = functools.cache(functools.partial(_listed_in_file, path))
+        listing = functools.cache(functools.partial(_listed_in_file, path, within))
         yield _neighbour(path.name, path.parent.name, record, listing)
 
 
@@ -85,9 +92,9 @@ def _neighbour(file_name: str, subdir: str, index: Mapping[str, Any], listing: C
     return Neighbour(file_name=file_name, subdir=subdir, name=str(index.get("name")), index=index, listing=listing)
 
 
-def _listed_in_file(path: Path) -> Listing:
+def _listed_in_file(path: Path, within: Path | None) -> Listing:
     try:
-        return _listed(read_info_json(path, "paths.json"))
+        return _listed(read_info_json(path, "paths.json", folder=folder_of(path, within)))
     except IntegrityError:
         return frozenset(), {}
 

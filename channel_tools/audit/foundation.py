@@ -23,6 +23,7 @@ from channel_tools.audit.rules.foundation import contents_rule, identity_rule, o
 from channel_tools.audit.run import distinctive_paths, read_in_parallel
 from channel_tools.conda.archive import visit_package
 from channel_tools.conda.closure import place_installed, python_minor
+from channel_tools.system.beneath import folder_of
 from channel_tools.system.errors import FoundationError, IntegrityError
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def verify_foundation(
         hint = "make it with: channel_tools foundation build"
         raise FoundationError(f"{channel_folder}: no package in any subdir", hint=hint)
     read = functools.partial(
-        read_foundation_package, build_paths=distinctive_paths([channel_folder, Path(sys.prefix), *build_folders])
+        read_foundation_package,
+        build_paths=distinctive_paths([channel_folder, Path(sys.prefix), *build_folders]),
+        within=channel_folder,
     )
     found = read_in_parallel(
         packages, read, jobs=jobs or cpu_count(), progress=progress, title="Verifying", error=FoundationError
@@ -67,16 +70,17 @@ def verify_foundation(
     return judge_foundation(list(found))
 
 
-def read_foundation_package(path: Path, build_paths: Sequence[str]) -> FoundationPackage:
+def read_foundation_package(path: Path, build_paths: Sequence[str], *, within: Path | None = None) -> FoundationPackage:
     """Read a whole package, in a worker process; if it is damaged, reading ends and the damage is recorded.
 
-    ``build_paths`` are folders of this machine that no file of a package may name.
+    ``build_paths`` are folders of this machine that no file of a package may name. Others can write in ``within``,
+    where the package is then.
     """
     visitor = PackageReader(path, Reader(build_paths=tuple(build_paths), reads_code=False, reads_leftovers=True))
     problems: list[PackageProblem] = []
     damage = None
     try:
-        visit_package(path, visitor, on_problem=problems.append)
+        visit_package(path, visitor, on_problem=problems.append, folder=folder_of(path, within))
     except IntegrityError as err:
         damage = err
     return FoundationPackage(subdir=path.parent.name, facts=visitor.facts(damage), problems=tuple(problems))

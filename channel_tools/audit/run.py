@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import stat
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,8 @@ from channel_tools.audit.reading import Reader
 from channel_tools.conda.archive import PackageInfo, read_package, visit_package
 from channel_tools.conda.metadata import check_place
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
-from channel_tools.system.beneath import folder_of
+from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA
+from channel_tools.system.beneath import folder_beneath, folder_of
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError, IntegrityError, UsageError, VerificationError
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from channel_tools.audit.dependencies import Neighbour
     from channel_tools.audit.model import Dependencies, Finding, PackageFacts
     from channel_tools.audit.policy import RuleFunction
+    from channel_tools.system.beneath import Beneath
     from channel_tools.system.progress import Progress
 
 Result = TypeVar("Result")
@@ -116,25 +119,32 @@ def audit_channel(
     if not packages:
         hint = "name a .conda file, a channel's folder or an environment"
         raise UsageError(f"{folder}: neither a channel with packages nor an environment", hint=hint)
-    audits = audit_packages(packages, neighbours, reader, jobs=jobs, progress=progress)
+    audits = audit_packages(packages, neighbours, reader, jobs=jobs, progress=progress, within=folder)
     return AuditReport(kind="channel", target=str(folder), packages=audits)
 
 
 def channel_packages(folder: Path) -> list[Path]:
-    """The package files that new solves of a channel see, by its repodata; all files if it has no repodata."""
+    """The package files that new solves of a channel see, by its repodata; all files if it has no repodata.
+
+    Others may write in the folder: what is there is named beneath it. Raises as Beneath.
+    """
+    files = folder_beneath(folder)
     found: list[Path] = []
-    for subdir in sorted(path for path in folder.glob("*") if path.is_dir()):
-        listed = _listed(subdir / "repodata.json")
-        named = [path for path in sorted(subdir.iterdir()) if path.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX))]
-        files = [path for path in named if path.is_file()]
-        found += [path for path in files if listed is None or path.name in listed]
+    for subdir in (name for name, status in sorted(files.stats()) if stat.S_ISDIR(status.st_mode)):
+        below = files.at(subdir)
+        listed = _listed(below)
+        for name, status in sorted(below.stats()):
+            if name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)) and (listed is None or name in listed):
+                if not stat.S_ISREG(status.st_mode):
+                    below.file_stat(name)
+                found.append(folder / subdir / name)
     return found
 
 
-def _listed(repodata: Path) -> frozenset[str] | None:
+def _listed(subdir: Beneath) -> frozenset[str] | None:
     try:
-        said = decode_json(repodata.read_bytes())
-    except (OSError, ValueError):
+        said = decode_json(subdir.read(REPODATA, limit_bytes=INDEX_LIMIT_BYTES))
+    except (FileNotFoundError, ValueError):
         return None
     rows = [said[key] for key in _LISTS if isinstance(said.get(key), dict)] if isinstance(said, dict) else []
     return frozenset(name for found in rows for name in found) if rows else None
@@ -155,13 +165,14 @@ def _read(path: Path, *, reader: Reader, to_enter: bool, within: Path | None = N
     started = time.monotonic()
     visitor = PackageReader(path, reader)
     info = damage = None
+    folder = folder_of(path, within)
     try:
         if to_enter:
-            read = read_package(path, contents=True, visitor=visitor, folder=folder_of(path, within))
+            read = read_package(path, contents=True, visitor=visitor, folder=folder)
             check_place(read.index, path, path.parent.name)
             info = read
         else:
-            visit_package(path, visitor)
+            visit_package(path, visitor, folder=folder)
     except IntegrityError as err:
         damage = err
     return _Reading(facts=visitor.facts(damage), seconds=time.monotonic() - started, info=info)
@@ -215,7 +226,7 @@ class Gate:
     def _neighbours(self) -> list[Neighbour]:
         present = channel_packages(self.channel)
         fresh = [path for path in present if path not in self._known]
-        self._known |= {path: one for path in fresh for one in neighbours_in_files([path])}
+        self._known |= {path: one for path in fresh for one in neighbours_in_files([path], within=self.channel)}
         cached = [] if self.cache is None else list(neighbours_in_cache(self.cache))
         return [self._known[path] for path in present if path in self._known] + cached
 

@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools.build.model import BuildUsage  # noqa: TC001 - msgspec looks for it here
+from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.results import BuildRecord, record_build
 from channel_tools.conda.package import split_stem
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError
-from channel_tools.system.files import write_bytes_atomically
 from channel_tools.system.schedulers import BuildResources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.build.model import BuildJob, BuildResult
     from channel_tools.channel.model import Channel
 
+_FILE = f"{RECORD_FOLDER}/builds.json"
+_LIMIT_BYTES = 64 << 20
 _SCHEMA = 1
 _DIGEST = re.compile(r"h[0-9a-f]{7}(?=_|$)")
 _MIB = 1 << 20
@@ -51,13 +52,12 @@ class _UsageFile:
 
 def read_usage(channel: Channel) -> Mapping[str, BuildUsage]:
     """What the latest build of each package, version and variant used. Raises ChannelError for a damaged file."""
-    path = _file_of(channel)
     try:
-        return decode_json(path.read_bytes(), _UsageFile).builds
+        return decode_json(channel.files.read(_FILE, limit_bytes=_LIMIT_BYTES), _UsageFile).builds
     except FileNotFoundError:
         return {}
     except msgspec.DecodeError as err:
-        message = f"{path}: not a record of what builds used ({err})"
+        message = f"{channel.path / _FILE}: not a record of what builds used ({err})"
         raise ChannelError(message, hint="remove the file: the next builds write it again") from None
 
 
@@ -65,7 +65,7 @@ def record_usage(channel: Channel, usages: Mapping[str, BuildUsage]) -> None:
     """Save what builds used, by stem; the caller holds the channel's lock. Raises as read_usage does."""
     builds = {**read_usage(channel), **{_key_of(stem): usage for stem, usage in usages.items()}}
     content = msgspec.json.encode(_UsageFile(builds=dict(sorted(builds.items()))))
-    write_bytes_atomically(_file_of(channel), msgspec.json.format(content, indent=1) + b"\n")
+    channel.files.write(_FILE, msgspec.json.format(content, indent=1) + b"\n")
 
 
 def usage_before(known: Mapping[str, BuildUsage], stem: str) -> BuildUsage | None:
@@ -112,10 +112,6 @@ def with_resources(
 def _key_of(stem: str) -> str:
     name, version, build = split_stem(stem)
     return f"{name}-{version}-{_DIGEST.sub('h', build)}"
-
-
-def _file_of(channel: Channel) -> Path:
-    return channel.record_folder / "builds.json"
 
 
 def record_result(channel: Channel, result: BuildResult) -> None:

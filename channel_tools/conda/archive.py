@@ -144,16 +144,21 @@ def read_package(
 
 
 def visit_package(
-    path: Path, visitor: PackageVisitor, *, on_problem: Callable[[PackageProblem], None] | None = None
+    path: Path,
+    visitor: PackageVisitor,
+    *,
+    on_problem: Callable[[PackageProblem], None] | None = None,
+    folder: Beneath | None = None,
 ) -> None:
     """Pass the package to ``visitor`` as far as it can be read; it may be a ``.tar.bz2``. Raises IntegrityError.
 
     ``on_problem`` is called for members that are unsafe or do not match paths.json, which must state the size and
-    sha256 of each. Without it, nothing is compared, and the first unsafe member is raised at the end.
+    sha256 of each. Without it, nothing is compared, and the first unsafe member is raised at the end. ``folder`` is as
+    for read_package.
     """
     unsafe: list[PackageProblem] = []
     note, compared = on_problem or unsafe.append, on_problem is not None
-    with _opened(path) as stream, InfoFiles(all_files=True) as info:
+    with _opened(path, folder) as stream, InfoFiles(all_files=True) as info:
         parts = _parts_in(stream, path)
         read_info(parts.members("info"), path, info, note)
         check_metadata(info, path)

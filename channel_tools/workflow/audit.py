@@ -27,7 +27,7 @@ from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from channel_tools.channel import Channel
     from channel_tools.conda.archive import PackageInfo
@@ -104,7 +104,7 @@ def run_audit(
     if is_prefix(target):
         return audit_prefix(target, reader, jobs=jobs, progress=progress)
     if target.is_dir():
-        beside = list(neighbours_in_files(path for folder in channels for path in channel_packages(folder)))
+        beside = [package for folder in channels for package in _packages_of(folder)]
         return audit_channel(target, reader, neighbours=beside, jobs=jobs, progress=progress)
     raise UsageError(
         f"{target}: not a .conda file or a folder", hint="name a .conda file, a channel's folder or an environment"
@@ -121,6 +121,11 @@ def machine_paths(settings: Settings | None) -> tuple[str, ...]:
     return distinctive_paths(folders)
 
 
+def _packages_of(folder: Path) -> Iterator[Neighbour]:
+    """The packages of a channel's folder, in which others may write."""
+    return neighbours_in_files(channel_packages(folder), within=folder)
+
+
 def _neighbours(settings: Settings | None, channels: Sequence[Path], package: Path) -> Sequence[Neighbour]:
     """The packages of ``channels``, else of the channel that the package is in, else of the local channel."""
     folders = list(channels)
@@ -129,7 +134,7 @@ def _neighbours(settings: Settings | None, channels: Sequence[Path], package: Pa
         folders = [own]
     if not folders and settings is not None and settings.channel.is_dir():
         folders = [settings.channel]
-    neighbours = list(neighbours_in_files(path for folder in folders for path in channel_packages(folder)))
+    neighbours = [package for folder in folders for package in _packages_of(folder)]
     return neighbours + (
         list(neighbours_in_cache(settings.package_cache)) if settings is not None and not folders else []
     )

@@ -17,6 +17,10 @@ import channel_tools
 
 PACKAGE = Path(channel_tools.__file__).parent
 GUARDED = (
+    "audit/dependencies.py",
+    "audit/foundation.py",
+    "audit/run.py",
+    "build/usage.py",
     "channel",
     "conda/archive.py",
     "conda/fetch.py",
@@ -105,6 +109,8 @@ HELPERS = frozenset(
     ]
 )
 ALLOWED = {  # how many calls, and about what
+    "audit/dependencies.py": (3, "packages that a build's environments were solved from, in the user's cache"),
+    "audit/foundation.py": (1, "the names of the foundation's packages"),
     "channel/listing.py": (1, "a file of hotfixes that the user names"),
     "channel/publish.py": (1, "packages from elsewhere that are published"),
     "channel/store.py": (5, "a channel that is made in a new folder of its own"),

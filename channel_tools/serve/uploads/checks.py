@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from channel_tools.audit.dependencies import Neighbour
     from channel_tools.channel.model import Channel, Foundation
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.package import PackageRef
@@ -208,8 +209,10 @@ def audit_uploaded(
     if one of the files is not a complete, safe package.
     """
     own = {str(PackageKey.of(path)) for path in files}
-    beside = [row for channel in channels for row in _records(channel)]
-    neighbours = list(neighbours_of_records(row for row in beside if str(PackageKey.of(row[0])) not in own))
+    neighbours: list[Neighbour] = []
+    for channel in channels:
+        beside = (row for row in _records(channel) if str(PackageKey.of(row[0])) not in own)
+        neighbours += neighbours_of_records(beside, within=channel.within or channel.path)
     audits = audit_packages(
         files, neighbours, Reader(), jobs=None, progress=SilentProgress(), to_enter=True, within=within
     )

@@ -14,12 +14,13 @@ import pytest
 from channel_tools.audit.dependencies import Known, neighbours_in_files
 from channel_tools.audit.model import Finding, PackageAudit, Rule
 from channel_tools.audit.reading import Reader
-from channel_tools.audit.run import Gate, audit_channel, audit_package
+from channel_tools.audit.run import Gate, audit_channel, audit_package, audit_packages
 from channel_tools.build.schedule import take_in
 from channel_tools.channel import Channel, ChannelWriter, published_packages
 from channel_tools.conda.archive import PackageInfo
-from channel_tools.system.errors import ChannelToolsError, IntegrityError, VerificationError
+from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, VerificationError
 from channel_tools.system.progress import SilentProgress
+from tests.support.damage import bounded, damage
 from tests.support.packages import new_channel
 from tests.unit.audit.packages import BUILD_FOLDER, Entry, Toy
 from tests.unit.audit.spoiled import CASES, GXX, Case, library
@@ -150,3 +151,25 @@ def test_a_channels_packages_in_the_old_format_are_audited(tmp_path: Path) -> No
     (path.parent / "repodata.json").write_text(json.dumps({"packages": {path.name: {}}, "packages.conda": {}}))
     report = audit_channel(tmp_path, Reader(build_paths=()), jobs=1, progress=SilentProgress())
     assert [(finding.package, finding.rule) for finding in report.findings] == [(path.name, Rule.LINK_SCRIPT)]
+
+
+@pytest.mark.parametrize("name", ["repodata.json", "toy-1.0-h0123456_0.conda"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "link out", "link to a device", "link to itself"])
+def test_what_others_put_into_a_channels_folder_is_one_error(tmp_path: Path, name: str, kind: str) -> None:
+    """A pipe in the place of an index had the audit wait for ever."""
+    folder = tmp_path / "channel"
+    package = Toy().write(folder)
+    (package.parent / "repodata.json").write_text(json.dumps({"packages.conda": {package.name: {}}}))
+    damage(folder, f"{package.parent.name}/{name}", kind, tmp_path)
+    with bounded(f"audit of a {kind}"), pytest.raises(ChannelError, match=rf"{name}: is a ") as caught:
+        audit_channel(folder, Reader(build_paths=()), jobs=1, progress=SilentProgress())
+    assert caught.value.hint == "remove it, or restore it from a copy"
+
+
+def test_a_package_that_is_exchanged_for_a_link_is_not_read(tmp_path: Path) -> None:
+    package = Toy().write(tmp_path / "channel")
+    other = Toy().write(tmp_path / "elsewhere")
+    package.unlink()
+    package.symlink_to(other)
+    with pytest.raises(ChannelError, match=r"is a symbolic link to .*, out of the folder"):
+        audit_packages([package], (), Reader(), jobs=None, progress=SilentProgress(), within=tmp_path / "channel")

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.audit.dependencies import neighbours_in_files
+from channel_tools.audit.run import channel_packages
+from channel_tools.build.model import BuildUsage
+from channel_tools.build.usage import read_usage, record_usage
 from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
 from channel_tools.channel.results import BuildRecord, read_builds, record_build
 from channel_tools.conda.package import write_sidecar
@@ -37,8 +41,9 @@ from tests.support.packages import make_conda
 from tests.unit.publish.sets import make_set
 
 _LABELS = ("main", "x")
+USAGE = BuildUsage(seconds=1.0, cpu_s=1.0, memory_bytes=1, cores=1)
 _CHANGES = 2
-"""Of the six that are tried, on each damage; all sorts together make it all six on each place."""
+"""Of the seven that are tried, on each damage; all sorts together make it all seven on each place."""
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +58,7 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with target.paged(label) as paged:
             add_page(paged)
     record_build(target.root, BuildRecord(file_name=packages[0].name, finished="2026-01-01T00:00:00Z", seconds=1.0))
+    record_usage(open_channel(target.root), {"toy-1.0-0": USAGE})
     return target.root
 
 
@@ -64,6 +70,8 @@ def reads(channel: Path) -> Mapping[str, Callable[[], object]]:
         "packages": lambda: [target.packages(label) for label in target.labels()],
         "verify": lambda: verify_channel(open_channel(channel), wait_s=0),
         "builds": lambda: read_builds(channel),
+        "usage": lambda: read_usage(open_channel(channel)),
+        "audit": lambda: _audit(channel),
     }
 
 
@@ -91,7 +99,14 @@ def changes(channel: Path, work: Path) -> Mapping[str, Callable[[], object]]:
             ("linux-64/toy-1.0-0.conda",), source="main", label="y", progress=SilentProgress()
         ),
         "page": page,
+        "record a build": lambda: record_usage(open_channel(channel), {"toy-1.0-0": USAGE}),
     }
+
+
+def _audit(channel: Path) -> None:
+    """What an audit reads of each package that others may depend on."""
+    for package in neighbours_in_files(channel_packages(channel), within=channel):
+        package.listing()
 
 
 def _serve(channel: Path) -> None:

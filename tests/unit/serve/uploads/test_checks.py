@@ -8,7 +8,7 @@ import pytest
 from channel_tools.channel import Foundation, add_set, channel_writer
 from channel_tools.plan.inputs import HASH_DIGITS
 from channel_tools.serve.uploads.checks import DIGEST_DIGITS, audit_uploaded, check_digests
-from channel_tools.system.errors import IntegrityError, VerificationError
+from channel_tools.system.errors import ChannelError, IntegrityError, VerificationError
 from tests.support.packages import REGISTRY, link, make_conda, new_channel, own
 from tests.unit.audit.packages import Toy
 from tests.unit.audit.rules.test_licenses import LIBRARY, recorded
@@ -50,6 +50,23 @@ def test_packages_are_audited_among_their_set_and_the_channel(tmp_path: Path) ->
     for places, files in (([], [outer, beside]), ([channel], [outer])):
         with pytest.raises(VerificationError, match="neither the package nor its dependencies have"):
             audit_uploaded(files, REGISTRY, places)
+
+
+def test_what_the_audit_reads_of_the_channels_packages_is_in_the_channel(tmp_path: Path) -> None:
+    """A writer of its folder learns nothing of another channel's packages by a link in the place of a dependency."""
+    channel, elsewhere = new_channel(tmp_path / "ours"), new_channel(tmp_path / "theirs")
+    inner = make_conda(tmp_path / "a", "inner", files={"lib/inner.txt": b"x"})
+    for place in (channel, elsewhere):
+        with channel_writer(place) as writer:
+            add_set(writer, [inner])
+    files = {"lib/one": link("lib/one", "inner.txt")}
+    outer = make_conda(tmp_path / "b", "outer", index={"depends": ["inner"]}, files=files)
+    audit_uploaded([outer], REGISTRY, [channel])
+    dependency = channel.path / "linux-64" / inner.name
+    dependency.unlink()
+    dependency.symlink_to(elsewhere.path / "linux-64" / inner.name)
+    with pytest.raises(ChannelError, match=f"{inner.name}: is a symbolic link to .*, out of the folder"):
+        audit_uploaded([outer], REGISTRY, [channel])
 
 
 @pytest.mark.parametrize(
