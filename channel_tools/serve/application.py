@@ -150,9 +150,9 @@ class ChannelServer:
         head = scope["method"] == "HEAD"
         if head:
             headers.pop(b"range", None)  # it has a meaning for GET only
-        outcome.kind = "package" if asked.never_changes else "index"
         for _attempt in range(_ATTEMPTS):
             file = self._files.find(asked)
+            outcome.kind = "package" if (file or asked).never_changes else "index"
             if file is None:
                 break
             response = respond_to_read(file, headers, public=public)

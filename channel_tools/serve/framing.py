@@ -23,21 +23,25 @@ _LINE_END = b"\r\n"
 _END_OF_HEADERS = _LINE_END * 2
 _OVERLAP = len(_END_OF_HEADERS) - 1
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
-_ONCE = frozenset(
-    {
-        b"authorization",
-        b"content-length",
-        b"content-range",
-        b"content-type",
-        b"host",
-        b"if-modified-since",
-        b"if-range",
-        b"range",
-        b"x-api-key",
-        b"x-checksum-sha256",
-    }
-)
-"""Headers with one value: of two, a proxy and the application may take different ones (RFC 9110, 5.3)."""
+_ONCE = {
+    name: 1 << number
+    for number, name in enumerate(
+        (
+            b"host",
+            b"authorization",
+            b"content-length",
+            b"content-range",
+            b"content-type",
+            b"if-modified-since",
+            b"if-range",
+            b"range",
+            b"x-api-key",
+            b"x-checksum-sha256",
+        )
+    )
+}
+"""Headers with one value, a bit each: of two, a proxy and the application may take different ones (RFC 9110, 5.3)."""
+_HOST_BIT = _ONCE[b"host"]
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 _BAD_REQUEST = b"400 Bad Request"
 _TOO_LARGE = b"431 Request Header Fields Too Large"
@@ -68,6 +72,7 @@ class Framing:
         "_begun",
         "_doubtful",
         "_ended",
+        "_host",
         "_line",
         "_names",
         "_once",
@@ -88,7 +93,10 @@ class Framing:
         )  # as uvicorn sets it, so that both parse alike
         self._part = _Part.HEADERS
         self._begun = self._ended = self._doubtful = False
-        self._once: set[bytes] = set()
+        self._once = 0
+        """The bits of those headers in _ONCE that the present request has."""
+        self._host: bytes | None = None
+        """The last valid Host: it is nearly always the same for all requests of a connection."""
         self._tail = self._line = b""
         self._names = self._overhead = 0
         self.header_bytes = self.body_bytes = 0
@@ -124,19 +132,29 @@ class Framing:
         """Parser callback: a header or a trailer."""
         self._names += 1
         name = name.lower()
-        if name not in _ONCE or self._part is not _Part.HEADERS:
+        bit = _ONCE.get(name)
+        if bit is None or self._part is not _Part.HEADERS:
             return
-        if name == b"content-length":
+        if bit == _HOST_BIT:
+            if value != self._host:
+                self._check_host(value)
+        elif name == b"content-length":
             self.length = int(value) if value.isdigit() else 0  # the parser rejects anything else
-        elif name == b"host" and _HOST.fullmatch(value) is None:
+        if self._once & bit:
             self._doubtful = True
-        self._doubtful = self._doubtful or name in self._once
-        self._once.add(name)
+        self._once |= bit
+
+    def _check_host(self, value: bytes) -> None:
+        if _HOST.fullmatch(value) is None:
+            self._doubtful = True
+        else:
+            self._host = value
 
     def on_headers_complete(self) -> None:
         """Parser callback: the headers are complete."""
         self._begun = True
-        self._doubtful = self._doubtful or (self._parser.get_http_version() != "1.0" and b"host" not in self._once)
+        if not self._once & _HOST_BIT and self._parser.get_http_version() != "1.0":
+            self._doubtful = True
 
     def on_message_complete(self) -> None:
         """Parser callback: the request has ended."""
@@ -144,8 +162,7 @@ class Framing:
 
     def _headers(self, data: bytes, start: int) -> int:
         if not self.header_bytes:
-            self._names = self.length = 0
-            self._once.clear()
+            self._names = self._once = self.length = 0
         found = (self._tail + data[start : start + _OVERLAP]).find(_END_OF_HEADERS) if self._tail else -1
         if found >= 0:
             size = found + len(_END_OF_HEADERS) - len(self._tail)

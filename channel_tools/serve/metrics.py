@@ -125,6 +125,7 @@ class AccessLog:
         self._gathered = 0
         self._waiting: queue.Queue[list[bytes]] = queue.Queue(_WAITING_LIMIT)
         self._torn = False
+        self._second, self._second_text = -1, ""
         self._thread: threading.Thread | None = None
 
     def add(
@@ -132,8 +133,10 @@ class AccessLog:
     ) -> None:
         """Log a request whose response is complete. ``path`` is masked, without query; ``token`` is the token's id."""
         now_s = self._clock()
+        if (second := int(now_s)) != self._second:
+            self._second, self._second_text = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1000):03}Z",
+            "time": f"{self._second_text}.{int(now_s % 1 * 1000):03}Z",
             "client": client,
             "method": method,
             "path": path,

@@ -82,6 +82,8 @@ class CachedFile:
     whole: tuple[Headers, Headers]
     """The headers of a response with the whole file, for a private and for a public channel."""
     content: bytes | None
+    never_changes: bool
+    """As of its ChannelFile."""
 
 
 class FileCache:
@@ -171,6 +173,7 @@ def _cached_file(path: str, status: os.stat_result, content: bytes | None, *, ne
         validators=(private, public),
         whole=(body + private, body + public),
         content=content,
+        never_changes=never_changes,
     )
 
 
