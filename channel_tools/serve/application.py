@@ -27,7 +27,9 @@ from channel_tools.serve.access.guard import (
     tokens_of,
 )
 from channel_tools.serve.connection import connection_of
-from channel_tools.serve.reads import FileReplacedError, ResponseCutError, respond_to_read, send_response
+from channel_tools.serve.files import FileReplacedError
+from channel_tools.serve.responses import respond_to_read
+from channel_tools.serve.sending import ResponseCutError, send_response
 from channel_tools.system.errors import (
     NO_MEANS_ERRNOS,
     ChannelToolsError,
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
 
     from channel_tools.serve.access.addresses import ChannelFile
     from channel_tools.serve.access.guard import Gatekeeper, Guard
+    from channel_tools.serve.files import FileCache
     from channel_tools.serve.metrics import AccessLog, Metrics
-    from channel_tools.serve.reads import FileCache
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401

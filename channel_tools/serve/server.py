@@ -33,8 +33,8 @@ from channel_tools.serve.access.tokens import default_tokens_file
 from channel_tools.serve.admission import Admission, connections_for, raise_files_limit
 from channel_tools.serve.application import ChannelServer, make_routes
 from channel_tools.serve.connection import Connection, limited
+from channel_tools.serve.files import FileCache
 from channel_tools.serve.metrics import AccessLog, Metrics
-from channel_tools.serve.reads import FileCache
 from channel_tools.serve.uploads.api import UploadApi
 from channel_tools.serve.uploads.checks import Limits
 from channel_tools.serve.uploads.jobs import JobQueue, JobRunner

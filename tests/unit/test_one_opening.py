@@ -36,7 +36,8 @@ GUARDED = (
     "page/write.py",
     "provenance/verify.py",
     "publish/folder.py",
-    "serve/reads.py",
+    "serve/files.py",
+    "serve/sending.py",
     "serve/uploads",
     "system/http/download.py",
     "validate/history.py",
@@ -125,7 +126,7 @@ ALLOWED = {  # how many calls, and about what
     "mirror/importing/importer.py": (2, "folders that the import makes"),
     "mirror/importing/site.py": (3, "the folder itself, and BundleReader.open"),
     "page/write.py": (1, "a log in the output folder"),
-    "serve/reads.py": (1, "a file that is compared with the one that was opened beneath the channel"),
+    "serve/files.py": (1, "a file that is compared with the one that was opened beneath the channel"),
     "serve/uploads/api.py": (1, "JobStore.open"),
     "validate/ranks.py": (3, "the plan, the log and a folder, in a folder made for the job"),
 }

@@ -24,7 +24,7 @@ from channel_tools.conda.package import write_sidecar
 from channel_tools.page.write import add_page
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.serve.access.addresses import parse_path
-from channel_tools.serve.reads import FileCache, open_unchanged
+from channel_tools.serve.files import FileCache, open_unchanged
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import (
     GROWTH_BYTES,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.serve.access.addresses import ChannelFile
-from channel_tools.serve.reads import IN_MEMORY_LIMIT_BYTES, FileCache, FileReplacedError, open_unchanged
+from channel_tools.serve.files import IN_MEMORY_LIMIT_BYTES, FileCache, FileReplacedError, open_unchanged
 
 _REQUESTS = 20_000
 _PLACE = ChannelFile(channel="ours", label="main", folder="noarch", name="x-1-0.conda")

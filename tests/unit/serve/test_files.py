@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.serve.access.addresses import ChannelFile
-from channel_tools.serve.reads import FileCache
+from channel_tools.serve.files import FileCache
 
 INDEX = ChannelFile(channel="ours", label="main", folder="noarch", name="repodata.json")
 PACKAGE = ChannelFile(channel="ours", label="main", folder="noarch", name="a-1-0.conda")

@@ -13,14 +13,9 @@ from starlette.types import Receive, Scope, Send
 from channel_tools.serve.access.addresses import parse_path
 from channel_tools.serve.application import make_routes
 from channel_tools.serve.connection import STALL_S, Connection, connection_of
-from channel_tools.serve.reads import (
-    FileCache,
-    ReadResponse,
-    ResponseCutError,
-    SpooledResponse,
-    respond_to_read,
-    send_response,
-)
+from channel_tools.serve.files import FileCache
+from channel_tools.serve.responses import ReadResponse, respond_to_read
+from channel_tools.serve.sending import ResponseCutError, SpooledResponse, send_response
 from tests.unit.serve.wires import REQUEST, Wire, feed, settle, talk
 
 CONTENT = bytes(range(256)) * 8192
