@@ -118,29 +118,31 @@ class Known:
     def __init__(self, neighbours: Iterable[Neighbour]) -> None:
         present = list(neighbours)
         self._closures = Closures[Neighbour](present)
-        self._by_file = {(one.subdir, one.file_name): one for one in present}
+        self._by_file = {(neighbour.subdir, neighbour.file_name): neighbour for neighbour in present}
 
     def dependencies_of(self, package: PackageFacts) -> Dependencies:
         """The files that a package can use: its own and those of everything in the closure of its requirements."""
         own = neighbour_of(package)
         closure = self._closures.of(own)
-        python = python_minor(str(one.index.get("version")) for one in closure if one.name == "python")
+        python = python_minor(
+            str(neighbour.index.get("version")) for neighbour in closure if neighbour.name == "python"
+        )
         files: set[str] = set()
         links: dict[str, str] = {}
         versions: dict[str, set[str]] = {}
-        for one in closure:
-            has, leads = _installed(one, python)
+        for neighbour in closure:
+            has, leads = _installed(neighbour, python)
             files |= has
             links |= leads
-            versions.setdefault(one.name, set()).add(str(one.index.get("version")))
+            versions.setdefault(neighbour.name, set()).add(str(neighbour.index.get("version")))
         problems = [words for which, words in self._closures.problems if which.file_name == package.file_name]
         return Dependencies(
             files=frozenset(files),
             links=links,
-            depends=tuple(spec for one in closure for spec in texts_of(one.index, "depends")),
-            versions={name: tuple(sorted(found)) for name, found in versions.items()},
+            depends=tuple(spec for neighbour in closure for spec in texts_of(neighbour.index, "depends")),
+            versions={name: tuple(sorted(known_versions)) for name, known_versions in versions.items()},
             unresolved=tuple(problems),
-            compilable=dict(self._compilable(package, {one.name for one in closure})),
+            compilable=dict(self._compilable(package, {neighbour.name for neighbour in closure})),
         )
 
     def _compilable(self, package: PackageFacts, present: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -149,14 +151,14 @@ class Known:
             return
         for host in package.host:
             neighbour = None if host.name in present else self._by_file.get((host.subdir, host.file_name))
-            if neighbour is not None and (what := what_can_be_compiled_in(neighbour.listing()[0])):
-                yield host.name, what
+            if neighbour is not None and (origin := what_can_be_compiled_in(neighbour.listing()[0])):
+                yield host.name, origin
 
 
-def _installed(one: Neighbour, python: str) -> Listing:
-    files, links = one.listing()
-    if one.index.get("noarch") != "python":
+def _installed(neighbour: Neighbour, python: str) -> Listing:
+    files, links = neighbour.listing()
+    if neighbour.index.get("noarch") != "python":
         return files, links
-    programs = {f"bin/{line.partition('=')[0].strip()}" for line in one.entry_points}
+    programs = {f"bin/{line.partition('=')[0].strip()}" for line in neighbour.entry_points}
     placed = frozenset(place_installed(path, python) for path in files) | programs
     return placed, {place_installed(path, python): target for path, target in links.items()}

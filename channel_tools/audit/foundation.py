@@ -64,10 +64,10 @@ def verify_foundation(
         build_paths=distinctive_paths([channel_folder, Path(sys.prefix), *build_folders]),
         within=channel_folder,
     )
-    found = read_in_parallel(
+    results = read_in_parallel(
         packages, read, jobs=jobs or cpu_count(), progress=progress, title="Verifying", error=FoundationError
     )
-    return judge_foundation(list(found))
+    return judge_foundation(list(results))
 
 
 def read_foundation_package(path: Path, build_paths: Sequence[str], *, within: Path | None = None) -> FoundationPackage:
@@ -88,13 +88,23 @@ def read_foundation_package(path: Path, build_paths: Sequence[str], *, within: P
 
 def judge_foundation(packages: Sequence[FoundationPackage]) -> list[Finding]:
     """The findings about the packages of a foundation, each by itself and all together; sorted."""
-    found = sorted(packages, key=lambda package: (package.subdir, package.facts.file_name))
-    python = python_minor(str(one.facts.index.get("version")) for one in found if one.facts.name == "python")
-    installed = [(one.subdir, _installed(one.facts, python)) for one in found if one.facts.index]
+    ordered = sorted(packages, key=lambda package: (package.subdir, package.facts.file_name))
+    python = python_minor(
+        str(package.facts.index.get("version")) for package in ordered if package.facts.name == "python"
+    )
+    installed = [(package.subdir, _installed(package.facts, python)) for package in ordered if package.facts.index]
     known = Known(neighbour_of(facts) for _subdir, facts in installed)
-    findings = {finding for one in found for finding in contents_rule(one.facts, one.problems)}
-    findings |= {finding for one in found if one.facts.index for finding in identity_rule(one.facts, one.subdir)}
-    for facts in [*(facts for _subdir, facts in installed), *(one.facts for one in found if not one.facts.index)]:
+    findings = {finding for package in ordered for finding in contents_rule(package.facts, package.problems)}
+    findings |= {
+        finding
+        for package in ordered
+        if package.facts.index
+        for finding in identity_rule(package.facts, package.subdir)
+    }
+    for facts in [
+        *(facts for _subdir, facts in installed),
+        *(package.facts for package in ordered if not package.facts.index),
+    ]:
         dependencies = known.dependencies_of(facts)
         findings |= {finding for rule in FOUNDATION_RULES for finding in rule(facts, dependencies)}
     return sorted(findings | set(owner_rule(installed)))

@@ -95,10 +95,10 @@ def instructions_beyond(
     hits: dict[str, int] = {}
     if path is not None and processes > 1 and len(parts) > 1:
         work = functools.partial(_decode_file, path, level=level)
-        found = dict(
+        by_part = dict(
             run_in_processes(work, [tuple(part) for part in parts], processes=processes, what="read a program")
         )
-        results = [found[tuple(part)] for part in parts]
+        results = [by_part[tuple(part)] for part in parts]
     else:
         results = [_decode(stream, part, level=level) for part in parts]
     for result in results:
@@ -124,7 +124,9 @@ def code_ranges(elf: ELFFile) -> list[CodeRange]:
         return sorted(sections)
     ranges = list(_joined(functions, sections))
     if is_object:
-        ranges += [one for one in sections if not any(_is_in(start, one) for start, _size in functions)]
+        ranges += [
+            code_range for code_range in sections if not any(_is_in(start, code_range) for start, _size in functions)
+        ]
     return sorted(ranges)
 
 
@@ -142,7 +144,7 @@ def _unwound_functions(elf: ELFFile) -> list[tuple[int, int]]:
     if table[:4] != _HDR_ENCODINGS:
         return []
     (count,) = struct.unpack_from("<I", table, 8)
-    found = []
+    functions = []
     for start, record in struct.iter_unpack("<ii", table[12 : 12 + 8 * count]):
         address, at = header["sh_addr"] + start, header["sh_addr"] + record - base
         if not 0 <= at <= len(unwind) - 16:
@@ -150,8 +152,8 @@ def _unwound_functions(elf: ELFFile) -> list[tuple[int, int]]:
         relative, size = struct.unpack_from("<iI", unwind, at + 8)
         if base + at + 8 + relative != address:
             return []  # another encoding of addresses
-        found.append((address, size))
-    return sorted(found)
+        functions.append((address, size))
+    return sorted(functions)
 
 
 def _joined(functions: Sequence[tuple[int, int]], sections: Sequence[CodeRange]) -> Iterator[CodeRange]:
@@ -183,9 +185,9 @@ def _range_in(section: CodeRange, start: int, end: int) -> CodeRange:
 def _parts(ranges: Sequence[CodeRange]) -> Iterator[list[CodeRange]]:
     part: list[CodeRange] = []
     size = 0
-    for one in ranges:
-        part.append(one)
-        size += one.size_bytes
+    for code_range in ranges:
+        part.append(code_range)
+        size += code_range.size_bytes
         if size >= _PART_BYTES:
             yield part
             part, size = [], 0
@@ -203,17 +205,17 @@ def _decode(stream: BinaryIO, part: Sequence[CodeRange], *, level: int) -> dict[
     from iced_x86 import Decoder  # noqa: PLC0415 - only where machine code is read
 
     beyond = codes_beyond(level)
-    found: dict[str, int] = {}
+    addresses: dict[str, int] = {}
     hits = 0
-    for one in part:
-        stream.seek(one.offset)
-        for instruction in Decoder(64, stream.read(one.size_bytes), ip=one.address):
+    for code_range in part:
+        stream.seek(code_range.offset)
+        for instruction in Decoder(64, stream.read(code_range.size_bytes), ip=code_range.address):
             if instruction.code in beyond:
-                found.setdefault(beyond[instruction.code], instruction.ip)
+                addresses.setdefault(beyond[instruction.code], instruction.ip)
                 hits += 1
                 if hits >= _ENOUGH_HITS:
-                    return found
-    return found
+                    return addresses
+    return addresses
 
 
 def _described(elf: ELFFile, ranges: Sequence[CodeRange], hits: dict[str, int]) -> tuple[Instruction, ...]:
@@ -222,7 +224,7 @@ def _described(elf: ELFFile, ranges: Sequence[CodeRange], hits: dict[str, int]) 
     names = _function_names(elf, set(hits.values()))
     described = []
     for feature, address in sorted(hits.items()):
-        around = next(one for one in ranges if _is_in(address, one))
+        around = next(code_range for code_range in ranges if _is_in(address, code_range))
         offset = around.offset + address - around.address
         described.append(Instruction(feature=feature, offset=offset, function=names.get(address, "")))
     return tuple(described)
@@ -269,8 +271,8 @@ def _level_of(spec: str) -> int:
     if specs_on(_LEVEL_PACKAGES, [spec]):
         return next(iter(least_version(spec)), BASELINE)
     if specs_on({_ARCHSPEC}, [spec]) and (build := read_spec(spec).build) is not None:
-        wanted = read_spec(f"{_ARCHSPEC} * {build}")
-        accepted = (level for level in _LEVELS if wanted.matches(as_record(_ARCHSPEC, "1", level_name(level))))
+        match_spec = read_spec(f"{_ARCHSPEC} * {build}")
+        accepted = (level for level in _LEVELS if match_spec.matches(as_record(_ARCHSPEC, "1", level_name(level))))
         return next(accepted, BASELINE)
     return BASELINE
 
@@ -288,7 +290,7 @@ def codes_beyond(level: int) -> Mapping[int, str]:
     features = {number: name for name, number in vars(CpuidFeature).items() if isinstance(number, int)}
     included = frozenset[str]().union(*(names for added, names in _ADDED.items() if added <= level))
     instruction = Instruction()
-    found: dict[int, str] = {}
+    feature_of_code: dict[int, str] = {}
     for name, code in vars(Code).items():
         if not isinstance(code, int) or _HARMLESS_CODES.fullmatch(name):
             continue
@@ -299,8 +301,8 @@ def codes_beyond(level: int) -> Mapping[int, str]:
             if _is_watched(feature := features[number]) and feature not in included
         ]
         if beyond:
-            found[code] = beyond[-1]
-    return found
+            feature_of_code[code] = beyond[-1]
+    return feature_of_code
 
 
 def _is_watched(feature: str) -> bool:
@@ -341,7 +343,9 @@ def _read_object(
         elf = open_elf(stream)
         machine = str(elf["e_machine"])
         is_read = reads_code and machine == "EM_X86_64"
-        found = instructions_beyond(stream, elf, level=level) if is_read else ()
+        instructions = instructions_beyond(stream, elf, level=level) if is_read else ()
     except elf_faults() as err:
         raise IntegrityError(f"{member.name}: {str(err) or type(err).__name__}") from None
-    return machine, tuple(dataclasses.replace(one, offset=member.offset + one.offset) for one in found)
+    return machine, tuple(
+        dataclasses.replace(instruction, offset=member.offset + instruction.offset) for instruction in instructions
+    )

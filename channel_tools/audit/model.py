@@ -91,8 +91,8 @@ class Finding:
     fix: str
 
     def __str__(self) -> str:
-        place = " ".join(part for part in (self.file, self.where) if part)
-        parts = (self.package, place, self.rule.value, self.found)
+        position = " ".join(part for part in (self.file, self.where) if part)
+        parts = (self.package, position, self.rule.value, self.found)
         return ": ".join(part for part in parts if part)
 
 
@@ -104,7 +104,7 @@ class Requirement:
     expected: str
     fix: str
 
-    def violation(self, package: str, file: str, found: str, *, where: str = "", subject: str = "") -> Finding:
+    def violation(self, package: str, file: str, problem: str, *, where: str = "", subject: str = "") -> Finding:
         """The finding for a file that breaks the rule."""
         return Finding(
             package=package,
@@ -112,7 +112,7 @@ class Requirement:
             rule=self.rule,
             where=where,
             subject=subject,
-            found=found,
+            found=problem,
             expected=self.expected,
             fix=self.fix,
         )
@@ -166,7 +166,7 @@ class AuditReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Occurrence:
     """Something found in a file; ``line`` is None in binary files."""
 
     text: str
@@ -239,12 +239,12 @@ class FileFacts:
     placeholder: Placeholder | None = None
     shebang: str = ""
     """The first line of a program, without ``#!``."""
-    build_paths: tuple[Place, ...] = ()
-    strays: tuple[Place, ...] = ()
+    build_paths: tuple[Occurrence, ...] = ()
+    strays: tuple[Occurrence, ...] = ()
     """Build prefixes that installation does not replace."""
-    host_paths: tuple[Place, ...] = ()
+    host_paths: tuple[Occurrence, ...] = ()
     """Absolute paths, including the placeholder's, in a file that should find the prefix relative to itself."""
-    leftovers: tuple[Place, ...] = ()
+    leftovers: tuple[Occurrence, ...] = ()
     """Host paths in a file that controls builds or programs; only if the reader was asked to look for them."""
     elf: ElfFacts | None = None
     archive: ArchiveFacts | None = None
@@ -285,7 +285,7 @@ class PackageFacts:
     files: Mapping[str, FileFacts] = field(default_factory=dict)
     entry_points: tuple[str, ...] = ()
     declared: Declared = field(default_factory=Declared)
-    info_paths: Sequence[tuple[str, Place]] = ()
+    info_paths: Sequence[tuple[str, Occurrence]] = ()
     """Files of info/ and the paths or addresses of the build machine that they name."""
     damage: Sequence[str] = ()
     host: Sequence[HostPackage] = ()

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import yaml
 
 from channel_tools.audit.instructions import required_level
-from channel_tools.audit.model import FileFacts, PackageFacts, Place, Placeholder
+from channel_tools.audit.model import FileFacts, Occurrence, PackageFacts, Placeholder
 from channel_tools.audit.policy import declared_by
 from channel_tools.conda.compiled_in import (
     RENDERED_RECIPE,
@@ -73,8 +73,8 @@ class PackageReader:
         if PATHS not in files:
             raise damaged_package(self._path, f"it has no info/{PATHS}")
         self._placeholders = dict(_placeholders(read_path_rows(files[PATHS], self._path).values()))
-        found = tuple(_info_paths(files, rendered, self._reader, self._placeholders))
-        self._facts = dataclasses.replace(self._facts, info_paths=found)
+        paths = tuple(_info_paths(files, rendered, self._reader, self._placeholders))
+        self._facts = dataclasses.replace(self._facts, info_paths=paths)
 
     def visit_member(self, member: tarfile.TarInfo, stream: IO[bytes] | None) -> None:
         """Read a file or link of the payload."""
@@ -114,20 +114,20 @@ def _placeholders(rows: Iterable[PathRow]) -> Iterator[tuple[str, Placeholder]]:
 
 def _info_paths(
     files: Mapping[str, bytes], rendered: RenderedRecipe, reader: Reader, placeholders: Mapping[str, Placeholder]
-) -> Iterator[tuple[str, Place]]:
+) -> Iterator[tuple[str, Occurrence]]:
     """The paths of the build machine that files of info/ name; the prefix lists may contain placeholders."""
     own = tuple({placeholder.text for placeholder in placeholders.values()})
     for name, content in files.items():
         allowed = (*reader.own_paths, *own) if name in _PREFIX_LISTS else reader.own_paths
         looking = dataclasses.replace(reader, own_paths=allowed, reads_code=False)
         facts = looking.read(name, io.BytesIO(content), mode=0, size_bytes=len(content), placeholder=None)
-        yield from ((f"info/{name}", place) for place in facts.build_paths)
+        yield from ((f"info/{name}", occurrence) for occurrence in facts.build_paths)
         if name not in _PREFIX_LISTS:
-            yield from ((f"info/{name}", place) for place in facts.strays)
-        yield from ((f"info/{name}", place) for place in _local_addresses(name, content, rendered))
+            yield from ((f"info/{name}", occurrence) for occurrence in facts.strays)
+        yield from ((f"info/{name}", occurrence) for occurrence in _local_addresses(name, content, rendered))
 
 
-def _local_addresses(name: str, content: bytes, rendered: RenderedRecipe) -> Iterator[Place]:
+def _local_addresses(name: str, content: bytes, rendered: RenderedRecipe) -> Iterator[Occurrence]:
     """Values that are addresses of this machine, in files that the engine wrote; longer strings that merely contain
     one do not count."""
     if len(content) > _STRUCTURED_BYTES:
@@ -147,17 +147,17 @@ def _local_addresses(name: str, content: bytes, rendered: RenderedRecipe) -> Ite
     if local:
         offset = max(content.find(local[0].encode()), 0)
         others = f" and {len(local) - 1} more such addresses" if len(local) > 1 else ""
-        yield Place(text=local[0] + others, offset=offset, line=content.count(b"\n", 0, offset) + 1)
+        yield Occurrence(text=local[0] + others, offset=offset, line=content.count(b"\n", 0, offset) + 1)
 
 
 def _texts(value: object) -> Iterator[str]:
     """All strings in a value; without recursion, since JSON from elsewhere may be nested deeply."""
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, dict):
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item

@@ -88,14 +88,16 @@ def judge(
     package: PackageFacts, dependencies: Dependencies, rules: Sequence[RuleFunction] = PACKAGE_RULES
 ) -> tuple[tuple[Finding, ...], tuple[Excused, ...]]:
     """The findings about a package, and those that its recipe declares to be intended; both sorted."""
-    found = sorted({finding for rule in rules for finding in rule(package, dependencies)})
-    return split_declared(found, package.declared)
+    findings = sorted({finding for rule in rules for finding in rule(package, dependencies)})
+    return split_declared(findings, package.declared)
 
 
-def split_declared(found: Iterable[Finding], declared: Declared) -> tuple[tuple[Finding, ...], tuple[Excused, ...]]:
+def split_declared(
+    all_findings: Iterable[Finding], declared: Declared
+) -> tuple[tuple[Finding, ...], tuple[Excused, ...]]:
     """Separate the findings that an exception covers from the others."""
     findings, excused = [], []
-    for finding in found:
+    for finding in all_findings:
         reason = _reason(finding, declared)
         if reason is None:
             findings.append(finding)
@@ -178,7 +180,7 @@ def _rows(audit: Mapping[str, Any], key: str, faults: list[str]) -> Iterator[dic
 def _exception(row: Mapping[str, Any], rule: str, key: str, faults: list[str]) -> Iterator[DeclaredException]:
     where = f"extra.audit.{key}: {dict(row)!r}"
     files, reason = _globs(row.get("files")), row.get("reason")
-    known = {one.value for one in Rule} - {one.value for one in _NOT_EXCUSABLE | _FOUNDATION_ONLY}
+    known = {member.value for member in Rule} - {member.value for member in _NOT_EXCUSABLE | _FOUNDATION_ONLY}
     if row.keys() - {"rule", "files", "reason"}:
         faults.append(f"{where} has keys other than rule, files and reason")
     elif rule not in known:
@@ -196,10 +198,10 @@ def _exception(row: Mapping[str, Any], rule: str, key: str, faults: list[str]) -
 def _dynamic_linking(rendered: RenderedRecipe, faults: list[str]) -> Mapping[str, Any]:
     if rendered.fault:
         faults.append(rendered.fault)
-    found = rendered.value
+    section = rendered.value
     for key in ("recipe", "build", "dynamic_linking"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        section = section.get(key) if isinstance(section, dict) else None
+    return section if isinstance(section, dict) else {}
 
 
 def _narrow(linking: Mapping[str, Any], key: str, faults: list[str]) -> tuple[str, ...]:

@@ -48,16 +48,16 @@ def audit_prefix(prefix: Path, reader: Reader, *, jobs: int, progress: Progress)
     records = [_record(file) for file in sorted((prefix / META).glob("*.json"))]
     records.append(_rest_of(prefix, records))
     read = functools.partial(_read_record, prefix=prefix, reader=reader)
-    found = []
+    read_packages = []
     with progress.task("Auditing packages", total=len(records)) as task:
         indexed = list(enumerate(records))
         largest_first = sorted(indexed, key=lambda item: -len(item[1].get("files") or ()))
         work = [json.dumps(record) for _number, record in largest_first]
         for _text, facts in run_in_processes(read, work, processes=jobs, what="read an installed package"):
-            found.append(facts)
+            read_packages.append(facts)
             task.advance(detail=facts[0].name)
-    dependencies = _dependencies([facts for facts, _seconds in found])
-    audits = [audit_facts(facts, dependencies, INSTALLED_RULES, seconds) for facts, seconds in found]
+    dependencies = _dependencies([facts for facts, _seconds in read_packages])
+    audits = [audit_facts(facts, dependencies, INSTALLED_RULES, seconds) for facts, seconds in read_packages]
     return AuditReport(kind="prefix", target=str(prefix), packages=sorted(audits, key=lambda audit: audit.package))
 
 
@@ -74,14 +74,14 @@ def _record(file: Path) -> dict[str, Any]:
 def _rest_of(prefix: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A record of the files that belong to no package, for example those of users and post-link scripts."""
     owned = {str(path) for record in records for path in record.get("files") or ()}
-    rest = []
+    unowned = []
     for folder, folders, names in os.walk(prefix):
-        here = Path(folder)
-        if here == prefix:
+        parent = Path(folder)
+        if parent == prefix:
             folders[:] = [name for name in folders if name != META]
-        links = [name for name in folders if (here / name).is_symlink()]
-        rest += [(here / name).relative_to(prefix).as_posix() for name in (*names, *links)]
-    return {"name": _REST, "fn": _REST, "subdir": _PLATFORM_FREE, "files": sorted(set(rest) - owned)}
+        links = [name for name in folders if (parent / name).is_symlink()]
+        unowned += [(parent / name).relative_to(prefix).as_posix() for name in (*names, *links)]
+    return {"name": _REST, "fn": _REST, "subdir": _PLATFORM_FREE, "files": sorted(set(unowned) - owned)}
 
 
 def _read_record(text: str, *, prefix: Path, reader: Reader) -> tuple[PackageFacts, float]:
@@ -134,6 +134,6 @@ def _declared(record: Mapping[str, Any]) -> Declared:
 
 
 def _dependencies(packages: Sequence[PackageFacts]) -> Dependencies:
-    links = {path: file.target for one in packages for path, file in one.files.items() if file.kind == "link"}
-    files = {path for one in packages for path, file in one.files.items() if file.kind == "file"}
+    links = {path: file.target for package in packages for path, file in package.files.items() if file.kind == "link"}
+    files = {path for package in packages for path, file in package.files.items() if file.kind == "file"}
     return Dependencies(files=frozenset(files), links=links)

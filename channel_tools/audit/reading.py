@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from channel_tools.audit.instructions import THIN_MAGIC, instructions_beyond, level_name, read_archive
-from channel_tools.audit.model import SYSROOT, ArchiveFacts, ElfFacts, FileFacts, Instruction, Place, Placeholder
+from channel_tools.audit.model import SYSROOT, ArchiveFacts, ElfFacts, FileFacts, Instruction, Occurrence, Placeholder
 from channel_tools.system.archives import AR_MAGIC
 from channel_tools.system.byte_search import find_paths, find_texts
 from channel_tools.system.elf import ELF_MAGIC, elf_faults, open_elf, read_elf, search_folders
@@ -98,31 +98,33 @@ class Reader:
                 is_text=is_text,
                 placeholder=placeholder,
                 shebang=_shebang(name, head, executable=bool(mode & 0o111)),
-                build_paths=tuple(self._build_places(content, replaced, is_text=is_text)),
-                strays=tuple(_places(content, [_PREFIX_MARK], replaced, is_text=is_text, whole=False)),
-                host_paths=tuple(_host_places(name, content, replaced)) if is_small_text else (),
+                build_paths=tuple(self._build_occurrences(content, replaced, is_text=is_text)),
+                strays=tuple(_occurrences(content, [_PREFIX_MARK], replaced, is_text=is_text, whole_paths=False)),
+                host_paths=tuple(_host_occurrences(name, content, replaced)) if is_small_text else (),
                 leftovers=tuple(self._leftovers(name, content, mode=mode, size_bytes=size_bytes)),
                 elf=self._elf(name, content, path) if head.startswith(ELF_MAGIC) else None,
                 archive=self._archive(name, content, head),
             )
 
-    def _build_places(self, content: BinaryIO, replaced: Sequence[bytes], *, is_text: bool) -> Iterator[Place]:
+    def _build_occurrences(
+        self, content: BinaryIO, replaced: Sequence[bytes], *, is_text: bool
+    ) -> Iterator[Occurrence]:
         allowed = (*replaced, *(path.encode() for path in self.own_paths))
         paths = [path.encode() for path in self.build_paths]
-        found = list(_places(content, paths, allowed, is_text=is_text, whole=not self.reads_leftovers))
-        yield from found
-        for place in _places(content, _BUILD_FOLDERS, allowed, is_text=is_text, whole=False):
-            if not any(known.offset <= place.offset < known.offset + len(known.text) for known in found):
-                yield place
+        matches = list(_occurrences(content, paths, allowed, is_text=is_text, whole_paths=not self.reads_leftovers))
+        yield from matches
+        for occurrence in _occurrences(content, _BUILD_FOLDERS, allowed, is_text=is_text, whole_paths=False):
+            if not any(known.offset <= occurrence.offset < known.offset + len(known.text) for known in matches):
+                yield occurrence
 
-    def _leftovers(self, name: str, content: BinaryIO, *, mode: int, size_bytes: int) -> Iterator[Place]:
+    def _leftovers(self, name: str, content: BinaryIO, *, mode: int, size_bytes: int) -> Iterator[Occurrence]:
         if not self.reads_leftovers or size_bytes > _TEXT_BYTES:
             return
         content.seek(0)
         head = content.read(_PROBE_BYTES)
         if steers(name, head, executable=bool(mode & 0o100)):
             text = (head + content.read()).decode(errors="replace")
-            yield from (Place(text=found, offset=0, line=line) for line, found in leftover_paths(name, text))
+            yield from (Occurrence(text=leftover, offset=0, line=line) for line, leftover in leftover_paths(name, text))
 
     def _elf(self, name: str, content: BinaryIO, path: Path | None) -> ElfFacts:
         content.seek(0)
@@ -190,16 +192,16 @@ def _shebang(name: str, head: bytes, *, executable: bool) -> str:
     return head[2:].partition(b"\n")[0].decode(errors="replace").strip()
 
 
-def _places(
-    content: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], *, is_text: bool, whole: bool
-) -> Iterator[Place]:
+def _occurrences(
+    content: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], *, is_text: bool, whole_paths: bool
+) -> Iterator[Occurrence]:
     """The first occurrence of each needle, with the text around it."""
     content.seek(0)
-    for match in list((find_paths if whole else find_texts)(content, needles, allowed=allowed)):
-        yield place_at(content, match.offset, len(match.text), is_text=is_text)
+    for match in list((find_paths if whole_paths else find_texts)(content, needles, allowed=allowed)):
+        yield occurrence_at(content, match.offset, len(match.text), is_text=is_text)
 
 
-def place_at(content: BinaryIO, offset: int, length: int, *, is_text: bool) -> Place:
+def occurrence_at(content: BinaryIO, offset: int, length: int, *, is_text: bool) -> Occurrence:
     """Describe an occurrence at an offset: the path or word around it, and the line in a text file."""
     before = min(offset, _SHOWN_BYTES)
     content.seek(offset - before)
@@ -210,7 +212,7 @@ def place_at(content: BinaryIO, offset: int, length: int, *, is_text: bool) -> P
     while end < len(around) and _is_of_word(around[end]):
         end += 1
     line = _line_of(content, offset) if is_text else None
-    return Place(text=around[start:end].decode(errors="replace"), offset=offset, line=line)
+    return Occurrence(text=around[start:end].decode(errors="replace"), offset=offset, line=line)
 
 
 def _is_of_word(byte: int) -> bool:
@@ -219,14 +221,14 @@ def _is_of_word(byte: int) -> bool:
 
 def _line_of(content: BinaryIO, offset: int) -> int:
     content.seek(0)
-    line, left = 1, offset
-    while left > 0 and (chunk := content.read(min(left, _COUNT_BYTES))):
+    line, remaining = 1, offset
+    while remaining > 0 and (chunk := content.read(min(remaining, _COUNT_BYTES))):
         line += chunk.count(b"\n")
-        left -= len(chunk)
+        remaining -= len(chunk)
     return line
 
 
-def _host_places(name: str, content: BinaryIO, replaced: Sequence[bytes]) -> Iterator[Place]:
+def _host_occurrences(name: str, content: BinaryIO, replaced: Sequence[bytes]) -> Iterator[Occurrence]:
     if not locates_itself(name):
         return
     content.seek(0)
@@ -235,12 +237,12 @@ def _host_places(name: str, content: BinaryIO, replaced: Sequence[bytes]) -> Ite
     for line in lines:
         starts.append(starts[-1] + len(line.encode()))
     skipped = 1 if lines and lines[0].startswith("#!") else 0
-    for number, found in host_paths(_without(lines, replaced)):
+    for number, host_path in host_paths(_without(lines, replaced)):
         if number > skipped:
-            yield Place(text=found, offset=starts[number - 1], line=number)
+            yield Occurrence(text=host_path, offset=starts[number - 1], line=number)
     for number, line in enumerate(lines, start=1):
         if number > skipped and any(text.decode() in line for text in replaced):
-            yield Place(text="the installation prefix, written in full", offset=starts[number - 1], line=number)
+            yield Occurrence(text="the installation prefix, written in full", offset=starts[number - 1], line=number)
 
 
 def _without(lines: Sequence[str], replaced: Sequence[bytes]) -> list[str]:
@@ -290,9 +292,9 @@ def host_paths(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, start=1):
         if _COMMENT.match(line):
             continue
-        for found in _HOST_PATH.findall(line):
-            if not _HARMLESS.match(found):
-                yield number, found
+        for host_path in _HOST_PATH.findall(line):
+            if not _HARMLESS.match(host_path):
+                yield number, host_path
 
 
 def locates_itself(name: str) -> bool:

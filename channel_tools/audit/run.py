@@ -81,13 +81,15 @@ def audit_packages(
     are then.
     """
     read = functools.partial(_read, reader=dataclasses.replace(reader, processes=1), to_enter=to_enter, within=within)
-    found = (
+    read_packages = (
         [read(path) for path in packages]
         if jobs is None
         else list(read_in_parallel(packages, read, jobs=jobs, progress=progress))
     )
-    known = Known([*(neighbour_of(one.facts) for one in found if one.facts.index), *neighbours])
-    return sorted((_audited(one, known) for one in found), key=lambda audit: (audit.subdir, audit.package))
+    known = Known([*(neighbour_of(package.facts) for package in read_packages if package.facts.index), *neighbours])
+    return sorted(
+        (_audited(package, known) for package in read_packages), key=lambda audit: (audit.subdir, audit.package)
+    )
 
 
 def read_in_parallel(
@@ -106,8 +108,8 @@ def read_in_parallel(
     sizes = {path: path.stat().st_size for path in packages}
     largest_first = sorted(packages, key=lambda path: (-sizes[path], path))
     with progress.task(f"{title} packages", total=sum(sizes.values()), unit="bytes") as task:
-        for path, found in run_in_processes(read, largest_first, processes=jobs, what="read a package", error=error):
-            yield found
+        for path, result in run_in_processes(read, largest_first, processes=jobs, what="read a package", error=error):
+            yield result
             task.advance(sizes[path], detail=path.name)
 
 
@@ -129,7 +131,7 @@ def channel_packages(folder: Path) -> list[Path]:
     Others may write in the folder: what is there is named beneath it. Raises as Beneath.
     """
     files = folder_beneath(folder)
-    found: list[Path] = []
+    packages: list[Path] = []
     for subdir in (name for name, status in sorted(files.stats()) if stat.S_ISDIR(status.st_mode)):
         below = files.at(subdir)
         listed = _listed(below)
@@ -137,24 +139,26 @@ def channel_packages(folder: Path) -> list[Path]:
             if name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)) and (listed is None or name in listed):
                 if not stat.S_ISREG(status.st_mode):
                     below.file_stat(name)
-                found.append(folder / subdir / name)
-    return found
+                packages.append(folder / subdir / name)
+    return packages
 
 
 def _listed(subdir: Beneath) -> frozenset[str] | None:
     try:
-        said = decode_json(subdir.read(REPODATA, limit_bytes=INDEX_LIMIT_BYTES))
+        document = decode_json(subdir.read(REPODATA, limit_bytes=INDEX_LIMIT_BYTES))
     except (FileNotFoundError, ValueError):
         return None
-    rows = [said[key] for key in _LISTS if isinstance(said.get(key), dict)] if isinstance(said, dict) else []
-    return frozenset(name for found in rows for name in found) if rows else None
+    rows = (
+        [document[key] for key in _LISTS if isinstance(document.get(key), dict)] if isinstance(document, dict) else []
+    )
+    return frozenset(name for file_names in rows for name in file_names) if rows else None
 
 
 def distinctive_paths(folders: Sequence[Path]) -> tuple[str, ...]:
     """Folders of this machine as files would name them, without those that files may legitimately name (``/opt/x``)."""
     spellings = {str(path) for folder in folders for path in (folder.absolute(), folder.resolve())}
-    found = sorted(path for path in spellings if _is_distinctive(Path(path)))
-    return tuple(path for path in found if not any(path.startswith(other + "/") for other in found))
+    distinctive = sorted(path for path in spellings if _is_distinctive(Path(path)))
+    return tuple(path for path in distinctive if not any(path.startswith(other + "/") for other in distinctive))
 
 
 def _is_distinctive(folder: Path) -> bool:
@@ -226,7 +230,9 @@ class Gate:
     def _neighbours(self) -> list[Neighbour]:
         present = channel_packages(self.channel)
         fresh = [path for path in present if path not in self._known]
-        self._known |= {path: one for path in fresh for one in neighbours_in_files([path], within=self.channel)}
+        self._known |= {
+            path: neighbour for path in fresh for neighbour in neighbours_in_files([path], within=self.channel)
+        }
         cached = [] if self.cache is None else list(neighbours_in_cache(self.cache))
         return [self._known[path] for path in present if path in self._known] + cached
 
@@ -234,7 +240,7 @@ class Gate:
 def describe_findings(findings: Sequence[Finding]) -> str:
     """Findings as the lines of an error message: where, what was found, what is expected, how to fix it."""
     lines = [
-        f"    {_place(finding)}: {finding.rule}: {finding.found}\n"
+        f"    {_position(finding)}: {finding.rule}: {finding.found}\n"
         f"        expected {finding.expected}\n        {finding.fix}"
         for finding in findings[:_SHOWN]
     ]
@@ -243,7 +249,7 @@ def describe_findings(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def _place(finding: Finding) -> str:
+def _position(finding: Finding) -> str:
     return " ".join(part for part in (f"{finding.package}:", finding.file, finding.where) if part).rstrip(":")
 
 

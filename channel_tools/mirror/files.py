@@ -71,9 +71,9 @@ class BundleReader:
             raise bundle_damaged(self.path, f"cannot be read: {err.strerror}") from err
 
 
-def bundle_damaged(where: Path, what: str) -> BundleRejectedError:
+def bundle_damaged(where: Path, reason: str) -> BundleRejectedError:
     """The error for a bundle that cannot be read."""
-    return BundleRejectedError("damaged", f"{where}: {what}", hint=COPY_AGAIN)
+    return BundleRejectedError("damaged", f"{where}: {reason}", hint=COPY_AGAIN)
 
 
 def open_bundle(path: Path) -> BundleReader:
@@ -145,7 +145,7 @@ def _header(name: str, size_bytes: int, *, mode: int) -> bytes:
 
 def read_members(file: Path) -> dict[str, Member]:
     """The files in a tar file, by path. Raises BundleRejectedError unless all are regular, complete and safe."""
-    found: dict[str, Member] = {}
+    members: dict[str, Member] = {}
     with open_regular(file) as stream:
         size_bytes = stream.seek(0, 2)
         for info, offset in _headers(stream, file, size_bytes):
@@ -153,12 +153,12 @@ def read_members(file: Path) -> dict[str, Member]:
                 raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} is not a regular file")
             if not is_safe_path(info.name):
                 raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} has a name that is not allowed")
-            if info.name in found:
+            if info.name in members:
                 raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} occurs twice")
             if offset + info.size > size_bytes:
                 raise bundle_damaged(file, f"ends within {info.name}: it is cut short")
-            found[info.name] = Member(offset=offset, size_bytes=info.size)
-    return found
+            members[info.name] = Member(offset=offset, size_bytes=info.size)
+    return members
 
 
 def _headers(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[tarfile.TarInfo, int]]:
@@ -185,10 +185,12 @@ def _blocks(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[ta
         try:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as err:
-            what = "it is cut short" if position >= size_bytes - _BLOCK else f"expected the header of a member ({err})"
+            reason = (
+                "it is cut short" if position >= size_bytes - _BLOCK else f"expected the header of a member ({err})"
+            )
             if position == 0:
-                what = "not a tar file"
-            raise bundle_damaged(file, f"at byte {position}: {what}") from None
+                reason = "not a tar file"
+            raise bundle_damaged(file, f"at byte {position}: {reason}") from None
         if info.size < 0:
             raise bundle_damaged(file, f"at byte {position}: a member of {info.size} bytes")
         yield info, position + _BLOCK
@@ -203,15 +205,15 @@ def _check_end(stream: IO[bytes], file: Path) -> None:
 
 
 @contextlib.contextmanager
-def unusable_reported(place: Path) -> Iterator[None]:
-    """Turn the operating system's errors in writing to ``place`` into a UsageError, except for a full disk."""
+def unusable_reported(folder: Path) -> Iterator[None]:
+    """Turn the operating system's errors in writing to ``folder`` into a UsageError, except for a full disk."""
     try:
         yield
     except OSError as err:
         if err.errno in {errno.ENOSPC, errno.EDQUOT} or err.errno is None:
             raise
-        message = f"{err.filename or place}: cannot be written: {err.strerror}"
-        hint = _TOO_LARGE_HINT if err.errno == errno.EFBIG else f"make {place} writable, or choose another place"
+        message = f"{err.filename or folder}: cannot be written: {err.strerror}"
+        hint = _TOO_LARGE_HINT if err.errno == errno.EFBIG else f"make {folder} writable, or choose another place"
         raise UsageError(message, hint=hint) from err
 
 

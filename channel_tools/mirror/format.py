@@ -157,8 +157,8 @@ def channel_path(channel: str, file: str | PackageKey) -> str:
 
 def package_at(path: str, channel: str | None = None) -> PackageKey | None:
     """The package of ``channel`` (None: of any) at a path of a bundle; None for any other file."""
-    top, _, rest = path.partition("/")
-    name, _, key = rest.partition("/")
+    top, _, below = path.partition("/")
+    name, _, key = below.partition("/")
     if top != CHANNELS_FOLDER or channel not in {None, name} or not key.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         return None
     try:

@@ -83,14 +83,16 @@ class KeyFolder:
 
     def root_files(self) -> list[Path]:
         """The chain of root metadata, oldest first. Raises UsageError if there is none, ConfigError for a gap."""
-        found = {int(path.name.partition(".")[0]): path for path in self.metadata.glob("*.root.json")}
-        if not found:
+        by_version = {int(path.name.partition(".")[0]): path for path in self.metadata.glob("*.root.json")}
+        if not by_version:
             hint = "make it with channel_tools mirror keys create, or give another with --keys"
             raise UsageError(f"{self.path}: not a key folder: metadata/1.root.json is missing", hint=hint)
-        if sorted(found) != list(range(1, len(found) + 1)):
-            message = f"has the versions {', '.join(map(str, sorted(found)))}; expected all from 1 to {len(found)}"
+        if sorted(by_version) != list(range(1, len(by_version) + 1)):
+            message = (
+                f"has the versions {', '.join(map(str, sorted(by_version)))}; expected all from 1 to {len(by_version)}"
+            )
             raise ConfigError(message, path=self.metadata, hint="restore the folder from a copy")
-        return [found[version] for version in sorted(found)]
+        return [by_version[version] for version in sorted(by_version)]
 
     def root(self) -> Metadata[Root]:
         """The newest root metadata. Raises as root_files, and ConfigError for a file that is not root metadata."""
@@ -201,17 +203,17 @@ def signing_keys(folder: KeyFolder, *, passphrase: bytes | None) -> dict[Role, l
     Raises UsageError if keys are missing, and as load_key.
     """
     root = folder.root().signed
-    found: dict[Role, list[CryptoSigner]] = {}
+    keys: dict[Role, list[CryptoSigner]] = {}
     for role in ROLES[1:]:
         paths = [folder.private / f"{role}-{keyid[:SHORT]}.pem" for keyid in root.roles[role].keyids]
-        found[role] = [load_key(path, passphrase) for path in paths if path.is_file()]
-        if len(found[role]) < root.roles[role].threshold:
+        keys[role] = [load_key(path, passphrase) for path in paths if path.is_file()]
+        if len(keys[role]) < root.roles[role].threshold:
             message = (
-                f"{folder.private}: has {len(found[role])} of the {root.roles[role].threshold} required {role} keys"
+                f"{folder.private}: has {len(keys[role])} of the {root.roles[role].threshold} required {role} keys"
             )
             hint = "put the key's file back, or give the role a new key: channel_tools mirror keys rotate"
             raise UsageError(message, hint=hint)
-    return found
+    return keys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,9 +253,9 @@ def create_keys(
         folder = KeyFolder(path=temporary)
         folder.path.mkdir(mode=0o700)
         root = Root(version=1, expires=expiry(now, days["root"]), consistent_snapshot=True)
-        made = {role: _give_keys(folder, root, role, root_keys, threshold, passphrase) for role in ROLES}
+        signers = {role: _give_keys(folder, root, role, root_keys, threshold, passphrase) for role in ROLES}
         metadata = Metadata(root)
-        for signer in made["root"]:
+        for signer in signers["root"]:
             metadata.sign(signer, append=True)
         folder.metadata.mkdir()
         write_bytes_atomically(folder.metadata / "1.root.json", metadata.to_bytes())
@@ -278,13 +280,13 @@ def _give_keys(
 ) -> list[CryptoSigner]:
     """Make new keys for a role, replacing those it has: ``root_keys`` for root, one for any other."""
     count, needed = (root_keys, threshold) if role == "root" else (1, 1)
-    made = [new_key(folder.private, role, passphrase) for _ in range(count)]
+    signers = [new_key(folder.private, role, passphrase) for _ in range(count)]
     for keyid in list(root.roles[role].keyids):
         root.revoke_key(keyid, role)
-    for signer in made:
+    for signer in signers:
         root.add_key(signer.public_key, role)
-    root.roles[role] = TufRole([signer.public_key.keyid for signer in made], needed)
-    return made
+    root.roles[role] = TufRole([signer.public_key.keyid for signer in signers], needed)
+    return signers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -70,7 +70,7 @@ class TrustedBundle:
 
 def sign_bundle(signing: Signing, files: Iterable[HashedFile], *, version: int) -> dict[str, bytes]:
     """The metadata files of a bundle, by path in it: the root chain, then targets, snapshot and timestamp."""
-    made = {f"{METADATA_FOLDER}/{path.name}": path.read_bytes() for path in signing.folder.root_files()}
+    metadata = {f"{METADATA_FOLDER}/{path.name}": path.read_bytes() for path in signing.folder.root_files()}
     listed = {
         file.path: TargetFile(length=file.size_bytes, hashes={"sha256": file.sha256}, path=file.path)
         for file in sorted(files, key=lambda file: file.path)
@@ -78,14 +78,16 @@ def sign_bundle(signing: Signing, files: Iterable[HashedFile], *, version: int) 
     targets = _signed(Targets(version=version, expires=signing.expires("targets"), targets=listed), signing, "targets")
     meta = {"targets.json": _meta(version, targets)}
     snapshot = _signed(Snapshot(version=version, expires=signing.expires("snapshot"), meta=meta), signing, "snapshot")
-    seen = _meta(version, snapshot)
+    snapshot_meta = _meta(version, snapshot)
     timestamp = _signed(
-        Timestamp(version=version, expires=signing.expires("timestamp"), snapshot_meta=seen), signing, "timestamp"
+        Timestamp(version=version, expires=signing.expires("timestamp"), snapshot_meta=snapshot_meta),
+        signing,
+        "timestamp",
     )
-    made[f"{METADATA_FOLDER}/{version}.targets.json"] = targets
-    made[f"{METADATA_FOLDER}/{version}.snapshot.json"] = snapshot
-    made[f"{METADATA_FOLDER}/timestamp.json"] = timestamp
-    return made
+    metadata[f"{METADATA_FOLDER}/{version}.targets.json"] = targets
+    metadata[f"{METADATA_FOLDER}/{version}.snapshot.json"] = snapshot
+    metadata[f"{METADATA_FOLDER}/timestamp.json"] = timestamp
+    return metadata
 
 
 def _signed(signed: Targets | Snapshot | Timestamp, signing: Signing, role: Role) -> bytes:
@@ -143,8 +145,8 @@ def check_trusted(trusted: Mapping[str, bytes], folder: Path) -> None:
             raise _trusted_damaged(folder / name, "its signatures do not fit its content")
 
 
-def _trusted_damaged(file: Path, what: str) -> IntegrityError:
-    message = f"{file}: this site's trusted metadata is damaged ({what}); the bundle was not read"
+def _trusted_damaged(file: Path, reason: str) -> IntegrityError:
+    message = f"{file}: this site's trusted metadata is damaged ({reason}); the bundle was not read"
     hint = (
         f"restore {file} from a backup, or delete {file.parent} and import with --root-sha256, as the first time; "
         "a bundle older than the last one will then not be detected"
@@ -169,9 +171,9 @@ def verify_metadata(reader: BundleReader, *, trusted: Mapping[str, bytes], root_
             updater.refresh()
         except (RepositoryError, DownloadError) as err:
             raise _rejection(err, reader, fetcher.last, folder) from None
-        found = {name: (folder / name).read_bytes() for name in TRUSTED_FILES}
-    _check_same(reader, found)
-    return _trusted(reader.path, found)
+        stored = {name: (folder / name).read_bytes() for name in TRUSTED_FILES}
+    _check_same(reader, stored)
+    return _trusted(reader.path, stored)
 
 
 def _config() -> UpdaterConfig:
@@ -189,15 +191,15 @@ def _first_root(reader: BundleReader, trusted: Mapping[str, bytes], root_sha256:
         message = f"{reader.path}: there is neither an earlier import nor a fingerprint to say which keys to trust"
         hint = "give --root-sha256 with the fingerprint that mirror create printed; get it separately from the bundle"
         raise UsageError(message, hint=hint)
-    wanted = root_sha256.lower().replace(":", "")
+    fingerprint = root_sha256.lower().replace(":", "")
     known = {sha256_of(content): content for content in _roots(reader)}
     if "root.json" in trusted:
         known[sha256_of(trusted["root.json"])] = trusted["root.json"]
-    if wanted not in known:
+    if fingerprint not in known:
         # the found fingerprint is not shown: users would copy it
-        message = f"{reader.path}: the fingerprint of the bundle's root metadata is not {wanted}"
+        message = f"{reader.path}: the fingerprint of the bundle's root metadata is not {fingerprint}"
         raise BundleRejectedError("wrong keys", message, hint="check the fingerprint with those who made the bundle")
-    return trusted.get("root.json", known[wanted])
+    return trusted.get("root.json", known[fingerprint])
 
 
 def _roots(reader: BundleReader) -> Iterator[bytes]:
@@ -207,13 +209,13 @@ def _roots(reader: BundleReader) -> Iterator[bytes]:
                 yield reader.read(stream, _ROOT_LIMIT_BYTES)
 
 
-def _check_same(reader: BundleReader, found: Mapping[str, bytes]) -> None:
+def _check_same(reader: BundleReader, stored: Mapping[str, bytes]) -> None:
     """Check that files of a version that the client already has are the same bytes, since it keeps what it has."""
     for name in TRUSTED_FILES[1:]:
-        version = "" if name == "timestamp.json" else f"{json.loads(found[name])['signed']['version']}."
+        version = "" if name == "timestamp.json" else f"{json.loads(stored[name])['signed']['version']}."
         path = f"{METADATA_FOLDER}/{version}{name}"
-        content = _read(reader, path, limit=len(found[name]) + 1)
-        if content != found[name]:
+        content = _read(reader, path, limit=len(stored[name]) + 1)
+        if content != stored[name]:
             fault: Fault = "missing" if content is None else "changed"
             message = f"{reader.path}: {path} differs from the one that was imported before with the same version"
             raise BundleRejectedError(fault, message, hint=COPY_AGAIN)
@@ -226,9 +228,9 @@ def _read(reader: BundleReader, path: str, *, limit: int) -> bytes | None:
         return reader.read(stream, limit)
 
 
-def _trusted(bundle: Path, found: Mapping[str, bytes]) -> TrustedBundle:
-    targets = Metadata[Targets].from_bytes(found["targets.json"]).signed
-    root = Metadata[Root].from_bytes(found["root.json"]).signed
+def _trusted(bundle: Path, stored: Mapping[str, bytes]) -> TrustedBundle:
+    targets = Metadata[Targets].from_bytes(stored["targets.json"]).signed
+    root = Metadata[Root].from_bytes(stored["root.json"]).signed
     files = {}
     for path, target in targets.targets.items():
         sha256 = target.hashes.get("sha256", "")
@@ -237,14 +239,14 @@ def _trusted(bundle: Path, found: Mapping[str, bytes]) -> TrustedBundle:
                 "unsafe", f"{bundle}: the signed list names {path!r}, which is not allowed in a bundle"
             )
         files[path] = HashedFile(path=path, size_bytes=target.length, sha256=sha256)
-    expires = min(json.loads(found[name])["signed"]["expires"] for name in TRUSTED_FILES)
+    expires = min(json.loads(stored[name])["signed"]["expires"] for name in TRUSTED_FILES)
     return TrustedBundle(
         version=targets.version,
         root_version=root.version,
-        root_sha256=sha256_of(found["root.json"]),
+        root_sha256=sha256_of(stored["root.json"]),
         expires=expires,
         targets=files,
-        metadata=dict(found),
+        metadata=dict(stored),
     )
 
 

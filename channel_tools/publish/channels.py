@@ -73,7 +73,7 @@ class Change:
     patches: Mapping[str, Patch] = field(default_factory=dict)
 
     @property
-    def wanted(self) -> dict[str, str]:
+    def hashes(self) -> dict[str, str]:
         """The sha256 of each package by name."""
         return {str(package.key): package.sha256 for package in self.packages}
 
@@ -104,7 +104,7 @@ class Comparison:
 
 
 def compare(
-    wanted: Mapping[str, str],
+    hashes: Mapping[str, str],
     own: LabelContent | None,
     others: Mapping[str, LabelContent],
     *,
@@ -120,22 +120,22 @@ def compare(
     contents = ({} if own is None else {label: own}) | dict(others)
     for name, content in contents.items():
         binds = name == label or name in heeded
-        admitted(content.listing if binds else dataclasses.replace(content.listing, yanked={}), wanted)
-    found: dict[str, dict[str, CachedPackage]] = {}
+        admitted(content.listing if binds else dataclasses.replace(content.listing, yanked={}), hashes)
+    by_label: dict[str, dict[str, CachedPackage]] = {}
     for name, content in contents.items():
-        found[name] = {key: row for key in wanted if (row := content.package(key)) is not None}
-        for key, row in found[name].items():
-            if row.sha256 != wanted[key]:
-                raise other_bytes(address_of(name, key), row.sha256, wanted[key])
-    mine = found.pop(label, {})
+        by_label[name] = {key: row for key in hashes if (row := content.package(key)) is not None}
+        for key, row in by_label[name].items():
+            if row.sha256 != hashes[key]:
+                raise other_bytes(address_of(name, key), row.sha256, hashes[key])
+    mine = by_label.pop(label, {})
     elsewhere: dict[str, tuple[str, CachedPackage]] = {}
-    for name, rows in found.items():
+    for name, rows in by_label.items():
         for key, row in rows.items():
             elsewhere.setdefault(key, (name, row))
     return Comparison(
-        upload=tuple(key for key in wanted if key not in mine and key not in elsewhere),
-        link=tuple(key for key in wanted if key not in mine and key in elsewhere),
-        present=tuple(key for key in wanted if key in mine),
+        upload=tuple(key for key in hashes if key not in mine and key not in elsewhere),
+        link=tuple(key for key in hashes if key not in mine and key in elsewhere),
+        present=tuple(key for key in hashes if key in mine),
         elsewhere=elsewhere,
     )
 
@@ -152,9 +152,9 @@ def checked_row(file: PackageFile, *, indexed_ms: int = 0) -> CachedPackage:
     return row
 
 
-def other_bytes(where: str, found: str, wanted: str) -> ChannelError:
+def other_bytes(where: str, sha256: str, expected: str) -> ChannelError:
     """The error for a name that is taken."""
-    message = f"{where}: the target has other bytes under this name: sha256 {found}; expected {wanted}"
+    message = f"{where}: the target has other bytes under this name: sha256 {sha256}; expected {expected}"
     return ChannelError(message, hint=NEVER_CHANGE_HINT)
 
 
@@ -193,7 +193,7 @@ class ChannelTarget(ABC):
         """The label's content and foundation, None if there is no such label."""
 
     @abstractmethod
-    def _compare(self, wanted: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
+    def _compare(self, hashes: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
         """What has to be done to add the wanted packages to the label. Raises as compare, and FoundationError."""
 
     @abstractmethod
@@ -210,14 +210,14 @@ class ChannelTarget(ABC):
 
     def foundation(self) -> Foundation | None:
         """The recorded foundation; None before the first publishing."""
-        found = self._existing(MAIN_LABEL)
-        return None if found is None else found[1]
+        existing = self._existing(MAIN_LABEL)
+        return None if existing is None else existing[1]
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Compare with the target, changing nothing. Raises ChannelError for a yanked name or one with other bytes."""
-        wanted = {key: file.sha256 for key, file in packages.by_name().items()}
-        found = self._compare(wanted, label, packages.foundation)
-        return packages.plan(label, upload=found.upload, link=found.link, present=found.present)
+        hashes = {key: file.sha256 for key, file in packages.by_name().items()}
+        comparison = self._compare(hashes, label, packages.foundation)
+        return packages.plan(label, upload=comparison.upload, link=comparison.link, present=comparison.present)
 
     def publish(
         self, plan: PublishPlan, *, progress: Progress, rows: Mapping[str, CachedPackage] | None = None
@@ -259,12 +259,12 @@ class ChannelTarget(ABC):
 
     def _carry_out(self, change: Change, progress: Progress) -> PublishReport:
         started = time.monotonic()
-        found = self._add(change, progress)
+        comparison = self._add(change, progress)
         return PublishReport(
             address=label_address(self.address, change.label),
             label=change.label,
-            uploaded=found.upload,
-            linked=found.link,
+            uploaded=comparison.upload,
+            linked=comparison.link,
             seconds=time.monotonic() - started,
         )
 
@@ -304,10 +304,10 @@ class ChannelTarget(ABC):
 
     def _must_exist(self, label: str) -> tuple[LabelContent, Foundation]:
         """The label's content and foundation. Raises UsageError if there is no such label."""
-        if (found := self._existing(label)) is None:
+        if (existing := self._existing(label)) is None:
             known = ", ".join(self.labels()) or "none, nothing has been published yet"
             raise UsageError(f"{self.address}: has no label {label!r}", hint=f"labels there: {known}")
-        return found
+        return existing
 
 
 def with_patches(listing: Listing, patches: Mapping[str, Patch], *, replace: bool) -> Listing:
@@ -321,7 +321,7 @@ def label_packages(content: LabelContent) -> tuple[LabelPackage, ...]:
     """All packages of a label, including hidden ones, sorted."""
     listing, hidden = content.listing, not_listed(content.listing)
     foundation = {*listing.foundation, *listing.superseded}
-    found = []
+    packages = []
     for subdir, rows in content.rows().items():
         for file_name, row in rows.items():
             key, record = f"{subdir}/{file_name}", row.record
@@ -344,8 +344,8 @@ def label_packages(content: LabelContent) -> tuple[LabelPackage, ...]:
                 features=text_or_none(record.get("features")),
                 track_features=track_features_of(record),
             )
-            found.append(package)
-    return tuple(sorted(found))
+            packages.append(package)
+    return tuple(sorted(packages))
 
 
 def _refs(rows: Mapping[str, CachedPackage], listing: Listing) -> tuple[PackageRef, ...]:

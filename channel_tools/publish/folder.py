@@ -115,8 +115,8 @@ class FolderTarget(ChannelTarget):
         files = Beneath(root=self.root)
         names = [f"{LABEL_FOLDER}/{name}" for name in files.names(LABEL_FOLDER) if is_label(name)]
         folders = [name for name in names if (status := files.stat(name)) and stat.S_ISDIR(status.st_mode)]
-        made = [name for name in folders if files.stat(f"{name}/{RECORD_FOLDER}") is not None]
-        return [MAIN_LABEL, *(name.removeprefix(f"{LABEL_FOLDER}/") for name in made)]
+        labels = [name for name in folders if files.stat(f"{name}/{RECORD_FOLDER}") is not None]
+        return [MAIN_LABEL, *(name.removeprefix(f"{LABEL_FOLDER}/") for name in labels)]
 
     def _is_there(self) -> bool:
         """Whether the channel exists. Raises ChannelError if the root is not a channel of channel_tools."""
@@ -156,12 +156,12 @@ class FolderTarget(ChannelTarget):
         content = self._content(label)
         return content, content.channel.foundation
 
-    def _compare(self, wanted: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
+    def _compare(self, hashes: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
         labels = self.labels()
         if labels:
             open_channel(self.root, foundation=foundation)
         return compare(
-            wanted,
+            hashes,
             self._content(label) if labels and self._exists(label) else None,
             {name: self._content(name) for name in labels if name != label},
             address_of=lambda name, key: str(self.label_folder(name) / key),
@@ -171,14 +171,16 @@ class FolderTarget(ChannelTarget):
 
     def _add(self, change: Change, progress: Progress) -> Comparison:
         with self._writer(change.label, change.based_on) as writer:
-            found = self._compare(
-                change.wanted, change.label, change.based_on
+            comparison = self._compare(
+                change.hashes, change.label, change.based_on
             )  # again: others may have published in the meantime
-            sources = {key: change.file(key).path for key in found.upload}
-            sources |= {key: self.label_folder(found.elsewhere[key][0]) / key for key in found.link}
-            sources |= {key: self._attested_file(change, key) or writer.channel.path / key for key in found.present}
-            known = {key: row for key, row in change.rows.items() if row.sha256 == change.wanted.get(key)}
-            known |= {key: found.elsewhere[key][1] for key in found.link}
+            sources = {key: change.file(key).path for key in comparison.upload}
+            sources |= {key: self.label_folder(comparison.elsewhere[key][0]) / key for key in comparison.link}
+            sources |= {
+                key: self._attested_file(change, key) or writer.channel.path / key for key in comparison.present
+            }
+            known = {key: row for key, row in change.rows.items() if row.sha256 == change.hashes.get(key)}
+            known |= {key: comparison.elsewhere[key][1] for key in comparison.link}
             with progress.task(f"publish {change.name}", total=len(sources)) as task:
                 add_set(
                     writer,
@@ -186,11 +188,11 @@ class FolderTarget(ChannelTarget):
                     {PackageKey.parse(key): sources[key] for key in change.names(foundation=True)},
                     trusted={PackageKey.parse(key): row for key, row in known.items()},
                     patches=change.patches,
-                    expected_hashes={PackageKey.parse(key): sha256 for key, sha256 in change.wanted.items()},
+                    expected_hashes={PackageKey.parse(key): sha256 for key, sha256 in change.hashes.items()},
                     within=self.within,
                 )
                 task.advance(len(sources))
-        return found
+        return comparison
 
     def _attested_file(self, change: Change, key: str) -> Path | None:
         """The file to be published, if it is available with attestations that the label may lack."""
@@ -198,8 +200,8 @@ class FolderTarget(ChannelTarget):
         if file is None:
             return None
         folder = folder_of(file.path, self.within)
-        both = (file.path, sidecar_of(file.path))
-        return file.path if all(status_in(path, folder) is not None for path in both) else None
+        paths = (file.path, sidecar_of(file.path))
+        return file.path if all(status_in(path, folder) is not None for path in paths) else None
 
     def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
         from channel_tools.channel.maintenance import relist  # noqa: PLC0415 - imports rattler
@@ -220,9 +222,9 @@ class FolderTarget(ChannelTarget):
         If the block ends without an error, the label's page is updated, if it has one. Raises ChannelError if another
         publisher holds the lock for longer than ``wait_s``.
         """
-        place = self.label_folder(label)
+        label_folder = self.label_folder(label)
         with contextlib.ExitStack() as stack:
-            for path in dict.fromkeys((self.root, place)):
+            for path in dict.fromkeys((self.root, label_folder)):
                 channel = ensure_channel(path, foundation, within=self.root)
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
                 record_further(channel)

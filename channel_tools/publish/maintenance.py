@@ -51,24 +51,24 @@ def yank(target: MaintainedTarget, spec: str, *, label: str | None, reason: str 
     is done for these, too: where it was interrupted, the index may still be the one of before. Raises UsageError if
     nothing matches.
     """
-    found: dict[str, list[LabelPackage]] = {}
-    seen: list[LabelPackage] = []
+    selected_by_label: dict[str, list[LabelPackage]] = {}
+    listed: list[LabelPackage] = []
     matching: list[LabelPackage] = []
     for name in _labels(target, label):
         packages = target.packages(name)
-        seen += packages
+        listed += packages
         selected = select_packages(packages, spec)
         matching += selected
-        found[name] = selected
+        selected_by_label[name] = selected
     where = f"{target.address}, {'every label' if label is None else f'label {label}'}"
-    _require_some(matching, spec, seen, where=where)
-    for name, chosen in found.items():
+    _require_some(matching, spec, listed, where=where)
+    for name, chosen in selected_by_label.items():
         keys = tuple(str(package.key) for package in chosen)
         if keys and not dry_run:
             target.yank(keys, label=name, reason=reason)
     return sorted(
         Changed(label=name, key=str(package.key))
-        for name, packages in found.items()
+        for name, packages in selected_by_label.items()
         for package in packages
         if (package.yanked is None) == (reason is not None)
     )
@@ -84,12 +84,12 @@ def hotfix(
     labels = _labels(target, label)
     packages = {name: target.packages(name) for name in labels}
     known: dict[str, set[str]] = {}
-    for package in (package for found in packages.values() for package in found):
+    for package in (package for in_label in packages.values() for package in in_label):
         known.setdefault(package.subdir, set()).add(package.file_name)
     patches = {}
-    for file, given in _instruction_files(path, subdir):
+    for file, stated_subdir in _instruction_files(path, subdir):
         patch = read_patch(file)
-        where = given or _subdir_of(patch, known, file)
+        where = stated_subdir or _subdir_of(patch, known, file)
         check_names(patch, where, known.get(where, ()), file)
         patches[where] = patch.resolved(known.get(where, ()))
     for name in () if dry_run else labels:
@@ -97,8 +97,8 @@ def hotfix(
     named = {(where, file_name) for where, patch in patches.items() for file_name in patch.names()}
     return sorted(
         Changed(label=name, key=str(package.key))
-        for name, found in packages.items()
-        for package in found
+        for name, in_label in packages.items()
+        for package in in_label
         if (package.subdir, package.file_name) in named
     )
 
@@ -120,8 +120,8 @@ def _subdir_of(patch: Patch, known: Mapping[str, Collection[str]], path: Path) -
         return subdirs[0]
     if path.absolute().parent.name in known:
         return path.absolute().parent.name
-    found = f"packages of several subdirs: {', '.join(subdirs)}" if subdirs else "no published package"
-    raise ConfigError(f"names {found}", path=path, hint="give the subdir, for example --subdir linux-64")
+    problem = f"packages of several subdirs: {', '.join(subdirs)}" if subdirs else "no published package"
+    raise ConfigError(f"names {problem}", path=path, hint="give the subdir, for example --subdir linux-64")
 
 
 def retain(
@@ -137,13 +137,13 @@ def retain(
     What satisfies one of the MatchSpecs ``locked_specs``, from whatever channel they ask for it, is kept as if a lock
     named its file: a solver may choose any.
     """
-    wanted = [read_spec(spec) for spec in sorted(locked_specs)]
+    locked = [read_spec(spec) for spec in sorted(locked_specs)]
     plans = {}
     for name in _labels(target, label):
-        packages = target.packages(name) if wanted else ()
-        files = {package.file_name for package in packages if any(_may_satisfy(package, spec) for spec in wanted)}
-        kept = replace(rule, locked_files=rule.locked_files | files)
-        plans[name] = target.retain(kept, label=name, dry_run=dry_run)
+        packages = target.packages(name) if locked else ()
+        files = {package.file_name for package in packages if any(_may_satisfy(package, spec) for spec in locked)}
+        label_rule = replace(rule, locked_files=rule.locked_files | files)
+        plans[name] = target.retain(label_rule, label=name, dry_run=dry_run)
     return plans
 
 
@@ -183,9 +183,9 @@ def promoted_keys(target: MaintainedTarget, source: str, names: Sequence[str]) -
     chosen = {str(package.key) for package in listed if package.foundation}
     closures = Closures(listed)
     for name in names:
-        found = [package for package in listed if package.name == name]
-        _require_some(found, name, listed, where=f"{target.address}, label {source}")
-        chosen |= {str(member.key) for package in found for member in closures.of(package)}
+        of_name = [package for package in listed if package.name == name]
+        _require_some(of_name, name, listed, where=f"{target.address}, label {source}")
+        chosen |= {str(member.key) for package in of_name for member in closures.of(package)}
     return tuple(sorted(chosen))
 
 
@@ -194,15 +194,15 @@ def select_packages(packages: Iterable[LabelPackage], spec: str) -> list[LabelPa
 
     Raises UsageError for an invalid MatchSpec.
     """
-    found = sorted(packages)
+    ordered = sorted(packages)
     if spec.endswith(PACKAGE_SUFFIXES):
-        return [package for package in found if spec in {str(package.key), package.file_name}]
-    return _matching(found, spec)
+        return [package for package in ordered if spec in {str(package.key), package.file_name}]
+    return _matching(ordered, spec)
 
 
-def _require_some(found: Sequence[LabelPackage], spec: str, packages: Iterable[LabelPackage], *, where: str) -> None:
-    """Raise UsageError with the nearest names if nothing was ``found``."""
-    if not found:
+def _require_some(matching: Sequence[LabelPackage], spec: str, packages: Iterable[LabelPackage], *, where: str) -> None:
+    """Raise UsageError with the nearest names if nothing was ``matching``."""
+    if not matching:
         names = {package.file_name if spec.endswith(PACKAGE_SUFFIXES) else package.name for package in packages}
         hint = nearest_names_hint(name_or_none(spec) or spec.rpartition("/")[2], names, noun="package")
         raise UsageError(f"{where}: no package matches {spec!r}", hint=hint)
@@ -211,9 +211,13 @@ def _require_some(found: Sequence[LabelPackage], spec: str, packages: Iterable[L
 def _matching(packages: Sequence[LabelPackage], spec: str) -> list[LabelPackage]:
     hint = "for example libswitchml, libswitchml=1.0.0, libswitchml=1.0.0=udp*, or a file name"
     try:
-        wanted = read_spec(spec)
+        match_spec = read_spec(spec)
     except InvalidSpecError as err:
         raise UsageError(str(err), hint=hint) from None
-    if wanted.channel is not None or is_on_address(wanted):
+    if match_spec.channel is not None or is_on_address(match_spec):
         raise UsageError(f"{spec!r} names a channel; expected only the package", hint=hint)
-    return [package for package in packages if package.name == wanted.name.normalized and _satisfies(package, wanted)]
+    return [
+        package
+        for package in packages
+        if package.name == match_spec.name.normalized and _satisfies(package, match_spec)
+    ]

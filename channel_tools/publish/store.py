@@ -164,8 +164,8 @@ def sha256_of_object(store: Store, key: str) -> str | None:
 
 
 def _sha256(store: Store, key: str, head: ObjectHead) -> str:
-    if said := head.metadata.get("sha256"):
-        return said
+    if stated := head.metadata.get("sha256"):
+        return stated
     digest = hashlib.sha256()
     for chunk in store.stream(key):
         digest.update(chunk)
@@ -174,10 +174,10 @@ def _sha256(store: Store, key: str, head: ObjectHead) -> str:
 
 def require_bytes(store: Store, key: str, sha256: str) -> None:
     """Raise ChannelError unless the object has these bytes."""
-    found = sha256_of_object(store, key)
-    if found != sha256:
-        held = "nothing" if found is None else f"other bytes (sha256 {found})"
-        message = f"{store.url(key)}: the bucket has {held} under this name; expected sha256 {sha256}"
+    stored = sha256_of_object(store, key)
+    if stored != sha256:
+        content = "nothing" if stored is None else f"other bytes (sha256 {stored})"
+        message = f"{store.url(key)}: the bucket has {content} under this name; expected sha256 {sha256}"
         raise ChannelError(message, hint=NEVER_CHANGE_HINT)
 
 

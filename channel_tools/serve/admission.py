@@ -124,8 +124,8 @@ class Admission:
 
     def _drop_any(self) -> bool:
         """Drop an idle connection of the address with the most connections, among those that have an idle one."""
-        having = [one for one in self._addresses.values() if one.idle]
-        return bool(having) and self._drop_of(max(having, key=lambda one: len(one.all)))
+        having = [client for client in self._addresses.values() if client.idle]
+        return bool(having) and self._drop_of(max(having, key=lambda client: len(client.all)))
 
 
 def network_of(address: str) -> str:
@@ -149,8 +149,8 @@ def raise_files_limit() -> int:
     return hard
 
 
-def connections_for(files: int, wanted: int) -> int:
-    """How many connections this many descriptors are enough for, at most ``wanted``."""
+def connections_for(files: int, requested: int) -> int:
+    """How many connections this many descriptors are enough for, at most ``requested``."""
     if files == resource.RLIM_INFINITY:
-        return wanted
-    return min(wanted, max(_FEWEST, (files - FILES_KEPT) // FILES_EACH))
+        return requested
+    return min(requested, max(_FEWEST, (files - FILES_KEPT) // FILES_EACH))

@@ -2,8 +2,8 @@
 """What is recorded about requests: counters for Prometheus, and the access log in JSON lines, without secrets.
 
 Several processes serve one address. Their counters are in shared memory from before they were forked, each in its own
-place, and are added up on request: a killed process leaves no file behind, and a full disk does not stop the counting.
-A process that replaces another continues in its place.
+slot, and are added up on request: a killed process leaves no file behind, and a full disk does not stop the counting.
+A process that replaces another continues in its slot.
 
 Log lines are collected and written together by a thread, only whole lines at a time, so that processes can share the
 file and no request waits for a slow disk or reader.
@@ -36,7 +36,7 @@ _KINDS = ("package", "index", "other")
 _STATUSES = 600
 _FIGURES = 3
 """Requests, bytes, seconds."""
-_PLACE = len(_METHODS) * len(_KINDS) * _STATUSES * _FIGURES + len(_EVENTS)
+_SLOT = len(_METHODS) * len(_KINDS) * _STATUSES * _FIGURES + len(_EVENTS)
 _DOUBLE_BYTES = 8
 _GATHERED_BYTES = 512 << 10
 """This many are written without waiting for a flush; not fewer, since each write takes the interpreter's lock."""
@@ -48,18 +48,18 @@ _CLOSE_S = 5.0
 class Metrics:
     """The counters of a server; none of them contains names of channels, packages or tokens."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, slots: int) -> None:
         """Make counters for this many processes, which are forked from this one."""
-        self._memory = mmap.mmap(-1, places * _PLACE * _DOUBLE_BYTES)
+        self._memory = mmap.mmap(-1, slots * _SLOT * _DOUBLE_BYTES)
         self._counts = memoryview(self._memory).cast("d")
         self._own = 0
         self._methods = {name: number for number, name in enumerate(_METHODS)}
         self._kinds = {name: number for number, name in enumerate(_KINDS)}
-        self._events = {name: _PLACE - len(_EVENTS) + number for number, name in enumerate(_EVENTS)}
+        self._events = {name: _SLOT - len(_EVENTS) + number for number, name in enumerate(_EVENTS)}
 
-    def take_place(self, place: int) -> None:
-        """Count in this place from now on (0 at first); only one process at a time may use a place."""
-        self._own = place * _PLACE
+    def use_slot(self, slot: int) -> None:
+        """Count in this slot from now on (0 at first); only one process at a time may use a slot."""
+        self._own = slot * _SLOT
 
     def count(self, method: str, kind: str, status: int, *, size_bytes: int, seconds: float) -> None:
         """Count a request whose response is complete."""
@@ -91,7 +91,7 @@ class Metrics:
         helps = ("Answered requests.", "Bytes of bodies sent.", "Time from request to last byte of the response.")
         for figure, (name, text) in enumerate(zip(names, helps, strict=True)):
             family = CounterMetricFamily(f"channel_tools_{name}", text, labels=("method", "kind", "status"))
-            for position in range(0, _PLACE - len(_EVENTS), _FIGURES):
+            for position in range(0, _SLOT - len(_EVENTS), _FIGURES):
                 if sums[position]:
                     row, status = divmod(position // _FIGURES, _STATUSES)
                     method, kind = divmod(row, len(_KINDS))
@@ -103,13 +103,13 @@ class Metrics:
         yield family
 
     def _sums(self) -> list[float]:
-        """The counters of all places, added up."""
-        found = [0.0] * _PLACE
-        for begin in range(0, len(self._counts), _PLACE):
-            for position, count in enumerate(self._counts[begin : begin + _PLACE]):
+        """The counters of all slots, added up."""
+        sums = [0.0] * _SLOT
+        for begin in range(0, len(self._counts), _SLOT):
+            for position, count in enumerate(self._counts[begin : begin + _SLOT]):
                 if count:
-                    found[position] += count
-        return found
+                    sums[position] += count
+        return sums
 
 
 class AccessLog:

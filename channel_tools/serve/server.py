@@ -152,10 +152,10 @@ def serve(settings: ServeSettings, *, ready: Callable[[str], None]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Worker:
-    """A process that serves requests; ``place`` is its place in the metrics."""
+    """A process that serves requests; ``slot`` is its slot in the metrics."""
 
     process: ForkProcess
-    place: int
+    slot: int
     started_s: float
 
 
@@ -174,13 +174,13 @@ class _Supervisor:
 
     def start(self) -> None:
         """Start the workers that are missing."""
-        taken = {worker.place for worker in self._workers.values()}
-        for place in range(1, 1 + self._parts.settings.workers):
-            if place not in taken:
-                process = _fork.Process(target=_work, args=(self._parts, os.getpid(), place))
+        used_slots = {worker.slot for worker in self._workers.values()}
+        for slot in range(1, 1 + self._parts.settings.workers):
+            if slot not in used_slots:
+                process = _fork.Process(target=_work, args=(self._parts, os.getpid(), slot))
                 with signals_held():
                     process.start()
-                    self._workers[process.sentinel] = _Worker(process=process, place=place, started_s=time.monotonic())
+                    self._workers[process.sentinel] = _Worker(process=process, slot=slot, started_s=time.monotonic())
 
     def run(self) -> None:
         """Keep all going until a signal asks to end."""
@@ -196,7 +196,7 @@ class _Supervisor:
         )
         if noted.arriving in ready:
             noted.drain()
-        for sentinel in [one for one in self._workers if one in ready]:
+        for sentinel in [ended for ended in self._workers if ended in ready]:
             self._note_end(sentinel)
         steps = (self.start, functools.partial(self._queue.handle, ready), self._clean)
         failed = [step for step in steps if not self._done(step)]
@@ -312,12 +312,12 @@ class WorkerParts:
     queue: JobQueue
 
 
-def _work(parts: WorkerParts, parent: int, place: int) -> None:
-    """Run a worker, which counts in ``place``; it exits without interpreter teardown, see cli/entry.py."""
+def _work(parts: WorkerParts, parent: int, slot: int) -> None:
+    """Run a worker, which counts in ``slot``; it exits without interpreter teardown, see cli/entry.py."""
     code = 1
     try:
         parts.queue.close_in_child()
-        parts.metrics.take_place(place)
+        parts.metrics.use_slot(slot)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to end
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -376,8 +376,8 @@ def _uvicorn_config(parts: WorkerParts, app: ASGIApp, flush: Callable[[], Awaita
     )
     admission = Admission(total=total, each=each, shared=frozenset(settings.proxies), event=parts.metrics.count_event)
 
-    def connection(**given: Any) -> Connection:  # noqa: ANN401 - passed on
-        return Connection(admission=admission, **given)
+    def connection(**arguments: Any) -> Connection:  # noqa: ANN401 - passed on
+        return Connection(admission=admission, **arguments)
 
     return uvicorn.Config(
         app,

@@ -68,17 +68,17 @@ class _Members:
         """Check a member's own path."""
         self._count += 1
         check_member_path(name)
-        place = PurePosixPath(name)
-        below = next((parent for parent in place.parents if parent in self._links), None)
+        member_path = PurePosixPath(name)
+        below = next((parent for parent in member_path.parents if parent in self._links), None)
         if below is not None:
             raise UnsafeMemberError(f"member {name!r} would be written through the link {str(below)!r}")
-        return place
+        return member_path
 
     def take_link(self, name: str, target: str) -> None:
         """Check a symbolic link."""
-        place = self.take(name)
+        link = self.take(name)
         check_link(name, target)
-        self._links.add(place)
+        self._links.add(link)
 
     def finish(self) -> None:
         if self._count == 0:
@@ -116,5 +116,5 @@ def _check_zip(path: Path) -> None:
     members.finish()
 
 
-def _refused(path: Path, what: str) -> IntegrityError:
-    return IntegrityError(f"{path}: {what}", hint=_HINT)
+def _refused(path: Path, reason: str) -> IntegrityError:
+    return IntegrityError(f"{path}: {reason}", hint=_HINT)

@@ -82,11 +82,11 @@ class DebianSources:
             Apt(state=self.state, suite=self.suite, architecture=self.architecture, sources=sources).update()
             words = ["indextargets", "--format", "$(FILENAME)", "Created-By: Sources"]
             listed = run_command(["apt-get", "-c", self._configuration, *words]).stdout
-            found: dict[str, DebianFile] = {}
+            files: dict[str, DebianFile] = {}
             for index in listed.split():
                 text = run_command([_HELPER, "-c", self._configuration, "cat-file", index]).stdout
-                found |= {sha256: item for sha256 in hashes if (item := _find(text, sha256)) is not None}
-        return found
+                files |= {sha256: item for sha256 in hashes if (item := _find(text, sha256)) is not None}
+        return files
 
     def download(self, file: DebianFile, folder: Path) -> Path:
         """Download ``file`` into ``folder``; apt checks it against its index. Raises NetworkError."""
@@ -241,13 +241,13 @@ class _Run:
         if not files:
             return list(failures)
         try:
-            found = debian.find({failure.need.identity for failure in files})
+            known = debian.find({failure.need.identity for failure in files})
         except (NetworkError, FoundationError, CommandError) as err:
             error = _placed("Debian's source packages", err)
             return [_with_reason(failure, error) for failure in files] + others
         remaining = []
         for failure in files:
-            file = found.get(failure.need.identity)
+            file = known.get(failure.need.identity)
             if file is None:
                 remaining.append(failure)
                 continue
@@ -300,7 +300,7 @@ class _Run:
         if local is None and scheme_of(url) == "ftp":
             _download_ftp(url, part, on_bytes=self.task.advance)
         elif local is None:
-            wanted = Download(
+            request = Download(
                 url=url,
                 folder=Beneath(root=part.parent),
                 part=part.name,
@@ -308,7 +308,7 @@ class _Run:
                 on_bytes=self.task.advance,
                 cancelled=self.stopped,
             )
-            download(self.client, wanted)
+            download(self.client, request)
         elif not local.is_file():
             raise NetworkError(f"{url}: there is no such file")
         return local or part
@@ -340,9 +340,9 @@ def _download_ftp(url: str, part: Path, *, on_bytes: Callable[[int], None]) -> N
         raise NetworkError(f"{url}: {getattr(err, 'reason', '') or type(err).__name__}") from None
 
 
-def _placed(place: str, error: ChannelToolsError) -> ChannelToolsError:
+def _placed(url: str, error: ChannelToolsError) -> ChannelToolsError:
     """The same error, with its message starting with the place that was tried."""
-    return error.with_message(f"{place}: {error.message}")
+    return error.with_message(f"{url}: {error.message}")
 
 
 def _with_reason(failure: _Failure, error: ChannelToolsError) -> _Failure:

@@ -73,8 +73,8 @@ class GitRepository:
         process = start_command(command, env=git_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         stdout, stderr = process.communicate()
         if process.returncode != 0:
-            what = stderr.decode(errors="replace").strip()
-            message = f"{self.folder}: the folders of commit {commit} cannot be read: {what}"
+            problem = stderr.decode(errors="replace").strip()
+            message = f"{self.folder}: the folders of commit {commit} cannot be read: {problem}"
             raise IntegrityError(message, hint="make a clone with the whole commit (without a tree filter)")
         return sorted(map(_entry, filter(None, stdout.split(b"\0"))), key=lambda entry: os.fsencode(entry.path))
 
@@ -96,12 +96,16 @@ class GitRepository:
         Raises IntegrityError for an object that is missing or whose bytes have another hash; ``paths`` has the objects'
         paths, for the message.
         """
-        with tempfile.TemporaryFile() as wanted:
-            wanted.write("".join(f"{name}\n" for name in names).encode())
-            wanted.seek(0)
+        with tempfile.TemporaryFile() as names_file:
+            names_file.write("".join(f"{name}\n" for name in names).encode())
+            names_file.seek(0)
             command = [*self._git(), "cat-file", "--batch"]
             process = start_command(
-                command, env=git_environment(), stdin=wanted.fileno(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                command,
+                env=git_environment(),
+                stdin=names_file.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
             if process.stdout is None:
                 raise RuntimeError("a process started with a pipe has one")
@@ -150,9 +154,9 @@ def tree_name(entries: Sequence[TreeEntry], *, like: str) -> str:
     folders: dict[str, list[TreeEntry]] = {}
     items: list[TreeEntry] = []
     for entry in entries:
-        head, found, rest = entry.path.partition("/")
-        if found:
-            folders.setdefault(head, []).append(TreeEntry(path=rest, mode=entry.mode, object=entry.object))
+        head, slash, tail = entry.path.partition("/")
+        if slash:
+            folders.setdefault(head, []).append(TreeEntry(path=tail, mode=entry.mode, object=entry.object))
         else:
             items.append(entry)
     for name, below in folders.items():
@@ -185,8 +189,8 @@ def git_environment() -> dict[str, str]:
 
 def open_repository(folder: Path) -> GitRepository | None:
     """The repository in ``folder`` (its .git, or itself if it is bare); None for any other folder."""
-    for place in (folder / ".git", folder):
-        if place.is_file() or ((place / "objects").is_dir() and (place / "HEAD").is_file()):
+    for git_folder in (folder / ".git", folder):
+        if git_folder.is_file() or ((git_folder / "objects").is_dir() and (git_folder / "HEAD").is_file()):
             return GitRepository(folder=folder)
     return None
 
@@ -194,11 +198,11 @@ def open_repository(folder: Path) -> GitRepository | None:
 def repositories_below(repository: GitRepository) -> Iterator[GitRepository]:
     """The repository itself and those of its submodules in git's layout, at any depth."""
     yield repository
-    seen: set[Path] = set()
+    known: set[Path] = set()
     for modules in (repository.folder / ".git" / "modules", repository.folder / "modules"):
         for head in sorted(modules.rglob("HEAD")) if modules.is_dir() else ():
-            if (head.parent / "objects").is_dir() and head.parent not in seen:
-                seen.add(head.parent)
+            if (head.parent / "objects").is_dir() and head.parent not in known:
+                known.add(head.parent)
                 yield GitRepository(folder=head.parent)
 
 
@@ -229,8 +233,8 @@ class GitFetcher:
             if problem is None:
                 return repository
             problems.append(f"  {address}: {problem}")
-        what = f"commit {commit}" + (f" of the submodule {path}" if path else "")
-        raise NetworkError(f"{what} cannot be fetched:\n" + "\n".join(problems))
+        subject = f"commit {commit}" + (f" of the submodule {path}" if path else "")
+        raise NetworkError(f"{subject} cannot be fetched:\n" + "\n".join(problems))
 
     def _addresses(self, url: str) -> list[str]:
         """The source's own addresses, or a submodule's, which may be relative to any of those; on mirrors first."""
@@ -258,7 +262,7 @@ class GitFetcher:
         """Fetch the contents of all files that are not excluded."""
         is_excluded = exclusion(self.excludes)
         prefix = f"{path}/" if path else ""
-        kept = {
+        contents = {
             entry.object
             for entry in repository.entries(commit)
             if entry.mode != SUBMODULE_MODE and not is_excluded(prefix + entry.path)
@@ -267,13 +271,13 @@ class GitFetcher:
             "-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
             "--recurse-submodules=no", "--filter=blob:none", "--stdin", remote,
         ]  # fmt: skip
-        return self._fetch_with_input(words, sorted(kept))
+        return self._fetch_with_input(words, sorted(contents))
 
     def _fetch_with_input(self, words: Sequence[str], lines: Sequence[str]) -> CommandResult:
-        with tempfile.TemporaryFile() as wanted:
-            wanted.write("".join(f"{line}\n" for line in lines).encode())
-            wanted.seek(0)
-            return self._run(words, stdin=wanted.fileno())
+        with tempfile.TemporaryFile() as input_file:
+            input_file.write("".join(f"{line}\n" for line in lines).encode())
+            input_file.seek(0)
+            return self._run(words, stdin=input_file.fileno())
 
     def _run(self, words: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> CommandResult:
         """Run a fetch that ends with this process, and on any exception from ``poll``."""
@@ -296,8 +300,8 @@ def exclusion(globs: Sequence[str]) -> Callable[[str], bool]:
 def _joined(base: str, relative: str) -> str:
     if "://" in base:
         return urljoin(base.rstrip("/") + "/", relative)
-    head, found, tail = base.partition(":")  # user@host:path
-    place = PurePosixPath(tail if found else head)
+    head, colon, tail = base.partition(":")  # user@host:path
+    joined = PurePosixPath(tail if colon else head)
     for part in PurePosixPath(relative).parts:
-        place = place.parent if part == ".." else place / part
-    return f"{head}:{place}" if found else str(place)
+        joined = joined.parent if part == ".." else joined / part
+    return f"{head}:{joined}" if colon else str(joined)

@@ -125,25 +125,25 @@ class _TreeWriter:
         time_s = int(commit_fields(content)["committer"].split()[-2])
         left_out = [entry for entry in entries if entry.mode == SUBMODULE_MODE or self._excluded(prefix + entry.path)]
         absent = {item.path for item in left_out}
-        kept = [entry for entry in entries if entry.path not in absent]
-        waiting = iter(kept)
+        present = [entry for entry in entries if entry.path not in absent]
+        waiting = iter(present)
 
         def take(_name: str, size: int, stream: IO[bytes]) -> None:
             self._write(prefix, next(waiting), size, stream, time_s)
 
-        paths = {entry.object: prefix + entry.path for entry in kept}
-        repository.read_objects([entry.object for entry in kept], take, paths=paths)
+        paths = {entry.object: prefix + entry.path for entry in present}
+        repository.read_objects([entry.object for entry in present], take, paths=paths)
         proof = CommitProof(
             path=path,
             commit=commit,
             content=base64.b64encode(content).decode(),
             left_out=tuple(left_out),
             unusual_modes={
-                entry.path: entry.mode for entry in kept if entry.mode not in {_FILE_MODE, _PROGRAM_MODE, LINK_MODE}
+                entry.path: entry.mode for entry in present if entry.mode not in {_FILE_MODE, _PROGRAM_MODE, LINK_MODE}
             },
         )
-        gone = {item.path for item in left_out if self._excluded(prefix + item.path)}
-        links = [item for item in left_out if item.mode == SUBMODULE_MODE and item.path not in gone]
+        excluded = {item.path for item in left_out if self._excluded(prefix + item.path)}
+        links = [item for item in left_out if item.mode == SUBMODULE_MODE and item.path not in excluded]
         urls = read_submodule_urls(repository, entries) if links else {}
         return proof, [(prefix + item.path, item.object, urls.get(item.path, "")) for item in links]
 
@@ -172,8 +172,8 @@ def read_submodule_urls(repository: GitRepository, entries: Sequence[TreeEntry])
     for line in content[0].decode(errors="replace").splitlines():
         if line.strip().startswith("["):
             section = {}
-        key, found, value = (part.strip() for part in line.partition("="))
-        if found:
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if equals:
             section[key] = value.strip('"')
             if {"path", "url"} <= section.keys():
                 urls[section["path"]] = section["url"]
@@ -182,10 +182,10 @@ def read_submodule_urls(repository: GitRepository, entries: Sequence[TreeEntry])
 
 def verify_archive(path: Path, manifest: GitManifest) -> None:
     """Rebuild every tree from the archive's members. Raises IntegrityError if they do not hash to their commits."""
-    found = list(_hashed_members(path, manifest))
+    entries = list(_hashed_members(path, manifest))
     paths = sorted((proof.path for proof in manifest.commits), key=len, reverse=True)
     members: dict[str, list[TreeEntry]] = {proof.path: [] for proof in manifest.commits}
-    for entry in found:
+    for entry in entries:
         owner = next(owner for owner in paths if not owner or entry.path.startswith(f"{owner}/"))
         members[owner].append(replace(entry, path=entry.path.removeprefix(f"{owner}/" if owner else "")))
     if not manifest.commits or manifest.commits[0].commit != manifest.commit or manifest.commits[0].path:
@@ -195,17 +195,17 @@ def verify_archive(path: Path, manifest: GitManifest) -> None:
     _verify_links(path, manifest)
 
 
-def _verify_commit(path: Path, proof: CommitProof, kept: Sequence[TreeEntry]) -> None:
+def _verify_commit(path: Path, proof: CommitProof, members: Sequence[TreeEntry]) -> None:
     content = base64.b64decode(proof.content)
     if object_name("commit", content, like=proof.commit) != proof.commit:
         raise _invalid(path, f"the commit object of {proof.path or 'the source'} does not hash to {proof.commit}")
-    entries = [replace(entry, mode=proof.unusual_modes.get(entry.path, entry.mode)) for entry in kept]
+    entries = [replace(entry, mode=proof.unusual_modes.get(entry.path, entry.mode)) for entry in members]
     entries += proof.left_out
     tree = tree_name(entries, like=proof.commit)
     expected = commit_fields(content)["tree"]
     if tree != expected:
-        what = f"the files of {proof.path or 'the source'} make tree {tree}; commit {proof.commit} has {expected}"
-        raise _invalid(path, what)
+        reason = f"the files of {proof.path or 'the source'} make tree {tree}; commit {proof.commit} has {expected}"
+        raise _invalid(path, reason)
 
 
 def _verify_links(path: Path, manifest: GitManifest) -> None:
@@ -265,5 +265,7 @@ def decode_manifest(content: bytes, path: Path) -> GitManifest:
         raise _invalid(path, f"not a valid manifest of a git source: {err}") from None
 
 
-def _invalid(path: Path, what: str) -> IntegrityError:
-    return IntegrityError(f"{path}: {what}", hint="run channel_tools sources verify, which moves damaged entries aside")
+def _invalid(path: Path, reason: str) -> IntegrityError:
+    return IntegrityError(
+        f"{path}: {reason}", hint="run channel_tools sources verify, which moves damaged entries aside"
+    )

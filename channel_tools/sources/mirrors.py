@@ -23,6 +23,8 @@ class SourceMirrors:
 
     def addresses(self, urls: Iterable[str]) -> tuple[str, ...]:
         """The addresses of one source: on the mirrors, then as given."""
-        given = tuple(urls)
-        mirrored = (mirror + url.removeprefix(of) for of, mirror in self.places for url in given if url.startswith(of))
-        return tuple(dict.fromkeys([*mirrored, *given]))
+        original = tuple(urls)
+        mirrored = (
+            mirror + url.removeprefix(of) for of, mirror in self.places for url in original if url.startswith(of)
+        )
+        return tuple(dict.fromkeys([*mirrored, *original]))

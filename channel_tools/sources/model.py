@@ -66,13 +66,13 @@ EXCLUDES_KEY = "source_excludes"
 
 def needed_sources(packages: Iterable[RenderedPackage]) -> tuple[NeededSource, ...]:
     """The sources of all packages that belong in a store, in the order of the packages; local paths do not."""
-    found: dict[tuple[str, ...], NeededSource] = {}
+    by_identity: dict[tuple[str, ...], NeededSource] = {}
     for package in packages:
         for need in _needs_of(package):
             key = (need.kind, need.identity, str(need.submodules), *need.excludes)
-            known = found.get(key)
-            found[key] = need if known is None else _merged(known, need)
-    return tuple(found.values())
+            known = by_identity.get(key)
+            by_identity[key] = need if known is None else _merged(known, need)
+    return tuple(by_identity.values())
 
 
 def need_of(source: Source, excludes: tuple[str, ...] = ()) -> NeededSource | None:
@@ -104,10 +104,10 @@ def _needs_of(package: RenderedPackage) -> Iterator[NeededSource]:
             yield replace(need, packages=(f"{package.name} {package.version}",))
 
 
-def _merged(one: NeededSource, other: NeededSource) -> NeededSource:
+def _merged(first: NeededSource, second: NeededSource) -> NeededSource:
     return replace(
-        one,
-        urls=tuple(dict.fromkeys(one.urls + other.urls)),
-        names=tuple(dict.fromkeys(one.names + other.names)),
-        packages=tuple(sorted({*one.packages, *other.packages})),
+        first,
+        urls=tuple(dict.fromkeys(first.urls + second.urls)),
+        names=tuple(dict.fromkeys(first.names + second.names)),
+        packages=tuple(sorted({*first.packages, *second.packages})),
     )

@@ -72,7 +72,7 @@ class PatchedFile:
 class PatchedSource:
     """A source of a recipe with its patches, for check_patches."""
 
-    what: str
+    name: str
     """Its name in errors."""
     content: Path | Mapping[str, Path]
     """An archive, or files by their path in the source."""
@@ -106,7 +106,7 @@ def try_patches(sources: Sequence[PatchedSource]) -> Iterator[tuple[Path, Config
                     (folder / name).write_bytes(content)
             for path in source.patches:
                 try:
-                    apply_patch(path, folder, what=source.what)
+                    apply_patch(path, folder, source=source.name)
                 except ConfigError as err:
                     yield path, err
                 else:
@@ -126,17 +126,17 @@ def _wanted(sources: Sequence[PatchedSource], folder: str) -> set[str]:
     return {name.relative_to(start).as_posix() for name in named if name.is_relative_to(start)}
 
 
-def _content(source: PatchedSource, wanted: Collection[str]) -> Mapping[str, bytes | None]:
-    if not wanted:
+def _content(source: PatchedSource, names: Collection[str]) -> Mapping[str, bytes | None]:
+    if not names:
         return {}
     if isinstance(source.content, Path):
-        return read_files(source.content, wanted)
-    return {name: source.content[name].read_bytes() for name in wanted if name in source.content}
+        return read_files(source.content, names)
+    return {name: source.content[name].read_bytes() for name in names if name in source.content}
 
 
-def apply_patch(patch: Path, folder: Path, *, what: str) -> None:
+def apply_patch(patch: Path, folder: Path, *, source: str) -> None:
     """Apply the patch to the files below ``folder``, to all of them or none. Raises ConfigError as check_patches."""
-    attempt = _Attempt(patch, folder, what)
+    attempt = _Attempt(patch, folder, source)
     attempt.check_insertions()
     environ = git_environment() | {
         "GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_ATTR_NOSYSTEM": "1",
@@ -182,49 +182,49 @@ def read_patch(patch: Path) -> list[PatchedFile]:
     return files
 
 
-def read_files(archive: Path, wanted: Collection[str]) -> dict[str, bytes | None]:
+def read_files(archive: Path, names: Collection[str]) -> dict[str, bytes | None]:
     """The content of the archive's files with these names, below its single top folder if it has one; None: absent."""
     tops: set[str] = set()
-    found: dict[PurePosixPath, bytes] = {}
-    for name, content in _members(archive, wanted):
+    contents: dict[PurePosixPath, bytes] = {}
+    for name, content in _members(archive, names):
         tops.add(name.parts[0] if name.parts else "")
         if content is not None:
-            found[name] = content
+            contents[name] = content
     shared = next(iter(tops)) if len(tops) == 1 else None
-    texts: dict[str, bytes | None] = dict.fromkeys(wanted)
-    for name, content in found.items():
+    texts: dict[str, bytes | None] = dict.fromkeys(names)
+    for name, content in contents.items():
         inside = name.relative_to(shared).as_posix() if shared is not None else name.as_posix()
         if inside in texts:
             texts[inside] = content
     return texts
 
 
-def _members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[PurePosixPath, bytes | None]]:
+def _members(archive: Path, names: Collection[str]) -> Iterator[tuple[PurePosixPath, bytes | None]]:
     """Every member's name, with its content if it may be one of the wanted ones."""
     if is_zip(archive.name):
         with zipfile.ZipFile(archive) as packed:
             for info in packed.infolist():
                 name = PurePosixPath(info.filename)
-                yield name, packed.read(info) if not info.is_dir() and _may_be(name, wanted) else None
+                yield name, packed.read(info) if not info.is_dir() and _may_be(name, names) else None
         return
     with open_tar(archive) as tar:
         for member in tar:
             name = PurePosixPath(member.name)
-            stream = tar.extractfile(member) if member.isreg() and _may_be(name, wanted) else None
+            stream = tar.extractfile(member) if member.isreg() and _may_be(name, names) else None
             yield name, None if stream is None else stream.read()
 
 
-def _may_be(name: PurePosixPath, wanted: Collection[str]) -> bool:
-    return name.as_posix() in wanted or PurePosixPath(*name.parts[1:]).as_posix() in wanted
+def _may_be(name: PurePosixPath, names: Collection[str]) -> bool:
+    return name.as_posix() in names or PurePosixPath(*name.parts[1:]).as_posix() in names
 
 
 class _Attempt:
     """An attempt to apply a patch to a folder: checks that git lacks, and translates git's errors."""
 
-    def __init__(self, patch: Path, folder: Path, what: str) -> None:
+    def __init__(self, patch: Path, folder: Path, source: str) -> None:
         self._patch = patch
         self._folder = folder
-        self._what = what
+        self._source = source
         self._files = read_patch(patch)
         self.strip = max(_STRIP_LEVELS, key=self._count_present)
 
@@ -236,29 +236,29 @@ class _Attempt:
                 count = len(self._lines_of(name)) if hunk.start and not hunk.count else hunk.start
                 if count < hunk.start:
                     lines = counted(count, "line")
-                    what = f"hunk {number} of {name}: the file has {lines}, but the hunk starts at line {hunk.start}"
-                    raise self._refused(what, line=hunk.patch_line)
+                    reason = f"hunk {number} of {name}: the file has {lines}, but the hunk starts at line {hunk.start}"
+                    raise self._refused(reason, line=hunk.patch_line)
 
-    def error(self, said: str) -> ConfigError:
+    def error(self, output: str) -> ConfigError:
         """The error for git's output."""
-        if found := _FAILED.search(said):
-            name, start = found[2], int(found[3])
+        if match := _FAILED.search(output):
+            name, start = match[2], int(match[3])
             hunks = [(number, hunk) for file in self._named(name) for number, hunk in enumerate(file.hunks, start=1)]
             number, line = next(((number, hunk.patch_line) for number, hunk in hunks if hunk.start == start), (1, 1))
-            difference = _difference(self._lines_of(name), found[1].splitlines(), start)
+            difference = _difference(self._lines_of(name), match[1].splitlines(), start)
             return self._refused(f"hunk {number} of {name}: {difference}", line=line)
         for pattern, words in _STATES:
-            if found := pattern.search(said):
-                lines = [file.patch_line for file in self._named(found[1]) if file.hunks]
-                return self._refused(words.format(found[1]), line=next(iter(lines), 1))
-        at = _AT_LINE.search(said)
-        errors = [line.removeprefix("error: ") for line in said.splitlines() if line.startswith("error: ")]
+            if match := pattern.search(output):
+                lines = [file.patch_line for file in self._named(match[1]) if file.hunks]
+                return self._refused(words.format(match[1]), line=next(iter(lines), 1))
+        at = _AT_LINE.search(output)
+        errors = [line.removeprefix("error: ") for line in output.splitlines() if line.startswith("error: ")]
         message = f"git cannot read the patch: {'; '.join(errors)}"
         return ConfigError(message, path=self._patch, line=int(at[1]) if at else 1, hint=_FORMAT_HINT)
 
-    def _refused(self, what: str, *, line: int) -> ConfigError:
+    def _refused(self, reason: str, *, line: int) -> ConfigError:
         hint = "make the patch again for this version; an earlier patch in the recipe may change the same lines"
-        message = f"the patch does not apply to {self._what}: {what}"
+        message = f"the patch does not apply to {self._source}: {reason}"
         return ConfigError(message, path=self._patch, line=line, hint=hint)
 
     def _count_present(self, strip: int) -> int:
@@ -280,15 +280,15 @@ class _Attempt:
 def _difference(content: Sequence[str], expected: Sequence[str], start: int) -> str:
     """The first line that differs, at the place near the hunk's own line that has the most lines in common."""
     best, best_score = start - 1, -1
-    for place in range(max(0, start - _NEAR_LINES), min(len(content), start + _NEAR_LINES)):
-        score = sum(one == two for one, two in zip(content[place:], expected, strict=False))
-        if score > best_score or (score == best_score and abs(place - start) < abs(best - start)):
-            best, best_score = place, score
-    for offset, wanted in enumerate(expected):
-        found = content[best + offset] if 0 <= best + offset < len(content) else None
-        if found != wanted:
-            shown = "the end of the file" if found is None else repr(found)
-            return f"line {best + offset + 1} is {shown}; expected {wanted!r}"
+    for start_at in range(max(0, start - _NEAR_LINES), min(len(content), start + _NEAR_LINES)):
+        score = sum(actual == wanted_line for actual, wanted_line in zip(content[start_at:], expected, strict=False))
+        if score > best_score or (score == best_score and abs(start_at - start) < abs(best - start)):
+            best, best_score = start_at, score
+    for offset, expected_line in enumerate(expected):
+        line = content[best + offset] if 0 <= best + offset < len(content) else None
+        if line != expected_line:
+            text = "the end of the file" if line is None else repr(line)
+            return f"line {best + offset + 1} is {text}; expected {expected_line!r}"
     return f"the file has {counted(len(content), 'line')}, but the hunk starts at line {start}"
 
 

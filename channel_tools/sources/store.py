@@ -141,8 +141,8 @@ class SourceStore:
 
     def put_file(self, file: Path, need: NeededSource, *, origin: str, move: bool = False) -> StoredSource:
         """Like add_file, for a caller that holds the lock; with ``move`` the file is renamed instead of copied."""
-        if (found := self.find(need)) is not None:
-            return found
+        if (stored := self.find(need)) is not None:
+            return stored
         entry = self.entry(need)
         remove_leftovers(entry)
         with disk_full_reported(self.folder), atomic_path(entry / need.names[0]) as temporary:
@@ -169,8 +169,8 @@ class SourceStore:
 
     def put_commit(self, need: NeededSource, find: FindRepository, *, origin: str) -> StoredSource:
         """Like add_commit, for a caller that holds the lock."""
-        if (found := self.find(need)) is not None:
-            return found
+        if (stored := self.find(need)) is not None:
+            return stored
         entry = self.entry(need)
         self._remove_leftovers_of(entry)
         top = f"{need.names[0]}-{need.identity[:_SHORT]}"
@@ -198,9 +198,9 @@ class SourceStore:
     def check(self, need: NeededSource) -> None:
         """Hash what is stored for ``need``. Raises IntegrityError if it has changed."""
         stored = self.known(need)
-        found = sha256_of_file(stored.path) if stored.path.is_file() else "nothing"
-        if found != stored.sha256:
-            message = f"{stored.path}: has sha256 {found}; expected {stored.sha256}"
+        sha256 = sha256_of_file(stored.path) if stored.path.is_file() else "nothing"
+        if sha256 != stored.sha256:
+            message = f"{stored.path}: has sha256 {sha256}; expected {stored.sha256}"
             raise IntegrityError(message, hint="run channel_tools sources verify, which moves damaged entries aside")
 
     def supply(self, need: NeededSource, name: str) -> Path:
@@ -214,10 +214,10 @@ class SourceStore:
 
     def known(self, need: NeededSource) -> StoredSource:
         """The stored source for ``need``. Raises IntegrityError if the store does not have it."""
-        found = self.find(need)
-        if found is None:
+        stored = self.find(need)
+        if stored is None:
             raise IntegrityError(f"{self.entry(need)}: not in the store", hint="see channel_tools sources list")
-        return found
+        return stored
 
     def move_aside(self, entry: Path) -> Path:
         """Move a damaged entry out of the store without deleting it; returns its new place."""
@@ -289,18 +289,18 @@ def check_entry(store: SourceStore, entry: Path) -> None:
         _check_commit(store, entry)
         return
     for path in files_in(entry):
-        found = sha256_of_file(path)
-        if found != entry.name:
-            raise IntegrityError(f"{path}: has sha256 {found}; expected {entry.name}")
+        sha256 = sha256_of_file(path)
+        if sha256 != entry.name:
+            raise IntegrityError(f"{path}: has sha256 {sha256}; expected {entry.name}")
         check_archive(path)
 
 
 def _check_commit(store: SourceStore, entry: Path) -> None:
     manifest = decode_manifest((entry / MANIFEST).read_bytes(), entry / MANIFEST)
     archive = entry / archive_name(manifest.top)
-    found = sha256_of_file(archive)
-    if found != manifest.sha256 or archive.stat().st_size != manifest.size_bytes:
-        raise IntegrityError(f"{archive}: has sha256 {found}; expected {manifest.sha256}")
+    sha256 = sha256_of_file(archive)
+    if sha256 != manifest.sha256 or archive.stat().st_size != manifest.size_bytes:
+        raise IntegrityError(f"{archive}: has sha256 {sha256}; expected {manifest.sha256}")
     named = NeededSource(
         kind="git",
         identity=manifest.commit,

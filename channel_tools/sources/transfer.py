@@ -109,17 +109,17 @@ def _take_in(
     added, known = [], []
     for entry in entries:
         name = entry.relative_to(staged.folder).as_posix()
-        place = store.folder / name
-        with store.locked_entry(place):
-            if files_in(place):
+        destination = store.folder / name
+        with store.locked_entry(destination):
+            if files_in(destination):
                 known.append(name)
                 continue
             added.append(name)
             if not dry_run:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if place.is_dir():
-                    place.rmdir()  # empty: the rest of an entry that was never finished
-                entry.rename(place)
+                destination.parent.mkdir(parents=True, exist_ok=True)
+                if destination.is_dir():
+                    destination.rmdir()  # empty: the rest of an entry that was never finished
+                entry.rename(destination)
     return added, known
 
 
@@ -150,9 +150,9 @@ def _write_member(
         while chunk := stream.read(_CHUNK_BYTES):
             writing.write(chunk)
             task.advance(len(chunk), detail=target.name)
-    found = sha256_of_file(target)
-    if found != expected.sha256:
-        raise _refused(source, f"member {expected.path!r} has sha256 {found}; expected {expected.sha256}")
+    sha256 = sha256_of_file(target)
+    if sha256 != expected.sha256:
+        raise _refused(source, f"member {expected.path!r} has sha256 {sha256}; expected {expected.sha256}")
 
 
 def _read_manifest(source: Path, tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> tuple[ExportedFile, ...]:
@@ -165,13 +165,13 @@ def _read_manifest(source: Path, tar: tarfile.TarFile, member: tarfile.TarInfo |
         raise _refused(source, f"{MANIFEST_MEMBER} cannot be read: {err}") from None
     if manifest.schema != _SCHEMA:
         raise _refused(source, f"has schema {manifest.schema}; this version of channel_tools reads {_SCHEMA}")
-    seen: set[str] = set()
+    names: set[str] = set()
     for name in (item.path for item in manifest.files):
         if not _PLACE.fullmatch(name) or Path(name).name in {".", ".."}:
             raise _refused(source, f"lists {name!r}, which is not a path of a source store")
-        if name in seen:
+        if name in names:
             raise _refused(source, f"lists {name!r} twice")
-        seen.add(name)
+        names.add(name)
     return manifest.files
 
 
@@ -192,7 +192,7 @@ def _member(name: str, size_bytes: int) -> tarfile.TarInfo:
     return info
 
 
-def _refused(source: Path, what: str) -> IntegrityError:
+def _refused(source: Path, reason: str) -> IntegrityError:
     return IntegrityError(
-        f"{source}: {what}", hint="copy it again from where it was exported; the store was not changed"
+        f"{source}: {reason}", hint="copy it again from where it was exported; the store was not changed"
     )

@@ -310,7 +310,7 @@ def _patched_source(
     from channel_tools.sources.patches import PatchedSource  # noqa: PLC0415 - as in _check_patches
 
     return PatchedSource(
-        what=f"{source.location} of {package.name} {package.version}",
+        name=f"{source.location} of {package.name} {package.version}",
         content=content,
         patches=tuple(located(folder, name) for name in source.patches),
         folder=_target_folder(package, source),

@@ -18,11 +18,7 @@ FIELDS = frozenset({"found", "kept", "taken"})
 """Allowed as fields: keys of JSON that others read, as what a check found beside what it expected."""
 TO_DO = frozenset(
     {
-        "audit",
-        "mirror",
-        "publish",
         "serve",
-        "sources",
     }
 )
 """Folders in which such names still stand."""

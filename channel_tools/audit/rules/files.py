@@ -103,24 +103,24 @@ def package_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator
 
 def name_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """The package's file name matches its index.json."""
-    said = tuple(str(package.index.get(key)) for key in ("name", "version", "build"))
-    if package.index and said != split_file_name(package.file_name, old_format=True):
-        yield _WHOLE.violation(package.file_name, "", f"info/index.json says {'-'.join(said)}")
+    stated = tuple(str(package.index.get(key)) for key in ("name", "version", "build"))
+    if package.index and stated != split_file_name(package.file_name, old_format=True):
+        yield _WHOLE.violation(package.file_name, "", f"info/index.json says {'-'.join(stated)}")
 
 
 def build_path_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """No file names a folder of the machine that built it."""
     for path, file in package.files.items():
-        for place in file.build_paths:
-            yield _NO_BUILD_PATH.violation(package.file_name, path, f"names {place.text}", where=place.where)
+        for occurrence in file.build_paths:
+            yield _NO_BUILD_PATH.violation(package.file_name, path, f"names {occurrence.text}", where=occurrence.where)
 
 
 def placeholder_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """Every build prefix in a file is registered in paths.json, in the mode that suits the file."""
     for path, file in package.files.items():
-        for place in file.strays:
-            found = f"contains the build prefix {place.text}, which nothing replaces"
-            yield _REPLACED.violation(package.file_name, path, found, where=place.where)
+        for occurrence in file.strays:
+            message = f"contains the build prefix {occurrence.text}, which nothing replaces"
+            yield _REPLACED.violation(package.file_name, path, message, where=occurrence.where)
         if problem := _placeholder_problem(file):
             yield _REPLACED.violation(package.file_name, path, problem)
 
@@ -141,8 +141,8 @@ def _placeholder_problem(file: FileFacts) -> str:
 def self_locating_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """Files by which others find the package contain no absolute path, not even one that installation would replace."""
     for path, file in package.files.items():
-        for place in file.host_paths:
-            yield _SELF_LOCATING.violation(package.file_name, path, f"names {place.text}", where=place.where)
+        for occurrence in file.host_paths:
+            yield _SELF_LOCATING.violation(package.file_name, path, f"names {occurrence.text}", where=occurrence.where)
 
 
 def interpreter_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
@@ -204,13 +204,13 @@ def link_script_rule(package: PackageFacts, _dependencies: Dependencies) -> Iter
 
 
 def _folders_of(dependencies: Dependencies) -> set[str]:
-    found: set[str] = set()
+    folders: set[str] = set()
     for path in dependencies.files:
         folder = path.rpartition("/")[0]
-        while folder and folder not in found:
-            found.add(folder)
+        while folder and folder not in folders:
+            folders.add(folder)
             folder = folder.rpartition("/")[0]
-    return found
+    return folders
 
 
 def mode_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
@@ -234,8 +234,8 @@ def _mode_problem(file: FileFacts) -> str:
 
 def metadata_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """info/ names no path or address of the machine that built the package."""
-    for name, place in package.info_paths:
-        yield _METADATA.violation(package.file_name, name, f"names {place.text}", where=place.where)
+    for name, occurrence in package.info_paths:
+        yield _METADATA.violation(package.file_name, name, f"names {occurrence.text}", where=occurrence.where)
 
 
 def installable_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:

@@ -34,13 +34,13 @@ _LEFTOVER = Requirement(rule=Rule.LEFTOVER, expected="no path of the machine tha
 
 def identity_rule(package: PackageFacts, subdir: str) -> Iterator[Finding]:
     """index.json agrees with the file name and with the ``subdir`` that the file is in."""
-    said = tuple(str(package.index.get(key)) for key in ("name", "version", "build"))
-    if said != split_file_name(package.file_name):
-        found = f"index.json says {'-'.join(said)}, but the file is named {package.file_name}"
-        yield _METADATA.violation(package.file_name, _INDEX, found)
+    stated = tuple(str(package.index.get(key)) for key in ("name", "version", "build"))
+    if stated != split_file_name(package.file_name):
+        problem = f"index.json says {'-'.join(stated)}, but the file is named {package.file_name}"
+        yield _METADATA.violation(package.file_name, _INDEX, problem)
     if package.index.get("subdir") != subdir:
-        found = f"index.json says subdir {package.index.get('subdir')}, but the file is in {subdir}"
-        yield _METADATA.violation(package.file_name, _INDEX, found)
+        problem = f"index.json says subdir {package.index.get('subdir')}, but the file is in {subdir}"
+        yield _METADATA.violation(package.file_name, _INDEX, problem)
 
 
 def contents_rule(package: PackageFacts, problems: Sequence[PackageProblem]) -> Iterator[Finding]:
@@ -61,24 +61,24 @@ def depends_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[
 
 def closure_glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
     """The package, or one of its dependencies, requires the glibc that its files need."""
-    wanted = newest_release(package, "glibc")
-    if wanted is None:
+    newest = newest_release(package, "glibc")
+    if newest is None:
         return
     stated = specs_on({"__glibc"}, dependencies.depends)
-    if not any(least_version(spec) >= wanted[1].release for spec in stated):
-        text = ".".join(str(part) for part in wanted[1].release)
-        found = f"its files need glibc {text}; neither it nor its dependencies require __glibc >={text}"
-        yield _GLIBC.violation(package.file_name, "", found)
+    if not any(least_version(spec) >= newest[1].release for spec in stated):
+        text = ".".join(str(part) for part in newest[1].release)
+        problem = f"its files need glibc {text}; neither it nor its dependencies require __glibc >={text}"
+        yield _GLIBC.violation(package.file_name, "", problem)
 
 
 def leftover_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """No file names a folder of this machine, and none that controls builds or programs names a host path."""
     for path, file in package.files.items():
-        for place in file.build_paths:
-            found = f"names {place.text}, a folder of the machine that made it"
-            yield _LEFTOVER.violation(package.file_name, path, found)
-        for place in file.leftovers:
-            yield _LEFTOVER.violation(package.file_name, path, f"{place.where} names {place.text}")
+        for occurrence in file.build_paths:
+            problem = f"names {occurrence.text}, a folder of the machine that made it"
+            yield _LEFTOVER.violation(package.file_name, path, problem)
+        for occurrence in file.leftovers:
+            yield _LEFTOVER.violation(package.file_name, path, f"{occurrence.where} names {occurrence.text}")
 
 
 def owner_rule(packages: Sequence[tuple[str, PackageFacts]]) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ _TEXTS = Requirement(
 
 def license_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
     """Host packages with something to compile in have their licence texts in the package."""
-    for name, what in sorted(dependencies.compilable.items()):
+    for name, origin in sorted(dependencies.compilable.items()):
         if name not in package.licensed:
-            found = f"no licence text of {name}, which was in the host environment with {what}"
-            yield _TEXTS.violation(package.file_name, f"info/{FOLDER}{name}", found, subject=name)
+            problem = f"no licence text of {name}, which was in the host environment with {origin}"
+            yield _TEXTS.violation(package.file_name, f"info/{FOLDER}{name}", problem, subject=name)

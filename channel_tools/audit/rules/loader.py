@@ -81,9 +81,9 @@ def elf_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Fin
     for path, archive in _archives(package):
         if archive.damage:
             yield _ELF.violation(package.file_name, path, f"cannot be read: {archive.damage}")
-        for found, member in sorted(archive.machines.items()):
-            if machine and found != machine:
-                yield _ELF.violation(package.file_name, f"{path}({member})", _made_for(found, package))
+        for machine_of_member, member in sorted(archive.machines.items()):
+            if machine and machine_of_member != machine:
+                yield _ELF.violation(package.file_name, f"{path}({member})", _made_for(machine_of_member, package))
 
 
 def _made_for(machine: str, package: PackageFacts) -> str:
@@ -97,8 +97,8 @@ def rpath_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[F
             leads_out = folder == ".." or folder.startswith("../")
             if rpath.startswith(("$ORIGIN", "${ORIGIN}")) and not leads_out:
                 continue
-            found = f"has the rpath {rpath}" + (", which leads out of the prefix" if leads_out else "")
-            yield _RPATH.violation(package.file_name, path, found, subject=rpath)
+            problem = f"has the rpath {rpath}" + (", which leads out of the prefix" if leads_out else "")
+            yield _RPATH.violation(package.file_name, path, problem, subject=rpath)
 
 
 def needed_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
@@ -112,8 +112,8 @@ def needed_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[F
                 resolve(join_path(folder, library), dependencies.links) in dependencies.files for folder in elf.folders
             ):
                 continue
-            found = f"needs {library}, which {_why_not(library, elf, dependencies)}"
-            yield _NEEDED.violation(package.file_name, path, found, subject=library)
+            problem = f"needs {library}, which {_why_not(library, elf, dependencies)}"
+            yield _NEEDED.violation(package.file_name, path, problem, subject=library)
 
 
 def _why_not(library: str, elf: ElfFacts, dependencies: Dependencies) -> str:
@@ -136,10 +136,10 @@ def _unresolved(problems: Sequence[str]) -> str:
 def glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
     """The package requires a glibc that has all symbol versions its files need."""
     del dependencies
-    wanted = newest_release(package, "glibc")
-    if wanted is None:
+    newest = newest_release(package, "glibc")
+    if newest is None:
         return
-    file, release = wanted
+    file, release = newest
     declared = max((least_version(spec) for spec in _specs(package, ("__glibc",))), default=())
     if not declared or declared < release.release:
         have = f"the package requires {_text(declared)}" if declared else "the package requires none"
@@ -154,10 +154,10 @@ def glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Fi
 def libstdcxx_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
     """The package requires a libstdcxx and a libgcc that have all symbol versions its files need."""
     for library, names in _LIBRARY_NAMES.items():
-        wanted = newest_release(package, library)
-        if wanted is None or package.name in names or _is_own(package, library):
+        newest = newest_release(package, library)
+        if newest is None or package.name in names or _is_own(package, library):
             continue
-        file, release = wanted
+        file, release = newest
         declared = _declared_release(package, dependencies, names)
         if not declared or not is_enough(declared, release.release):
             have = f"its requirement allows {_text(declared)}" if declared else f"it does not require {library}"
@@ -193,9 +193,9 @@ def instructions_rule(package: PackageFacts, _dependencies: Dependencies) -> Ite
     for path, instructions in _code(package):
         first = instructions[0]
         function = f" in {first.function}" if first.function else ""
-        features = ", ".join(sorted({one.feature for one in instructions}))
-        found = f"uses {features}; the first of {first.feature}{function}"
-        yield requirement.violation(package.file_name, path, found, where=f"offset {first.offset:#x}")
+        features = ", ".join(sorted({instruction.feature for instruction in instructions}))
+        problem = f"uses {features}; the first of {first.feature}{function}"
+        yield requirement.violation(package.file_name, path, problem, where=f"offset {first.offset:#x}")
 
 
 def _code(package: PackageFacts) -> Iterator[tuple[str, tuple[Instruction, ...]]]:
@@ -226,12 +226,12 @@ def _is_for_linking(file: FileFacts) -> bool:
 
 def newest_release(package: PackageFacts, library: str) -> tuple[str, Wanted] | None:
     """The file that needs the newest release of a library, and the symbol version that it needs."""
-    found: tuple[str, Wanted] | None = None
+    newest: tuple[str, Wanted] | None = None
     for path, elf in _elf_files(package):
         wanted = wanted_releases(elf.symbol_versions).get(library)
-        if wanted and (found is None or found[1].release < wanted.release):
-            found = path, wanted
-    return found
+        if wanted and (newest is None or newest[1].release < wanted.release):
+            newest = path, wanted
+    return newest
 
 
 def _is_own(package: PackageFacts, library: str) -> bool:
@@ -284,6 +284,6 @@ def parse_version(text: str) -> Version:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def is_enough(have: Version, wanted: Version) -> bool:
+def is_enough(have: Version, needed: Version) -> bool:
     """Whether a release is the wanted one or newer; ``12`` stands for ``12.1``, the first of its series."""
-    return (have[:1] > wanted[:1]) or have >= wanted or (len(have) == 1 and have == wanted[:1])
+    return (have[:1] > needed[:1]) or have >= needed or (len(have) == 1 and have == needed[:1])

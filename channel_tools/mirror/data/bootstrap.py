@@ -41,10 +41,12 @@ def wheels_for_this_machine() -> list[Wheel]:
     """The wheels to install. Raises RejectedError if there are none for this Python on this machine."""
     if not WHEELS:
         raise RejectedError("this script is not from a bundle: run the bootstrap.py of the one that you want to import")
-    here = f"{sys.version_info.major}.{sys.version_info.minor}", os.uname().machine
-    wheels = WHEELS.get(" ".join(here))
+    this_machine = f"{sys.version_info.major}.{sys.version_info.minor}", os.uname().machine
+    wheels = WHEELS.get(" ".join(this_machine))
     if wheels is None:
-        raise RejectedError(f"the bundle's wheels are for Python {', '.join(WHEELS)}; this is Python {' '.join(here)}")
+        raise RejectedError(
+            f"the bundle's wheels are for Python {', '.join(WHEELS)}; this is Python {' '.join(this_machine)}"
+        )
     return wheels
 
 
@@ -84,7 +86,7 @@ def install(wheels: list[Wheel], folder: Path, environment: Path) -> Path:
         if hashlib.file_digest(stream, "sha256").hexdigest() != pip["sha256"]:
             raise RejectedError(f"{TOOL_FOLDER}/{pip['file']} is not the file with sha256 {pip['sha256']}")
     requirements = folder / "requirements.txt"
-    requirements.write_text("".join(f"{one['requirement']} --hash=sha256:{one['sha256']}\n" for one in wheels))
+    requirements.write_text("".join(f"{wheel['requirement']} --hash=sha256:{wheel['sha256']}\n" for wheel in wheels))
     venv.create(environment, with_pip=False)
     command = [str(environment / "bin" / "python"), f"{folder / pip['file']}/pip", "--isolated", "install", "--quiet"]
     command += ["--no-index", "--find-links", str(folder), "--require-hashes", "--requirement", str(requirements)]

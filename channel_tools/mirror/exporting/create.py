@@ -137,8 +137,8 @@ def _copy(extra: ExtraFile, files: Beneath) -> None:
 
 
 def _needed_bytes(files: Beneath, plan: BundlePlan, *, tar: bool) -> int:
-    there = sum(status.st_size for _name, status in files.walk() if stat.S_ISREG(status.st_mode))
-    return max(0, plan.size_bytes - there) + (plan.size_bytes if tar else 0)
+    present_bytes = sum(status.st_size for _name, status in files.walk() if stat.S_ISREG(status.st_mode))
+    return max(0, plan.size_bytes - present_bytes) + (plan.size_bytes if tar else 0)
 
 
 def _sign(plan: BundlePlan, files: Beneath, signing: Signing) -> tuple[int, dict[str, bytes]]:

@@ -80,19 +80,19 @@ def make_tool(pythons: Sequence[str], platforms: Sequence[str], *, cache: Path, 
     IntegrityError if a wheel's bytes differ from its hash in the index.
     """
     machines = tuple(MACHINES[platform] for platform in platforms)
-    found = {}
+    wheels_by_machine = {}
     with exclusive_lock(cache / ".lock", resource=f"the wheels in {cache}", timeout_s=_LOCK_WAIT_S):
         path = own_wheel(cache)
         requirement = f"{DISTRIBUTION}[{','.join(AIR_GAPPED)}]=={channel_tools.__version__}"
         own = ToolWheel(requirement=requirement, path=path, sha256=sha256_of_file(path))
         for python in pythons:
             for machine in machines:
-                found[f"{python} {machine}"] = [own, *_required(cache, python, machine, progress)]
-    files = {wheel.path.name: wheel.path for wheels in found.values() for wheel in wheels}
+                wheels_by_machine[f"{python} {machine}"] = [own, *_required(cache, python, machine, progress)]
+    files = {wheel.path.name: wheel.path for wheels in wheels_by_machine.values() for wheel in wheels}
     return Tool(
         wheels=ToolWheels(version=channel_tools.__version__, pythons=tuple(pythons), machines=machines),
         files=[_extra(f"{TOOL_FOLDER}/{name}", path) for name, path in sorted(files.items())],
-        script=bootstrap_script(found),
+        script=bootstrap_script(wheels_by_machine),
     )
 
 
@@ -100,7 +100,7 @@ def bootstrap_script(wheels: Mapping[str, Sequence[ToolWheel]]) -> bytes:
     """The script that installs one of the lists of wheels, which are by Python and machine (``3.12 x86_64``)."""
     template = (importlib.resources.files("channel_tools.mirror") / "data" / "bootstrap.py").read_text("utf-8")
     listed = {
-        key: [{"requirement": one.requirement, "file": one.path.name, "sha256": one.sha256} for one in items]
+        key: [{"requirement": wheel.requirement, "file": wheel.path.name, "sha256": wheel.sha256} for wheel in items]
         for key, items in wheels.items()
     }
     before, after = template.split(_NO_WHEELS)
@@ -146,8 +146,8 @@ def _record(members: dict[str, bytes], own_name: str) -> bytes:
 def own_requirements() -> list[str]:
     """The requirements in our own metadata, including the extras that bundles have."""
     stated = [Requirement(text) for text in importlib.metadata.requires(DISTRIBUTION) or ()]
-    wanted = [item for item in stated if any(_applies(item, extra) for extra in ("", *AIR_GAPPED))]
-    return sorted({str(Requirement(str(item).partition(";")[0])) for item in wanted})
+    applicable = [item for item in stated if any(_applies(item, extra) for extra in ("", *AIR_GAPPED))]
+    return sorted({str(Requirement(str(item).partition(";")[0])) for item in applicable})
 
 
 def _applies(requirement: Requirement, extra: str) -> bool:
@@ -210,13 +210,13 @@ def _own_hints() -> Iterator[None]:
 
 def export_sources(store: SourceStore, entries: Sequence[Path], folder: Path, progress: Progress) -> list[ExtraFile]:
     """Write one tar file per entry of the store below ``folder``. Raises as export_entries."""
-    found = []
+    files = []
     for entry in entries:
         path = f"{SOURCES_FOLDER}/{entry.parent.name}-{entry.name}.tar"
         if Beneath(root=folder).file_stat(path) is None:  # else an interrupted run wrote it; files appear whole
             export_entries(store, [entry], folder / path, progress)
-        found.append(_extra(path, folder / path))
-    return found
+        files.append(_extra(path, folder / path))
+    return files
 
 
 def export_tree(tree: Tree, folder: Path) -> ExtraFile:

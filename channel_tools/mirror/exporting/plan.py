@@ -176,14 +176,14 @@ async def pip_for_conda(locks: Iterable[Lock], channels: Sequence[str], *, packa
     order of priority, with any credentials. If none has a compatible pip, a warning says what users of conda have to
     set. Raises what solve_lock does, except SolveError.
     """
-    found: set[ChannelPackage] = set()
+    packages: set[ChannelPackage] = set()
     for lock in locks:
         for platform in lock.platforms:
             names = {package.name for package in platform.packages}
             if "python" in names and "pip" not in names:
                 only = replace(lock, platforms=(platform,))
-                found |= locked_packages([await _with_pip(only, channels, package_cache)]) - locked_packages([only])
-    return found
+                packages |= locked_packages([await _with_pip(only, channels, package_cache)]) - locked_packages([only])
+    return packages
 
 
 async def stacks_package(locks: Sequence[Lock], channels: Sequence[str], *, package_cache: Path) -> set[ChannelPackage]:
@@ -263,8 +263,8 @@ def plan_packages(
 def _received_packages(channel: SourceChannel, since: Received | None) -> dict[PackageKey, str]:
     """The packages of the channel that the importing site has, with their sha256."""
     files = {} if since is None else since.files
-    found = {package_at(path, channel.name): sha256 for path, sha256 in files.items()}
-    return {key: sha256 for key, sha256 in found.items() if key is not None}
+    hashes = {package_at(path, channel.name): sha256 for path, sha256 in files.items()}
+    return {key: sha256 for key, sha256 in hashes.items() if key is not None}
 
 
 def _plan_channel(
@@ -274,8 +274,8 @@ def _plan_channel(
     received: Mapping[PackageKey, str],
     client: HttpClient,
 ) -> ChannelPart:
-    wanted = {package.key: package for package in needed}
-    keys = sorted({*wanted, *received})
+    needed_packages = {package.key: package for package in needed}
+    keys = sorted({*needed_packages, *received})
     indexes = {
         subdir: channel.read_index(subdir, {key.file_name for key in keys if key.subdir == subdir}, client)
         for subdir in sorted({*subdirs, *(key.subdir for key in keys)})
@@ -285,14 +285,16 @@ def _plan_channel(
     removed: list[PackageKey] = []
     for key in keys:
         record = records[key.subdir].get(key.file_name)
-        if key not in wanted and record is not None and record.get("sha256") != received[key]:
+        if key not in needed_packages and record is not None and record.get("sha256") != received[key]:
             # replaced in the channel: this record is not for the file that the site has
             del records[key.subdir][key.file_name]
             record = None
         if record is None:
             removed.append(key)
-        if key in wanted:
-            packages.append(_wanted(channel, _checked(channel, wanted[key], record), indexes[key.subdir].folder))
+        if key in needed_packages:
+            packages.append(
+                _wanted(channel, _checked(channel, needed_packages[key], record), indexes[key.subdir].folder)
+            )
         elif record is not None:
             packages.append(_wanted(channel, key.ref(received[key], _size_in(record)), indexes[key.subdir].folder))
     return ChannelPart(channel=channel, packages=tuple(packages), records=records, removed=tuple(removed))
@@ -331,7 +333,7 @@ def attestation_files(parts: Iterable[ChannelPart], client: HttpClient) -> dict[
 
     Raises IntegrityError if their bytes differ from the hash in the record, NetworkError.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for part in parts:
         for package in part.packages:
             key = package_at(package.path)
@@ -340,11 +342,11 @@ def attestation_files(parts: Iterable[ChannelPart], client: HttpClient) -> dict[
             if key is not None and isinstance(sha256, str):
                 name = f"{key.subdir}/{hashed_name(key.file_name, sha256)}"
                 path, url = channel_path(part.channel.name, name), hashed_name(package.url, sha256)
-                found[path] = _read_attestations(url, client)
-                if sha256_of(found[path]) != sha256 or not is_safe_path(path):
+                contents[path] = _read_attestations(url, client)
+                if sha256_of(contents[path]) != sha256 or not is_safe_path(path):
                     message = f"{without_credentials(url)}: its bytes differ from the hash in the record of {key}"
                     raise IntegrityError(message, hint="index the channel again")
-    return found
+    return contents
 
 
 def _read_attestations(url: str, client: HttpClient) -> bytes:
@@ -362,17 +364,17 @@ def index_files(
     locks: Iterable[Lock], parts: Iterable[ChannelPart], *, complete: bool, now: datetime
 ) -> dict[str, bytes]:
     """The indexes and locks of a bundle by path; with ``complete`` clients can use its channels as they are."""
-    made: dict[str, bytes] = {lock_path(lock.stack): encode_lock(lock) for lock in locks}
+    files: dict[str, bytes] = {lock_path(lock.stack): encode_lock(lock) for lock in locks}
     for part in parts:
         name = part.channel.name
         for subdir, records in part.records.items():
-            found = plain_index(subdir, records)
+            contents = plain_index(subdir, records)
             if complete:
-                found |= derived_index(subdir, records, found, now_s=now.timestamp())
-            made |= {channel_path(name, f"{subdir}/{file_name}"): content for file_name, content in found.items()}
+                contents |= derived_index(subdir, records, contents, now_s=now.timestamp())
+            files |= {channel_path(name, f"{subdir}/{file_name}"): content for file_name, content in contents.items()}
         if complete:
-            made[channel_path(name, CHANNELDATA)] = channeldata(part.records)
-    return made
+            files[channel_path(name, CHANNELDATA)] = channeldata(part.records)
+    return files
 
 
 def read_since(path: Path) -> Received:

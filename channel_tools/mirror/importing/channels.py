@@ -56,15 +56,17 @@ class IncomingChannel:
     @property
     def packages(self) -> dict[PackageKey, HashedFile]:
         """All packages that the site will have, sorted."""
-        found = {package_at(file.path, self.channel.name): file for file in self.files.values()}
-        return dict(sorted((key, file) for key, file in found.items() if key is not None))
+        files = {package_at(file.path, self.channel.name): file for file in self.files.values()}
+        return dict(sorted((key, file) for key, file in files.items() if key is not None))
 
     @property
     def attestations(self) -> dict[str, str]:
         """The packages with new attestations, by the path of these in the channel."""
-        found = {path: HASHED_NAME.fullmatch(path) for path in self.files}
+        matches = {path: HASHED_NAME.fullmatch(path) for path in self.files}
         return {
-            path: name["package"] for path, name in found.items() if name and self.incoming.file_stat(path) is not None
+            path: name["package"]
+            for path, name in matches.items()
+            if name and self.incoming.file_stat(path) is not None
         }
 
     @property
@@ -76,8 +78,8 @@ class IncomingChannel:
     def removed(self) -> frozenset[PackageKey]:
         """The packages that new solves must not see."""
         name = self.channel.name
-        found = (package_at(channel_path(name, key), name) for key in self.channel.removed)
-        return frozenset(key for key in found if key is not None)
+        keys = (package_at(channel_path(name, key), name) for key in self.channel.removed)
+        return frozenset(key for key in keys if key is not None)
 
 
 def update_third_party(channel: IncomingChannel, folder: Path) -> None:
@@ -102,8 +104,8 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
         listed[subdir] = {name: row for name, row in merged if name not in removed}
         plain = plain_index(subdir, listed[subdir])
         derived = derived_index(subdir, listed[subdir], plain, now_s=time.time())
-        there = {name: files.file_stat(f"{subdir}/{name}") for name in (*derived, *plain)}
-        lacks = None in there.values()  # shards of an earlier form
+        present = {name: files.file_stat(f"{subdir}/{name}") for name in (*derived, *plain)}
+        lacks = None in present.values()  # shards of an earlier form
         if lacks or before != listed[subdir]:
             for name, content in {**derived, **plain}.items():  # shards and their index before the full index
                 _write_if_changed(files, f"{subdir}/{name}", content)
@@ -131,7 +133,7 @@ class Publishing:
 
     target: Target
     address: str
-    there: Mapping[PackageKey, LabelPackage]
+    published: Mapping[PackageKey, LabelPackage]
     foundation: Foundation
     name: str
     client: HttpClient
@@ -153,20 +155,20 @@ def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Prog
         channel.incoming.remove(sidecar)
         with channel.incoming.opened(path) as stream:
             channel.incoming.link(stream, sidecar)
-    target, there = maintained(how.target), how.there
+    target, published = maintained(how.target), how.published
     removed = channel.removed
-    back = [key for key, package in there.items() if package.yanked == GONE and key not in removed]
+    back = [key for key, package in published.items() if package.yanked == GONE and key not in removed]
     if back:
         target.yank(tuple(map(str, back)), label=MAIN_LABEL, reason=None)
     registry = how.foundation.kind == "registry"
-    yanked = {key for key, package in there.items() if package.yanked is not None and key not in back}
+    yanked = {key for key, package in published.items() if package.yanked is not None and key not in back}
     files = [
-        _package_file(channel, key, file, there.get(key), registry=registry)
+        _package_file(channel, key, file, published.get(key), registry=registry)
         for key, file in arriving.items()
         if key not in yanked
     ]
     if registry:
-        files += _kept_foundation(channel, there)
+        files += _kept_foundation(channel, published)
     packages = PackageSet(name=how.name, files=tuple(sorted(files)), foundation=how.foundation)
     target.publish(target.plan(packages, label=MAIN_LABEL), progress=progress)
     _patch_and_yank(channel, how, target)
@@ -174,42 +176,42 @@ def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Prog
 
 def packages_of(target: Target) -> dict[PackageKey, LabelPackage]:
     """The published packages, including hidden ones; empty if nothing has been published yet."""
-    place = maintained(target)
-    packages = place.packages(MAIN_LABEL) if MAIN_LABEL in place.labels() else ()
+    channel_target = maintained(target)
+    packages = channel_target.packages(MAIN_LABEL) if MAIN_LABEL in channel_target.labels() else ()
     return {package.key: package for package in packages}
 
 
 def _package_file(
-    channel: IncomingChannel, key: PackageKey, file: HashedFile, there: LabelPackage | None, *, registry: bool
+    channel: IncomingChannel, key: PackageKey, file: HashedFile, published: LabelPackage | None, *, registry: bool
 ) -> PackageFile:
     """The package to publish; what is known of one that is already there is kept."""
     path = channel.incoming.path / str(key)
-    ours = there is None and channel.channel.own and _is_ours(path, channel.incoming.at(key.subdir))
+    ours = published is None and channel.channel.own and _is_ours(path, channel.incoming.at(key.subdir))
     return PackageFile(
         subdir=key.subdir,
         file_name=key.file_name,
         path=path,
         sha256=file.sha256,
         size_bytes=file.size_bytes,
-        foundation=there.foundation if there is not None else registry and not ours,
+        foundation=published.foundation if published is not None else registry and not ours,
     )
 
 
 def _is_ours(package: Path, folder: Beneath) -> bool:
     """Whether this program built it from a recipe: then its about.json has a plan's mark, not the foundation's."""
-    found = read_info_files(package, frozenset({_ABOUT}), folder=folder)
-    match parsed_json(found, _ABOUT, package) if found else None:
+    files = read_info_files(package, frozenset({_ABOUT}), folder=folder)
+    match parsed_json(files, _ABOUT, package) if files else None:
         case {"extra": {"channel_tools": dict()} as extra}:
             return not is_of_foundation(extra)
     return False
 
 
-def _kept_foundation(channel: IncomingChannel, there: Mapping[PackageKey, LabelPackage]) -> list[PackageFile]:
+def _kept_foundation(channel: IncomingChannel, published: Mapping[PackageKey, LabelPackage]) -> list[PackageFile]:
     """Foundation packages of earlier bundles, which stay listed, since other stacks are solved with them."""
     left_out = {*channel.packages, *channel.removed}
     return [
         PackageFile.of(package, channel.incoming.path / str(key))
-        for key, package in there.items()
+        for key, package in published.items()
         if package.foundation and package.hidden is None and key not in left_out
     ]
 
@@ -218,10 +220,12 @@ def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: Maintaine
     """Hotfix and yank packages for which the bundle's index differs from the target's."""
     patches = {}
     for subdir in channel.subdirs:
-        wanted = read_plain(channel.incoming, f"{subdir}/{REPODATA}")
-        found = read_index(how.address, subdir, wanted.keys(), how.client).records
+        target_records = read_plain(channel.incoming, f"{subdir}/{REPODATA}")
+        records = read_index(how.address, subdir, target_records.keys(), how.client).records
         patch = Patch(
-            records={name: changes for name in found if (changes := changes_between(found[name], wanted[name]))}
+            records={
+                name: changes for name in records if (changes := changes_between(records[name], target_records[name]))
+            }
         )
         if patch.records:
             patches[subdir] = patch
@@ -236,18 +240,18 @@ def import_foundation(
     channel: IncomingChannel,
     third_party: Sequence[str],
     existing: Foundation | None,
-    there: Mapping[PackageKey, LabelPackage],
+    published: Mapping[PackageKey, LabelPackage],
 ) -> Foundation:
     """The foundation of the packages of ``channel``, ours, at the importing site, where it was ``existing`` before.
 
-    ``there`` are the packages that the site has of it. The kind of an existing one stays if its channels have the names
-    of those at the addresses ``third_party``, or if there are none of these and this program built all packages. Else
-    it is the registry's if the channel has packages that this program did not build, or if there are no others, and
-    otherwise the last of the others. All the rest are further channels.
+    ``published`` are the packages that the site has of it. The kind of an existing one stays if its channels have the
+    names of those at the addresses ``third_party``, or if there are none of these and this program built all packages.
+    Else it is the registry's if the channel has packages that this program did not build, or if there are no others,
+    and otherwise the last of the others. All the rest are further channels.
     """
     if existing is not None and _has_channels(existing, third_party):
         kind = existing.kind
-    elif not _is_all_ours(channel, there):
+    elif not _is_all_ours(channel, published):
         kind = "registry"
     elif third_party:
         kind = "conda-forge"
@@ -269,11 +273,11 @@ def _has_channels(foundation: Foundation, third_party: Sequence[str]) -> bool:
     return set(names) <= set(map(channel_name, foundation.further))
 
 
-def _is_all_ours(channel: IncomingChannel, there: Mapping[PackageKey, LabelPackage]) -> bool:
-    """Whether this program built all packages: those that arrive, and those that are ``there`` by what is known."""
+def _is_all_ours(channel: IncomingChannel, published: Mapping[PackageKey, LabelPackage]) -> bool:
+    """Whether this program built all packages: those that arrive, and those that are ``published`` by what is known."""
     return all(
-        not there[key].foundation
-        if key in there
+        not published[key].foundation
+        if key in published
         else _is_ours(channel.incoming.path / str(key), channel.incoming.at(key.subdir))
         for key in channel.packages
     )

@@ -156,23 +156,23 @@ def import_bundle(
 def _nothing_left(target: ImportTarget) -> Iterator[None]:
     """Remove the folders that the block has made if the bundle turns out to be rejected."""
     state = target.state.folder
-    made = [folder for folder in (state, *state.parents) if not folder.exists()]
+    new_folders = [folder for folder in (state, *state.parents) if not folder.exists()]
     try:
         yield
     except BundleRejectedError:
-        if made and target.files.is_dir():
+        if new_folders and target.files.is_dir():
             Beneath(root=target.files).remove_tree(STATE_FOLDER)
-        for folder in made[1:]:
+        for folder in new_folders[1:]:
             with contextlib.suppress(OSError):  # another program has put something there
                 folder.rmdir()
         raise
 
 
 def _with_held(compared: _Comparison, target: ImportTarget, options: ImportOptions, progress: Progress) -> ImportReport:
-    held, verified = check_held(
+    count, verified = check_held(
         target, compared.bundle, compared.received, trust=options.trust_existing, progress=progress
     )
-    return dataclasses.replace(compared.report, held=held, held_verified=verified)
+    return dataclasses.replace(compared.report, held=count, held_verified=verified)
 
 
 def _compare(reader: BundleReader, target: ImportTarget, options: ImportOptions) -> _Comparison:
@@ -202,9 +202,9 @@ def _compare(reader: BundleReader, target: ImportTarget, options: ImportOptions)
 def _clear_leftovers(files: Beneath, name: str = "") -> None:
     """Remove temporary files of a killed import, except in our own channels, which do that themselves."""
     files.remove_leftovers(name)
-    for one, status in files.stats(name):
-        below = f"{name}/{one}" if name else one
-        if stat.S_ISDIR(status.st_mode) and one != VENV and files.stat(f"{below}/{RECORD_FOLDER}") is None:
+    for entry, status in files.stats(name):
+        below = f"{name}/{entry}" if name else entry
+        if stat.S_ISDIR(status.st_mode) and entry != VENV and files.stat(f"{below}/{RECORD_FOLDER}") is None:
             _clear_leftovers(files, below)
 
 
@@ -243,14 +243,14 @@ def _lost_on_server(
     lost = []
     for channel in manifest.channels:
         if target.folder(channel) is None:
-            there = packages_of(open_target(target.address(channel), environ=options.environ))
+            published = packages_of(open_target(target.address(channel), environ=options.environ))
             keys = {
                 path: package_at(path, channel.name)
                 for path in received
                 if path.startswith(channel_path(channel.name, ""))
             }
-            if any(key is not None and key not in there for key in keys.values()):
-                lost += [path for path, key in keys.items() if key not in there]
+            if any(key is not None and key not in published for key in keys.values()):
+                lost += [path for path, key in keys.items() if key not in published]
     return lost
 
 
@@ -260,8 +260,8 @@ def _stage(reader: BundleReader, state: ImportState, new: list[HashedFile], prog
         pass
     incoming = state.files.at(INCOMING)
     total = sum(file.size_bytes for file in new)
-    there = sum(max(0, _size(incoming, file.path)) for file in new)
-    check_space(state.incoming, max(0, total - there))
+    staged_bytes = sum(max(0, _size(incoming, file.path)) for file in new)
+    check_space(state.incoming, max(0, total - staged_bytes))
     with progress.task("verifying and copying", total=total, unit="bytes") as task:
 
         def stage(file: HashedFile) -> None:
@@ -297,13 +297,13 @@ def _place_channels(target: ImportTarget, compared: _Comparison, options: Import
             update_third_party(incoming, folder)
         elif incoming.packages:
             existing = None if folder is None or not folder.exists() else open_channel(folder).foundation
-            place = open_target(target.address(channel), environ=options.environ)
-            there = packages_of(place)
+            channel_target = open_target(target.address(channel), environ=options.environ)
+            published = packages_of(channel_target)
             publishing = Publishing(
-                target=place,
+                target=channel_target,
                 address=channel_address(target.address(channel)),
-                there=there,
-                foundation=import_foundation(incoming, addresses, existing, there)
+                published=published,
+                foundation=import_foundation(incoming, addresses, existing, published)
                 if channel.own
                 else Foundation(kind="registry"),
                 name=f"stack {', '.join(compared.manifest.stacks)}" if channel.own else channel.name,
@@ -323,8 +323,8 @@ def _place_files(target: ImportTarget, compared: _Comparison) -> None:
     for path in sorted(file.path for file in compared.new):
         if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
             put_in_place(target.state.files.at(INCOMING), Beneath(root=target.files), path)
-    here = {channel.address: compared.report.addresses[channel.name] for channel in compared.manifest.channels}
+    own_addresses = {channel.address: compared.report.addresses[channel.name] for channel in compared.manifest.channels}
     for path, lock in sorted(compared.locks.items()):
         folder = target.files / path.removesuffix(".json")
         folder.mkdir(parents=True, exist_ok=True)
-        write_pin_files(folder, pin_files(with_addresses(lock, here), FORMATS))
+        write_pin_files(folder, pin_files(with_addresses(lock, own_addresses), FORMATS))

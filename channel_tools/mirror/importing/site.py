@@ -136,9 +136,9 @@ class ImportState:
 
     def locked(self) -> AbstractContextManager[None]:
         """Lock it against other imports."""
-        what = f"the mirror {self.folder.parent}"
+        resource = f"the mirror {self.folder.parent}"
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        return exclusive_lock(self.folder / "lock", resource=what, folder=self.files.folder(make=True))
+        return exclusive_lock(self.folder / "lock", resource=resource, folder=self.files.folder(make=True))
 
     def trusted(self) -> dict[str, bytes]:
         """The metadata files that were last trusted; empty before the first import.
@@ -230,16 +230,16 @@ def check_content(
 ) -> None:
     """Hash a file of the bundle while copying it to ``writing``. Raises BundleRejectedError if it is incorrect."""
     digest = hashlib.sha256()
-    left = file.size_bytes
+    remaining = file.size_bytes
     with reader.open(file.path) as stream:
-        while left > 0 and (chunk := reader.read(stream, min(_CHUNK_BYTES, left))):
+        while remaining > 0 and (chunk := reader.read(stream, min(_CHUNK_BYTES, remaining))):
             digest.update(chunk)
             if writing is not None:
                 writing.write(chunk)
-            left -= len(chunk)
+            remaining -= len(chunk)
             on_bytes(len(chunk))
         more = bool(reader.read(stream, 1))
-    if left or more or digest.hexdigest() != file.sha256:
+    if remaining or more or digest.hexdigest() != file.sha256:
         message = f"{reader.path}: {file.path} has sha256 {digest.hexdigest()}, but {file.sha256} was signed"
         raise BundleRejectedError("changed", message, hint=COPY_AGAIN)
 
@@ -273,11 +273,11 @@ def _read_manifest(reader: BundleReader, bundle: TrustedBundle) -> Manifest:
 def _check_names(
     reader: BundleReader, bundle: TrustedBundle, omitted: frozenset[str], received: Mapping[str, str] | None
 ) -> None:
-    found = {name for name in reader.sizes if not name.startswith(f"{METADATA_FOLDER}/")}
-    if added := sorted(found - bundle.targets.keys()) or _added_metadata(reader, bundle):
+    present = {name for name in reader.sizes if not name.startswith(f"{METADATA_FOLDER}/")}
+    if added := sorted(present - bundle.targets.keys()) or _added_metadata(reader, bundle):
         message = f"{reader.path}: contains {_listed(added)}, which is not in the signed list"
         raise BundleRejectedError("added", message, hint="remove it, or copy the bundle again")
-    absent = sorted(bundle.targets.keys() - found)
+    absent = sorted(bundle.targets.keys() - present)
     if missing := [path for path in absent if path not in omitted]:
         message = f"{reader.path}: {_listed(missing)} is in the signed list, but missing"
         raise BundleRejectedError("missing", message, hint=COPY_AGAIN)
@@ -303,13 +303,13 @@ def check_received(reader: BundleReader, bundle: TrustedBundle, received: Mappin
 def _added_metadata(reader: BundleReader, bundle: TrustedBundle) -> list[str]:
     known = {f"{version}.root.json" for version in range(1, bundle.root_version + 1)}
     known |= {"timestamp.json", f"{bundle.version}.snapshot.json", f"{bundle.version}.targets.json"}
-    found = {name for name in reader.sizes if name.startswith(f"{METADATA_FOLDER}/")}
-    return sorted(found - {f"{METADATA_FOLDER}/{name}" for name in known})
+    present = {name for name in reader.sizes if name.startswith(f"{METADATA_FOLDER}/")}
+    return sorted(present - {f"{METADATA_FOLDER}/{name}" for name in known})
 
 
 def _listed(paths: list[str]) -> str:
-    shown = ", ".join(paths[:_NAMED_FILES])
-    return shown if len(paths) <= _NAMED_FILES else f"{shown} and {len(paths) - _NAMED_FILES} more"
+    listed = ", ".join(paths[:_NAMED_FILES])
+    return listed if len(paths) <= _NAMED_FILES else f"{listed} and {len(paths) - _NAMED_FILES} more"
 
 
 def check_held(
@@ -332,8 +332,8 @@ def check_held(
     ) as task:
 
         def check(file: HashedFile) -> None:
-            if (found := _sha256_here(target, file.path)) != file.sha256:
-                message = f"{target.files / file.path}: its sha256 is {found}, but {file.sha256} was imported here"
+            if (sha256 := _sha256_here(target, file.path)) != file.sha256:
+                message = f"{target.files / file.path}: its sha256 is {sha256}, but {file.sha256} was imported here"
                 hint = (
                     "delete it, then import a bundle that brings it: channel_tools mirror create makes a complete one"
                 )

@@ -61,8 +61,8 @@ _FORMATS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LabelPlace:
-    """The place of a label: ``base`` is the key of its folder, with a slash at the end unless it is empty."""
+class BucketLabel:
+    """A label in a bucket: ``base`` is the key of its folder, with a slash at the end unless it is empty."""
 
     store: Store
     base: str
@@ -77,11 +77,11 @@ class LabelPlace:
     def read_with_etag(self) -> tuple[LabelRecords, str | None]:
         """Like read, with the ETag of the records, None if there are none."""
         key = self.base + _RECORDS
-        found = self.store.get(key)
-        if found is None:
+        stored = self.store.get(key)
+        if stored is None:
             self._require_no_index()
             return LabelRecords(), None
-        return decode_records(found[0], where=self.store.url(key)), found[1].etag
+        return decode_records(stored[0], where=self.store.url(key)), stored[1].etag
 
     def _require_no_index(self) -> None:
         for subdir in ALWAYS_SERVED:
@@ -96,17 +96,17 @@ class LabelPlace:
 
     def foundation(self) -> Foundation | None:
         """The recorded foundation, None if there is no channel. Raises ChannelError for a damaged record."""
-        found = self._record()
-        return None if found is None else found[0].foundation
+        stored = self._record()
+        return None if stored is None else stored[0].foundation
 
     def _record(self) -> tuple[ChannelRecord, str] | None:
         """The channel's record and its ETag. Raises as foundation."""
         key = self.base + _CHANNEL
-        found = self.store.get(key)
-        if found is None:
+        stored = self.store.get(key)
+        if stored is None:
             return None
         try:
-            return decode_json(found[0], ChannelRecord), found[1].etag
+            return decode_json(stored[0], ChannelRecord), stored[1].etag
         except msgspec.DecodeError as err:
             hint = "restore the object from a version or copy of the bucket"
             raise ChannelError(f"{self.store.url(key)}: not a valid channel record ({err})", hint=hint) from None
@@ -129,17 +129,17 @@ class LabelPlace:
 
     def make(self, foundation: Foundation) -> None:
         """Write the channel's record unless it exists and has the foundation's further channels."""
-        found = self._record()
+        stored = self._record()
         name = channel_name(self.store.url(self.base))
         record = ChannelRecord(
             schema=CHANNEL_SCHEMA, name=name, foundation=foundation, created_with=f"channel_tools {__version__}"
         )
-        if found is not None:
-            self._require_same(found[0].foundation, foundation)
-            record = replace(found[0], foundation=found[0].foundation.with_further(foundation.further))
-            if record.foundation.further == found[0].foundation.further:
+        if stored is not None:
+            self._require_same(stored[0].foundation, foundation)
+            record = replace(stored[0], foundation=stored[0].foundation.with_further(foundation.further))
+            if record.foundation.further == stored[0].foundation.further:
                 return
-        served, etag = Served(content_type="application/json"), None if found is None else found[1]
+        served, etag = Served(content_type="application/json"), None if stored is None else stored[1]
         if self.store.put(self.base + _CHANNEL, encode_json(record) + b"\n", served=served, replaces=etag) is None:
             self.require_foundation(foundation)  # our own write whose response was lost, or another writer's
 
@@ -162,18 +162,18 @@ class _IndexObject:
 class LabelWriter:
     """Changes a label; ``grace_s`` is how long shards are kept after no index names them any more."""
 
-    place: LabelPlace
+    label: BucketLabel
     lease: Lease
     now_s: float
     grace_s: float
 
     @property
     def _store(self) -> Store:
-        return self.place.store
+        return self.label.store
 
     @property
     def _base(self) -> str:
-        return self.place.base
+        return self.label.base
 
     def commit(self, change: Callable[[LabelRecords], LabelRecords], *, recover: bool) -> None:
         """Commit a change whose packages are all in place, and write the indexes that differ.
@@ -182,7 +182,7 @@ class LabelWriter:
         ``change`` raises, and ChannelError if another writer took over: then readers see nothing of the change, or it
         is committed.
         """
-        before, etag = self.place.read_with_etag()
+        before, etag = self.label.read_with_etag()
         if recover:
             known = with_found_shards(before, self._shards_there(before), now_s=self.now_s)
             before, etag = self._put(known, before, etag, recover=True)
@@ -192,22 +192,22 @@ class LabelWriter:
         self, after: LabelRecords, before: LabelRecords, etag: str | None, *, recover: bool
     ) -> tuple[LabelRecords, str | None]:
         """Write shards, records and indexes, in this order; then delete what nobody reads any more."""
-        made = contents(after)
-        between = [] if recover else steps(before, after, made)
-        final, expired = with_served(after, made, between, now_s=self.now_s, grace_s=self.grace_s)
+        subdir_contents = contents(after)
+        between = [] if recover else steps(before, after, subdir_contents)
+        final, expired = with_served(after, subdir_contents, between, now_s=self.now_s, grace_s=self.grace_s)
         self.lease.check()
-        self._write_shards([*between, *made.values()])
+        self._write_shards([*between, *subdir_contents.values()])
         if final != before:
             final = dataclasses.replace(final, generation=before.generation + 1, writer=self.lease.token)
             etag = self._replace_records(final, etag)
-        self._write_indexes(final, made, between)
-        plain = [name for name, content in made.items() if content.from_packages is None]
+        self._write_indexes(final, subdir_contents, between)
+        plain = [name for name, content in subdir_contents.items() if content.from_packages is None]
         unpatched = [name for name in plain if recover or name in before.listing.patches]
         self.lease.check()
         self._store.delete(
             [
                 *(f"{self._base}{subdir}/{REPODATA_FROM_PACKAGES}" for subdir in unpatched),
-                *(self.place.shard_key(subdir, sha256) for subdir in expired for sha256 in expired[subdir]),
+                *(self.label.shard_key(subdir, sha256) for subdir in expired for sha256 in expired[subdir]),
             ]
         )
         return final, etag
@@ -218,24 +218,24 @@ class LabelWriter:
         etag = self._store.put(key, encode_records(records), served=served, replaces=replaces)
         if etag is not None:
             return etag
-        found, etag = self.place.read_with_etag()  # the response to the write may have been lost
-        if (found.writer, found.generation) != (records.writer, records.generation):
+        current, etag = self.label.read_with_etag()  # the response to the write may have been lost
+        if (current.writer, current.generation) != (records.writer, records.generation):
             message = f"{self._store.url(key)}: another writer changed it in the meantime"
             raise ChannelError(message, hint="run the same command again: what was sent is kept")
         return etag
 
     def _shards_there(self, records: LabelRecords) -> dict[str, list[str]]:
-        found = {}
+        shards = {}
         for subdir in records.subdirs:
             prefix = f"{self._base}{subdir}/{SHARDS_FOLDER}/"
-            found[subdir] = [key.removeprefix(prefix).removesuffix(SHARD_SUFFIX) for key in self._store.keys(prefix)]
-        return found
+            shards[subdir] = [key.removeprefix(prefix).removesuffix(SHARD_SUFFIX) for key in self._store.keys(prefix)]
+        return shards
 
     def _write_shards(self, contents: Iterable[SubdirContent]) -> None:
         """Write the shards that are missing; their names are their hashes, so nothing is replaced."""
         served = Served(cache_control=FOREVER)
         shards = {
-            self.place.shard_key(content.subdir, sha256): body
+            self.label.shard_key(content.subdir, sha256): body
             for content in contents
             for sha256, body in content.shards.new.items()
         }
@@ -245,22 +245,22 @@ class LabelWriter:
         )
 
     def _write_indexes(
-        self, records: LabelRecords, made: Mapping[str, SubdirContent], between: Sequence[SubdirContent]
+        self, records: LabelRecords, subdir_contents: Mapping[str, SubdirContent], between: Sequence[SubdirContent]
     ) -> None:
-        """Write ``between`` one after the other, then all indexes that differ from ``made``.
+        """Write ``between`` one after the other, then all indexes that differ from ``subdir_contents``.
 
         Raises ChannelError if another writer took over.
         """
         for content in between:
             in_parallel(self._write_if_changed, self._indexes_of(content))
         listing = encode_json(records.listing) + b"\n"
-        rest = [content for content in made.values() if not any(content is done for done in between)]
+        unlisted = [content for content in subdir_contents.values() if not any(content is done for done in between)]
         objects = [
-            *(row for content in rest for row in self._indexes_of(content)),
+            *(row for content in unlisted for row in self._indexes_of(content)),
             _IndexObject(
                 key=f"{self._base}{CHANNELDATA}",
-                content=_digest(*(content.digest for content in made.values())),
-                body=lambda: make_channeldata({subdir: content.listed for subdir, content in made.items()}),
+                content=_digest(*(content.digest for content in subdir_contents.values())),
+                body=lambda: make_channeldata({subdir: content.listed for subdir, content in subdir_contents.items()}),
             ),
             _IndexObject(
                 key=f"{self._base}{RECORD_FOLDER}/listing.json",
@@ -291,21 +291,21 @@ class LabelWriter:
             for name in names
         ]
 
-    def _write_if_changed(self, wanted: _IndexObject) -> bool:
+    def _write_if_changed(self, index: _IndexObject) -> bool:
         """Write the index unless it is up to date; returns whether it was written."""
         for _attempt in range(_ATTEMPTS):
-            head = self._store.head(wanted.key)
-            if head is not None and head.metadata.get("content") == wanted.content:
+            head = self._store.head(index.key)
+            if head is not None and head.metadata.get("content") == index.content:
                 return False
             served = Served(
-                content_type=wanted.content_type, cache_control=ASK_AGAIN, metadata={"content": wanted.content}
+                content_type=index.content_type, cache_control=ASK_AGAIN, metadata={"content": index.content}
             )
-            body = wanted.body()
+            body = index.body()
             self.lease.check()
             replaces = None if head is None else head.etag
-            if self._store.put(wanted.key, body, served=served, replaces=replaces) is not None:
+            if self._store.put(index.key, body, served=served, replaces=replaces) is not None:
                 return True
-        message = f"{self._store.url(wanted.key)}: another program keeps changing it"
+        message = f"{self._store.url(index.key)}: another program keeps changing it"
         raise ChannelError(message, hint="find out what else writes to this bucket; only channel_tools should")
 
 

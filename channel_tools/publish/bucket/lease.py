@@ -190,12 +190,12 @@ def _acquire(store: Store, key: str, *, progress: Progress, lease_s: float, wait
     poll_s = 0.0
     rejected = 0
     while True:
-        found = read_lease(store, key)
-        holder = None if found is None else found[0].owner
-        if found is None or holder is None or holder.has_ended() or found[2] > found[0].lease_s + _CLOCK_STEP_S:
-            before = LeaseRecord() if found is None else found[0]
+        stored = read_lease(store, key)
+        holder = None if stored is None else stored[0].owner
+        if stored is None or holder is None or holder.has_ended() or stored[2] > stored[0].lease_s + _CLOCK_STEP_S:
+            before = LeaseRecord() if stored is None else stored[0]
             record = dataclasses.replace(before, owner=_myself(), lease_s=lease_s, beat=before.beat + 1)
-            etag = _put(store, key, record, None if found is None else found[1])
+            etag = _put(store, key, record, None if stored is None else stored[1])
             if etag is not None:
                 return Lease(store, key, record, etag)
             rejected += 1
@@ -215,10 +215,10 @@ def _acquire(store: Store, key: str, *, progress: Progress, lease_s: float, wait
 
 def read_lease(store: Store, key: str) -> tuple[LeaseRecord, str, float] | None:
     """The record, its ETag and its age by the server's clock; None before the first writer."""
-    found = store.get(key)
-    if found is None:
+    stored = store.get(key)
+    if stored is None:
         return None
-    body, head = found
+    body, head = stored
     try:
         record = decode_json(body, LeaseRecord)
     except msgspec.DecodeError:
@@ -236,9 +236,9 @@ def _put(store: Store, key: str, record: LeaseRecord, replaces: str | None) -> s
     etag = store.put(key, encode_json(record), served=_SERVED, replaces=replaces)
     if etag is not None:
         return etag
-    found = read_lease(store, key)
-    mine = found is not None and record.owner is not None and found[0] == record
-    return found[1] if found is not None and mine else None
+    stored = read_lease(store, key)
+    mine = stored is not None and record.owner is not None and stored[0] == record
+    return stored[1] if stored is not None and mine else None
 
 
 def _now_s() -> float:

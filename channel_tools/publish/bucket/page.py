@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.listing import Listing
     from channel_tools.page.content import Rows
     from channel_tools.page.model import Build
-    from channel_tools.publish.bucket.label import LabelPlace
+    from channel_tools.publish.bucket.label import BucketLabel
     from channel_tools.publish.bucket.lease import Lease
 
 _TYPES = {
@@ -38,10 +38,10 @@ _TYPES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _BucketPlace:
+class _BucketStore:
     """A label of a bucket as PageStore; ``files`` are packages (``subdir/file name``) that are available locally."""
 
-    label: LabelPlace
+    label: BucketLabel
     lease: Lease
     files: Mapping[str, Path] = field(default_factory=dict)
 
@@ -49,16 +49,16 @@ class _BucketPlace:
         return self.label.store.url(self.label.base + name)
 
     def read(self, name: str) -> bytes | None:
-        found = self.label.store.get(self.label.base + name)
-        return None if found is None else found[0]
+        stored = self.label.store.get(self.label.base + name)
+        return None if stored is None else stored[0]
 
     def present(self, names: Collection[str]) -> set[str]:
-        base, found = self.label.base, set()
+        base, existing = self.label.base, set()
         for first in {name.partition("/")[0] for name in names}:
             for key in self.label.store.keys(base + first):
                 name = key.removeprefix(base)
-                found |= {name, *map(str, Path(name).parents)}
-        return found & set(names)
+                existing |= {name, *map(str, Path(name).parents)}
+        return existing & set(names)
 
     def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
         """Like PageStore.write. Raises ChannelError if another writer took over."""
@@ -96,13 +96,13 @@ class _BucketPlace:
             yield path, None
 
 
-def has_page(label: LabelPlace) -> bool:
+def has_page(label: BucketLabel) -> bool:
     """Whether the label has a page."""
     return label.store.head(label.base + SETTINGS) is not None
 
 
 def paged_label(
-    label: LabelPlace, lease: Lease, foundation: Foundation, files: Mapping[str, Path] | None = None
+    label: BucketLabel, lease: Lease, foundation: Foundation, files: Mapping[str, Path] | None = None
 ) -> PagedChannel:
     """A label as a channel with a page; ``files`` are packages (``subdir/file name``) that are available locally."""
 
@@ -111,5 +111,5 @@ def paged_label(
         return records.listing, records.rows()
 
     name = channel_name(label.store.url(label.base))
-    place = _BucketPlace(label=label, lease=lease, files=files or {})
-    return PagedChannel(store=place, name=name, foundation=foundation, load=load)
+    store = _BucketStore(label=label, lease=lease, files=files or {})
+    return PagedChannel(store=store, name=name, foundation=foundation, load=load)

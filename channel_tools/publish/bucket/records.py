@@ -153,10 +153,10 @@ def _candidates(records: LabelRecords, own: Sequence[str]) -> list[IndexedFile]:
     ]
 
 
-def with_found_shards(records: LabelRecords, found: Mapping[str, Iterable[str]], *, now_s: float) -> LabelRecords:
+def with_found_shards(records: LabelRecords, shards: Mapping[str, Iterable[str]], *, now_s: float) -> LabelRecords:
     """The records with these shards added (hashes by subdir), which a writer left without committing them."""
     subdirs = dict(records.subdirs)
-    for subdir, names in found.items():
+    for subdir, names in shards.items():
         part = subdirs[subdir]
         lost = dict.fromkeys(sorted(set(names) - part.present_shards()), now_s)
         subdirs[subdir] = dataclasses.replace(part, stale_since_s=part.stale_since_s | lost)
@@ -177,11 +177,13 @@ def contents(records: LabelRecords) -> dict[str, SubdirContent]:
     }
 
 
-def steps(before: LabelRecords, after: LabelRecords, made: Mapping[str, SubdirContent]) -> list[SubdirContent]:
+def steps(
+    before: LabelRecords, after: LabelRecords, subdir_contents: Mapping[str, SubdirContent]
+) -> list[SubdirContent]:
     """The contents to write, in order, so that no visible package lacks a dependency from its set."""
     hidden = not_listed(before.listing)
     changes = []
-    for subdir, content in made.items():
+    for subdir, content in subdir_contents.items():
         part = before.subdirs.get(subdir, SubdirRecords())
         if content.digest != part.content:
             state = SubdirState(
@@ -198,19 +200,19 @@ def steps(before: LabelRecords, after: LabelRecords, made: Mapping[str, SubdirCo
 
 def with_served(
     records: LabelRecords,
-    made: Mapping[str, SubdirContent],
+    subdir_contents: Mapping[str, SubdirContent],
     between: Iterable[SubdirContent],
     *,
     now_s: float,
     grace_s: float,
 ) -> tuple[LabelRecords, dict[str, list[str]]]:
-    """The records for when ``made`` is served, after ``between`` was served.
+    """The records for when ``subdir_contents`` is served, after ``between`` was served.
 
     Also returns, by subdir, the shards that no index has named for ``grace_s``; they are dropped from the records.
     """
     passing = {shard.sha256: content.subdir for content in between for shard in content.shards.shards.values()}
     subdirs, expired = dict(records.subdirs), {}
-    for subdir, content in made.items():
+    for subdir, content in subdir_contents.items():
         part = records.subdirs[subdir]
         used = {shard.sha256 for shard in content.shards.shards.values()}
         known = {sha256: now_s for sha256, where in passing.items() if where == subdir}
@@ -234,10 +236,10 @@ def apply_retention(
     plan = plan_retention(records.listing, records.rows(), rule, elsewhere=elsewhere, now_s=now_s)
     rows = {key: row for key in plan.retire if (row := records.package(key)) is not None}
     listing = with_deleted(with_retired(records.listing, rows, now_s=now_s), plan.delete)
-    gone = set(plan.delete)
+    deleted = set(plan.delete)
     subdirs = {
         subdir: dataclasses.replace(
-            part, packages={name: row for name, row in part.packages.items() if f"{subdir}/{name}" not in gone}
+            part, packages={name: row for name, row in part.packages.items() if f"{subdir}/{name}" not in deleted}
         )
         for subdir, part in records.subdirs.items()
     }

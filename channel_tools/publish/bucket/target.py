@@ -21,7 +21,7 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.records import Stamp
 from channel_tools.conda.package import RECORD_FIELD, SUFFIX, hashed_name, read_sidecar, sidecar_of
 from channel_tools.page.write import follow_change
-from channel_tools.publish.bucket.label import LabelPlace, LabelWriter
+from channel_tools.publish.bucket.label import BucketLabel, LabelWriter
 from channel_tools.publish.bucket.lease import DEFAULT_LEASE_S, DEFAULT_WAIT_S, Incoming, hold_lease, read_lease
 from channel_tools.publish.bucket.page import has_page, paged_label
 from channel_tools.publish.bucket.records import apply_retention, with_packages
@@ -92,7 +92,7 @@ class BucketTarget(ChannelTarget):
 
     def labels(self) -> list[str]:
         """The existing labels, main first."""
-        return [label for label in self._begun_labels() if self._place(label).foundation() is not None]
+        return [label for label in self._begun_labels() if self._label(label).foundation() is not None]
 
     def _begun_labels(self) -> list[str]:
         """The labels that exist or were started, main first."""
@@ -103,71 +103,76 @@ class BucketTarget(ChannelTarget):
         """The object key for a name relative to the address."""
         return f"{self.prefix}/{name}" if self.prefix else name
 
-    def _place(self, label: str) -> LabelPlace:
-        """The label's place. Raises UsageError for an invalid label name."""
+    def _label(self, label: str) -> BucketLabel:
+        """The label in the bucket. Raises UsageError for an invalid label name."""
         path = self._key(label_path(label)).rstrip("/")
-        return LabelPlace(store=self.store, base=f"{path}/" if path else "")
+        return BucketLabel(store=self.store, base=f"{path}/" if path else "")
 
     def has_page(self, label: str) -> bool:
         """Whether the label was given a page."""
-        return has_page(self._place(label))
+        return has_page(self._label(label))
 
     @contextlib.contextmanager
     def paged(self, label: str) -> Iterator[PagedChannel]:
         """The label with the lease held, for changes of its page only. Raises UsageError if it does not exist."""
-        place = self._place(label)
-        foundation = place.foundation()
+        bucket_label = self._label(label)
+        foundation = bucket_label.foundation()
         if foundation is None:
-            message = f"{self.store.url(place.base)}: there is no channel here"
+            message = f"{self.store.url(bucket_label.base)}: there is no channel here"
             raise UsageError(message, hint="publish to it first: channel_tools publish --to")
         with self._lease(SilentProgress()) as lease:
-            yield paged_label(place, lease, foundation)
+            yield paged_label(bucket_label, lease, foundation)
 
     def _follow(self, label: str, lease: Lease, files: Mapping[str, Path] | None = None) -> None:
         """Update the label's page, if it has one; ``files`` are packages that need not be downloaded for it."""
-        place = self._place(label)
-        if has_page(place) and (foundation := place.foundation()) is not None:
-            follow_change(paged_label(place, lease, foundation, files))
+        bucket_label = self._label(label)
+        if has_page(bucket_label) and (foundation := bucket_label.foundation()) is not None:
+            follow_change(paged_label(bucket_label, lease, foundation, files))
 
     def _existing(self, label: str) -> tuple[LabelRecords, Foundation] | None:
-        place = self._place(label)
-        foundation = place.foundation()
-        return None if foundation is None else (place.read(), foundation)
+        bucket_label = self._label(label)
+        foundation = bucket_label.foundation()
+        return None if foundation is None else (bucket_label.read(), foundation)
 
-    def _compare(self, wanted: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
-        self._place(MAIN_LABEL).require_foundation(foundation)
-        found = read_lease(self.store, self._key(_LEASE))
-        return self._compare_stored(wanted, label, {} if found is None else found[0].incoming)
+    def _compare(self, hashes: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
+        self._label(MAIN_LABEL).require_foundation(foundation)
+        lease_record = read_lease(self.store, self._key(_LEASE))
+        return self._compare_stored(hashes, label, {} if lease_record is None else lease_record[0].incoming)
 
     def _compare_stored(
-        self, wanted: Mapping[str, str], label: str, incoming: Mapping[str, Incoming]
+        self, sha256_by_name: Mapping[str, str], label: str, incoming: Mapping[str, Incoming]
     ) -> _StoredComparison:
         """What has to be done, given the present objects; ``incoming`` are the keys that unfinished runs sent."""
-        names, place = self._begun_labels(), self._place(label)
-        found = compare(
-            wanted,
-            place.read(),
-            {other: self._place(other).read() for other in names if other != check_label(label)},
-            address_of=lambda name, key: self.store.url(self._place(name).base + key),
+        names, bucket_label = self._begun_labels(), self._label(label)
+        comparison = compare(
+            sha256_by_name,
+            bucket_label.read(),
+            {other: self._label(other).read() for other in names if other != check_label(label)},
+            address_of=lambda name, key: self.store.url(self._label(name).base + key),
             label=label,
             heeded=names,
         )
-        hashes = in_parallel(lambda key: sha256_of_object(self.store, place.base + key), wanted)
-        stored = dict(zip(wanted, hashes, strict=True))
-        present, missing = set(found.present), [key for key in wanted if stored[key] != wanted[key]]
+        hashes = in_parallel(lambda key: sha256_of_object(self.store, bucket_label.base + key), sha256_by_name)
+        stored = dict(zip(sha256_by_name, hashes, strict=True))
+        present, missing = (
+            set(comparison.present),
+            [key for key in sha256_by_name if stored[key] != sha256_by_name[key]],
+        )
         replace = []
         for key in missing:
             if (sha256 := stored[key]) is not None:
-                if key in present or place.base + key not in incoming:
-                    raise other_bytes(self.store.url(place.base + key), sha256, wanted[key])
+                if key in present or bucket_label.base + key not in incoming:
+                    raise other_bytes(self.store.url(bucket_label.base + key), sha256, sha256_by_name[key])
                 replace.append(key)
-        copy = {key: self._place(found.elsewhere[key][0]).base + key for key in missing if key in found.elsewhere}
-        arrived = wanted.keys() - present - set(missing)
+        copy = {
+            key: self._label(comparison.elsewhere[key][0]).base + key for key in missing if key in comparison.elsewhere
+        }
+        arrived = sha256_by_name.keys() - present - set(missing)
         return _StoredComparison(
             upload=tuple(key for key in missing if key not in copy),
             link=tuple(sorted({*copy, *arrived})),
-            present=tuple(key for key in found.present if stored[key] == wanted[key]),
-            elsewhere=found.elsewhere,
+            present=tuple(key for key in comparison.present if stored[key] == sha256_by_name[key]),
+            elsewhere=comparison.elsewhere,
             copy=copy,
             replace=tuple(replace),
         )
@@ -183,34 +188,36 @@ class BucketTarget(ChannelTarget):
                 checked[str(file.key)] = self._checked(file, change.label)
                 task.advance(1, detail=file.file_name)
         with self._lease(progress) as lease:
-            has_main = self._place(MAIN_LABEL).require_foundation(change.based_on)
+            has_main = self._label(MAIN_LABEL).require_foundation(change.based_on)
             labels = {change.label} if has_main else {change.label, MAIN_LABEL}
-            found = self._compare_stored(change.wanted, change.label, lease.incoming)
-            keys = sorted({*found.upload, *found.link})
-            entries = {key: checked.get(key) or self._entry(key, change, found) for key in keys}
-            self._carry_out_change(change, found, entries, labels, lease, progress)
-        return found
+            comparison = self._compare_stored(change.hashes, change.label, lease.incoming)
+            keys = sorted({*comparison.upload, *comparison.link})
+            entries = {key: checked.get(key) or self._entry(key, change, comparison) for key in keys}
+            self._carry_out_change(change, comparison, entries, labels, lease, progress)
+        return comparison
 
     def _carry_out_change(
         self,
         change: Change,
-        found: _StoredComparison,
+        comparison: _StoredComparison,
         entries: Mapping[str, _Entry],
         labels: set[str],
         lease: Lease,
         progress: Progress,
     ) -> None:
-        left, unfinished = dict(lease.incoming), set(lease.unfinished)
-        place = self._place(change.label)
+        incoming, unfinished = dict(lease.incoming), set(lease.unfinished)
+        bucket_label = self._label(change.label)
         now_s = self.clock()
-        begun = {place.base + key: Incoming(sha256=entry.row.sha256, since_s=now_s) for key, entry in entries.items()}
-        again = begun.keys() & left.keys()
-        self.store.abandon(sorted(key for key in again if left[key].sha256 != begun[key].sha256))
-        lease.announce(incoming=left | begun, unfinished=unfinished | labels)
-        self.store.delete([place.base + key for key in found.replace])
+        begun = {
+            bucket_label.base + key: Incoming(sha256=entry.row.sha256, since_s=now_s) for key, entry in entries.items()
+        }
+        resumed = begun.keys() & incoming.keys()
+        self.store.abandon(sorted(key for key in resumed if incoming[key].sha256 != begun[key].sha256))
+        lease.announce(incoming=incoming | begun, unfinished=unfinished | labels)
+        self.store.delete([bucket_label.base + key for key in comparison.replace])
         for label in labels:
-            self._place(label).make(change.based_on)
-        self._transfer(place, found, entries, again, progress)
+            self._label(label).make(change.based_on)
+        self._transfer(bucket_label, comparison, entries, resumed, progress)
         self._complete((unfinished | labels) - {change.label}, unfinished, lease)
         rows = {key: entry.row for key, entry in entries.items()}
         own, foundation = change.names(foundation=False), change.names(foundation=True)
@@ -220,55 +227,55 @@ class BucketTarget(ChannelTarget):
             lambda records: with_packages(records, rows, own=own, foundation=foundation, patches=change.patches),
             recover=change.label in unfinished,
         )
-        self._clear(lease, {key: item for key, item in left.items() if key not in begun})
+        self._clear(lease, {key: item for key, item in incoming.items() if key not in begun})
         self._follow(change.label, lease, {str(key): file.path for key, file in change.files.items()})
 
     def _checked(self, file: PackageFile, label: str) -> _Entry:
         """The entry for a package file. Raises IntegrityError for a damaged or changed one."""
         row = checked_row(file, indexed_ms=int(self.clock() * _MS))
-        key = f"{self._place(label).base}{file.key}"
+        key = f"{self._label(label).base}{file.key}"
         upload = Upload(key=key, path=file.path, sha256=file.sha256, stamp=row.stamp)
         # the local file's time is meaningless in the bucket
         row = msgspec.structs.replace(row, stamp=Stamp(size_bytes=row.stamp.size_bytes, mtime_ns=0))
         return _Entry(row=row, upload=upload)
 
-    def _entry(self, key: str, change: Change, found: _StoredComparison) -> _Entry:
+    def _entry(self, key: str, change: Change, comparison: _StoredComparison) -> _Entry:
         """The entry for a package that was not missing in the plan: it is promoted, or was deleted since."""
-        if key not in change.rows or key in found.upload:
+        if key not in change.rows or key in comparison.upload:
             return self._checked(change.file(key), change.label)
         row = change.rows[key]
         return _Entry(row=row.patched(row.record | {"indexed_timestamp": int(self.clock() * _MS)}))
 
     def _transfer(
         self,
-        place: LabelPlace,
-        found: _StoredComparison,
+        bucket_label: BucketLabel,
+        comparison: _StoredComparison,
         entries: Mapping[str, _Entry],
         resume: Collection[str],
         progress: Progress,
     ) -> None:
         def copy(key: str) -> str:
-            copy_package(self.store, found.copy[key], place.base + key, entries[key].row.sha256)
+            copy_package(self.store, comparison.copy[key], bucket_label.base + key, entries[key].row.sha256)
             return key
 
-        if found.copy:
-            with progress.task("copying packages", total=len(found.copy)) as task:
-                for key in in_parallel(copy, found.copy):
+        if comparison.copy:
+            with progress.task("copying packages", total=len(comparison.copy)) as task:
+                for key in in_parallel(copy, comparison.copy):
                     task.advance(1, detail=key)
-        self._attest(place, found, entries)
-        uploads = [upload for key in found.upload if (upload := entries[key].upload) is not None]
+        self._attest(bucket_label, comparison, entries)
+        uploads = [upload for key in comparison.upload if (upload := entries[key].upload) is not None]
         if uploads:
             total = sum(upload.stamp.size_bytes for upload in uploads)
             with progress.task("uploading packages", total=total, unit="bytes") as task:
                 self.store.send(uploads, task, resume=resume)
 
-    def _attest(self, place: LabelPlace, found: _StoredComparison, entries: Mapping[str, _Entry]) -> None:
+    def _attest(self, bucket_label: BucketLabel, comparison: _StoredComparison, entries: Mapping[str, _Entry]) -> None:
         """Write the attestations that the packages' records name beside them, under both names."""
         for key, entry in entries.items():
             sha256 = entry.row.record.get(RECORD_FIELD)
             if not isinstance(sha256, str):
                 continue
-            content = self._attestations(hashed_name(found.copy[key], sha256)) if key in found.copy else None
+            content = self._attestations(hashed_name(comparison.copy[key], sha256)) if key in comparison.copy else None
             if content is None and entry.upload is not None:
                 content = _read_attestations(entry.upload.path, sha256)
             if content is not None:
@@ -276,11 +283,11 @@ class BucketTarget(ChannelTarget):
                     (hashed_name(key, sha256), Served(content_type=_JSON, cache_control=FOREVER)),
                     (key + SUFFIX, Served(content_type=_JSON, cache_control=ASK_AGAIN)),
                 ):
-                    self.store.put(place.base + name, content, served=served, replaces=None, conditional=False)
+                    self.store.put(bucket_label.base + name, content, served=served, replaces=None, conditional=False)
 
     def _attestations(self, key: str) -> bytes | None:
-        found = self.store.get(key)
-        return None if found is None else found[0]
+        stored = self.store.get(key)
+        return None if stored is None else stored[0]
 
     def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
         self._rewrite(label, lambda records: dataclasses.replace(records, listing=change(records.listing)))
@@ -302,16 +309,16 @@ class BucketTarget(ChannelTarget):
 
         ``change`` may be called several times. Raises what _add does.
         """
-        place = self._place(label)
+        bucket_label = self._label(label)
         with self._lease(SilentProgress()) as lease:
-            left, unfinished = dict(lease.incoming), set(lease.unfinished)
-            committed = place.read()
-            gone = committed.names() - change(committed).names()
-            doomed = {place.base + key: Incoming(sha256="", since_s=0.0) for key in gone}
-            lease.announce(incoming=left | doomed, unfinished=unfinished | {label})
+            incoming, unfinished = dict(lease.incoming), set(lease.unfinished)
+            committed = bucket_label.read()
+            deleted = committed.names() - change(committed).names()
+            doomed = {bucket_label.base + key: Incoming(sha256="", since_s=0.0) for key in deleted}
+            lease.announce(incoming=incoming | doomed, unfinished=unfinished | {label})
             self._complete(unfinished - {label}, unfinished, lease)
             self._commit(label, lease, change, recover=label in unfinished)
-            self._clear(lease, left | doomed)
+            self._clear(lease, incoming | doomed)
             self._follow(label, lease)
 
     def _lease(self, progress: Progress) -> AbstractContextManager[Lease]:
@@ -321,19 +328,19 @@ class BucketTarget(ChannelTarget):
     def _complete(self, labels: Iterable[str], unfinished: Collection[str], lease: Lease) -> None:
         """Write the indexes of labels that their records require; a label that was started but never made has none."""
         for label in sorted(labels):
-            if self._place(label).foundation() is not None:
+            if self._label(label).foundation() is not None:
                 self._commit(label, lease, _made, recover=label in unfinished)
 
     def _commit(
         self, label: str, lease: Lease, change: Callable[[LabelRecords], LabelRecords], *, recover: bool
     ) -> None:
-        writer = LabelWriter(place=self._place(label), lease=lease, now_s=self.clock(), grace_s=self.grace_s)
+        writer = LabelWriter(label=self._label(label), lease=lease, now_s=self.clock(), grace_s=self.grace_s)
         writer.commit(change, recover=recover)
 
-    def _clear(self, lease: Lease, left: Mapping[str, Incoming]) -> None:
+    def _clear(self, lease: Lease, incoming: Mapping[str, Incoming]) -> None:
         """Record that everything is done; what other writers left is kept for some time, then removed."""
-        committed = self._committed(left)
-        waiting = {key: item for key, item in left.items() if key not in committed}
+        committed = self._committed(incoming)
+        waiting = {key: item for key, item in incoming.items() if key not in committed}
         expired = [key for key, item in waiting.items() if self.clock() - item.since_s >= self.grace_s]
         lease.check()
         self.store.abandon(expired)
@@ -343,11 +350,13 @@ class BucketTarget(ChannelTarget):
 
     def _committed(self, keys: Iterable[str]) -> set[str]:
         """Those of the object keys that a label's records name."""
-        wanted = set(keys)
-        if not wanted:
+        names = set(keys)
+        if not names:
             return set()
-        places = [self._place(label) for label in self._begun_labels()]
-        return {place.base + key for place in places for key in place.read().names()} & wanted
+        bucket_labels = [self._label(label) for label in self._begun_labels()]
+        return {
+            bucket_label.base + key for bucket_label in bucket_labels for key in bucket_label.read().names()
+        } & names
 
 
 def _made(records: LabelRecords) -> LabelRecords:

@@ -66,9 +66,9 @@ def authorization_for(address: RegistryAddress, environ: Mapping[str, str]) -> s
     if stored is not None:
         return stored
     for path in _docker_files(environ):
-        found = _in_docker_file(path, address)
-        if found is not None:
-            return found
+        authorization = _in_docker_file(path, address)
+        if authorization is not None:
+            return authorization
     return None
 
 
@@ -102,8 +102,8 @@ def _in_docker_file(path: Path, address: RegistryAddress) -> str | None:
 
 def _of_place(entries: Mapping[str, _Value], address: RegistryAddress) -> _Value | None:
     """The entry of the longest key that the channel is below: a host, or with podman a host and a path."""
-    place = f"{address.host}/{address.path}/"
-    matching = [key for key in entries if place.startswith(_plain(key) + "/")]
+    path = f"{address.host}/{address.path}/"
+    matching = [key for key in entries if path.startswith(_plain(key) + "/")]
     return entries[max(matching, key=len)] if matching else None
 
 

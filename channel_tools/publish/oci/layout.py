@@ -83,21 +83,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def manifest_of(layers: list[Descriptor], annotations: dict[str, str]) -> bytes:
     """The bytes of a manifest."""
-    made = Manifest(
+    manifest = Manifest(
         media_type=MANIFEST_TYPE, config=Descriptor.of(CONFIG, CONFIG_TYPE), layers=layers, annotations=annotations
     )
-    return msgspec.json.encode(made)
+    return msgspec.json.encode(manifest)
 
 
 def decode_manifest(content: str, *, where: str) -> Manifest:
     """Read a manifest. Raises ChannelError for one of another kind, such as an image's or an index of images."""
     try:
-        found = decode_json(content, Manifest)
+        manifest = decode_json(content, Manifest)
     except msgspec.DecodeError as err:
         raise _not_ours(where, f"its manifest cannot be read: {err}") from None
-    if found.media_type not in {"", MANIFEST_TYPE}:
-        raise _not_ours(where, f"its manifest has the media type {found.media_type[:80]!r}; expected {MANIFEST_TYPE}")
-    return found
+    if manifest.media_type not in {"", MANIFEST_TYPE}:
+        raise _not_ours(
+            where, f"its manifest has the media type {manifest.media_type[:80]!r}; expected {MANIFEST_TYPE}"
+        )
+    return manifest
 
 
 def required_layer(manifest: Manifest, media_types: tuple[str, ...], *, where: str) -> Descriptor:
@@ -105,8 +107,8 @@ def required_layer(manifest: Manifest, media_types: tuple[str, ...], *, where: s
     for media_type in media_types:
         if (layer := manifest.layer(media_type)) is not None:
             return layer
-    found = ", ".join(sorted({layer.media_type[:80] for layer in manifest.layers})) or "none"
-    raise _not_ours(where, f"its layers have the types {found}; expected {media_types[0]}")
+    media_types_text = ", ".join(sorted({layer.media_type[:80] for layer in manifest.layers})) or "none"
+    raise _not_ours(where, f"its layers have the types {media_types_text}; expected {media_types[0]}")
 
 
 def _not_ours(where: str, problem: str) -> ChannelError:

@@ -57,11 +57,11 @@ class RegistryIndex:
 
 def read_index(repository: Repository) -> RegistryIndex:
     """The index that a repository has; an empty one if it has none. Raises ChannelError for one that cannot be read."""
-    found = repository.manifest(LATEST)
-    if found is None:
+    stored = repository.manifest(LATEST)
+    if stored is None:
         return RegistryIndex(records={})
     where = f"{repository.where}:{LATEST}"
-    layer = required_layer(found.manifest, (REPODATA_TYPE, REPODATA_ZST_TYPE), where=where)
+    layer = required_layer(stored.manifest, (REPODATA_TYPE, REPODATA_ZST_TYPE), where=where)
     content = repository.read(layer)
     if layer.media_type == REPODATA_ZST_TYPE:
         content = unpack_index(content, where)
@@ -71,7 +71,7 @@ def read_index(repository: Repository) -> RegistryIndex:
     except msgspec.MsgspecError as err:
         message = f"{where}: the index cannot be read: {err}"
         raise ChannelError(message, hint="restore the tag's former manifest, or publish to another path") from None
-    return RegistryIndex(records=records, removed=index.removed, unread=index.unread, digest=found.digest)
+    return RegistryIndex(records=records, removed=index.removed, unread=index.unread, digest=stored.digest)
 
 
 def index_name(address: RegistryAddress, subdir: str, *, label: str = MAIN_LABEL) -> str:
@@ -92,14 +92,14 @@ class RegistryChannel:
         or one that cannot be read.
         """
         with self.registry.repository(index_name(self.registry.address, subdir)) as repository:
-            found = read_index(repository)
-        if found.digest is None:
+            index = read_index(repository)
+        if index.digest is None:
             message = f"{self.registry.address}/{subdir}: not a channel: it has no {REPODATA}"
             raise ChannelError(message, hint="check the channel's address")
-        warn_of_unread(found.unread, f"{self.registry.address}/{subdir}")
+        warn_of_unread(index.unread, f"{self.registry.address}/{subdir}")
         return {
             name: {key: value for key, value in record.items() if key != RECORD_FIELD}
-            for name, record in found.records.items()
+            for name, record in index.records.items()
         }
 
     def copy_package(self, package: PackageRef, begin: Callable[[], Callable[[bytes], object]]) -> None:

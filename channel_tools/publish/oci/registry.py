@@ -133,14 +133,14 @@ class Repository:
         Raises ChannelError if it is another kind of manifest, IntegrityError if the registry gives it another digest.
         """
         where = f"{self.where}:{tag}"
-        found = self._tried(lambda: self.client.get_manifest_and_response(tag), where)
-        if found is None:
+        answer = self._tried(lambda: self.client.get_manifest_and_response(tag), where)
+        if answer is None:
             return None
-        text, response = found
+        text, response = answer
         digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-        said = response.headers.get("Docker-Content-Digest", digest)
-        if said != digest:
-            message = f"{where}: the registry says that its manifest has the digest {said[:80]}; received {digest}"
+        stated = response.headers.get("Docker-Content-Digest", digest)
+        if stated != digest:
+            message = f"{where}: the registry says that its manifest has the digest {stated[:80]}; received {digest}"
             raise IntegrityError(message, hint=_DAMAGED)
         return TaggedManifest(manifest=decode_manifest(text, where=where), digest=digest)
 
@@ -177,11 +177,13 @@ class Repository:
                     break
             return bytes(content)
 
-        found = self._required(received, where)
-        if len(found) != blob.size:
-            message = f"{where}: received {'more' if len(found) > blob.size else 'less'} than its {blob.size} bytes"
+        blob_content = self._required(received, where)
+        if len(blob_content) != blob.size:
+            message = (
+                f"{where}: received {'more' if len(blob_content) > blob.size else 'less'} than its {blob.size} bytes"
+            )
             raise IntegrityError(message, hint=_DAMAGED)
-        return found
+        return blob_content
 
     def copy(self, blob: Descriptor, begin: Callable[[], Callable[[bytes], object]]) -> None:
         """Pass the bytes of a blob to what ``begin`` returns, in pieces; ``begin`` is called again for each attempt.
@@ -191,27 +193,27 @@ class Repository:
         where = f"{self.where}@{blob.digest}"
 
         def pass_on() -> int:
-            write, left = begin(), blob.size
+            write, remaining = begin(), blob.size
             for chunk in cast("Iterable[bytes]", self.client.pull_blob(blob.digest, chunk_size=_CHUNK_BYTES)):
-                left -= len(chunk)
-                if left < 0:
+                remaining -= len(chunk)
+                if remaining < 0:
                     break
                 write(chunk)
-            return left
+            return remaining
 
-        if left := self._required(pass_on, where):
-            message = f"{where}: received {'more' if left < 0 else 'less'} than its {blob.size} bytes"
+        if remaining := self._required(pass_on, where):
+            message = f"{where}: received {'more' if remaining < 0 else 'less'} than its {blob.size} bytes"
             raise IntegrityError(message, hint=_DAMAGED)
 
     def _required(self, call: Callable[[], _Result], where: str) -> _Result:
         """As _tried, for what must be there."""
         done: list[_Result] = []
 
-        def kept() -> bool:
+        def is_stored() -> bool:
             done.append(call())
             return True
 
-        if self._tried(kept, where) is None:
+        if self._tried(is_stored, where) is None:
             raise NetworkError(f"{where}: the registry has no such thing (HTTP 404)", hint=_CHECK_ADDRESS)
         return done[-1]
 

@@ -73,13 +73,13 @@ class RegistryTarget:
     registry: Registry
 
     @property
-    def _place(self) -> RegistryAddress:
+    def _registry_address(self) -> RegistryAddress:
         return self.registry.address
 
     @property
     def address(self) -> str:
         """The address of label ``main`` for clients."""
-        return str(self._place)
+        return str(self._registry_address)
 
     def foundation(self) -> Foundation | None:
         """conda-forge, for all: the layout has no place for it."""
@@ -89,21 +89,23 @@ class RegistryTarget:
         """Compare with the indexes. Raises UsageError (a label or name that no registry can hold), ChannelError."""
         files = packages.by_name()
         for file in files.values():
-            self._place.place_of(file.key, label=label)
-        indexes = {subdir: self._read_index(label, subdir) for subdir in sorted({one.subdir for one in files.values()})}
+            self._registry_address.place_of(file.key, label=label)
+        indexes = {
+            subdir: self._read_index(label, subdir) for subdir in sorted({file.subdir for file in files.values()})
+        }
         missing = []
         for key, file in files.items():
-            found = indexes[file.subdir].sha256_of(file.file_name)
-            if found is None:
+            sha256 = indexes[file.subdir].sha256_of(file.file_name)
+            if sha256 is None:
                 missing.append(key)
-            elif found != file.sha256:
-                raise self._other_bytes(file, label, found)
+            elif sha256 != file.sha256:
+                raise self._other_bytes(file, label, sha256)
         return packages.plan(label, upload=missing, link=(), present=[key for key in files if key not in missing])
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
         """Send the packages, then write the indexes; what was sent before an error is skipped the next time."""
         started = time.monotonic()
-        if not self._place.readable:
+        if not self._registry_address.readable:
             progress.note(
                 f"{self.address}: clients read oci:// addresses over https without a port; others they cannot"
             )
@@ -117,7 +119,7 @@ class RegistryTarget:
         for subdir in sorted(rows, reverse=True):  # noarch before the platform's packages, which need it more often
             self._write_index(plan.label, subdir, rows[subdir])
         return PublishReport(
-            address=self._place.label_address(plan.label),
+            address=self._registry_address.label_address(plan.label),
             label=plan.label,
             uploaded=tuple(sorted(str(file.key) for file in plan.upload)),
             linked=(),
@@ -132,7 +134,7 @@ class RegistryTarget:
 
     def _send(self, file: PackageFile, row: CachedPackage, label: str) -> None:
         """Send a package, unless its tag has it. Raises ChannelError if the tag has another."""
-        name, tag = self._place.place_of(file.key, label=label)
+        name, tag = self._registry_address.place_of(file.key, label=label)
         package = Descriptor(
             media_type=package_type(file.key),
             digest=f"sha256:{file.sha256}",
@@ -140,9 +142,9 @@ class RegistryTarget:
             annotations={TITLE: file.file_name},
         )
         with self.registry.repository(name) as repository:
-            found = repository.manifest(tag)
-            if found is not None:
-                layer = required_layer(found.manifest, (package.media_type,), where=f"{repository.where}:{tag}")
+            stored = repository.manifest(tag)
+            if stored is not None:
+                layer = required_layer(stored.manifest, (package.media_type,), where=f"{repository.where}:{tag}")
                 if layer.digest != package.digest:
                     raise self._other_bytes(file, label, layer.digest.removeprefix("sha256:"))
                 return
@@ -180,16 +182,16 @@ class RegistryTarget:
 
     def _lists_all(self, index: RegistryIndex, label: str, subdir: str, rows: Mapping[str, CachedPackage]) -> bool:
         for name, row in rows.items():
-            found = index.sha256_of(name)
-            if found is not None and found != row.sha256:
-                raise other_bytes(f"{self._place.label_address(label)}/{subdir}/{name}", found, row.sha256)
+            sha256 = index.sha256_of(name)
+            if sha256 is not None and sha256 != row.sha256:
+                raise other_bytes(f"{self._registry_address.label_address(label)}/{subdir}/{name}", sha256, row.sha256)
         return rows.keys() <= index.records.keys()
 
     def _index_name(self, label: str, subdir: str) -> str:
-        return index_name(self._place, subdir, label=label)
+        return index_name(self._registry_address, subdir, label=label)
 
-    def _other_bytes(self, file: PackageFile, label: str, found: str) -> ChannelError:
-        return other_bytes(f"{self._place.label_address(label)}/{file.key}", found, file.sha256)
+    def _other_bytes(self, file: PackageFile, label: str, sha256: str) -> ChannelError:
+        return other_bytes(f"{self._registry_address.label_address(label)}/{file.key}", sha256, file.sha256)
 
 
 def _record_of(row: CachedPackage) -> JsonObject:
@@ -211,8 +213,8 @@ def _index_to_extend(repository: Repository) -> RegistryIndex:
 
 
 def _digest_of(repository: Repository) -> str | None:
-    found = repository.manifest(LATEST)
-    return None if found is None else found.digest
+    stored = repository.manifest(LATEST)
+    return None if stored is None else stored.digest
 
 
 def _send_index(

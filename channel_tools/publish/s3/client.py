@@ -140,8 +140,8 @@ class S3Store:
 
     def send(self, uploads: Sequence[Upload], task: Task, *, resume: Collection[str]) -> None:
         """Send package files, big ones in parts, and only the missing parts; memory is limited to a few parts."""
-        again = [upload.key for upload in uploads if upload.key in resume]
-        unfinished = dict(zip(again, in_parallel(self.uploads, again), strict=True))
+        resumed = [upload.key for upload in uploads if upload.key in resume]
+        unfinished = dict(zip(resumed, in_parallel(self.uploads, resumed), strict=True))
         parts = [part for upload in uploads for part in self._begin(upload, unfinished.get(upload.key, ()))]
         etags = in_parallel(lambda part: self._send_part(part, task), parts)
         for (upload, upload_id), sent in groupby(zip(parts, etags, strict=True), key=lambda pair: pair[0].whole):
@@ -214,8 +214,8 @@ class S3Store:
 
     def abandon(self, keys: Iterable[str]) -> None:
         """Abort the unfinished uploads of these keys."""
-        wanted = list(keys)
-        for key, uploads in zip(wanted, in_parallel(self.uploads, wanted), strict=True):
+        names = list(keys)
+        for key, uploads in zip(names, in_parallel(self.uploads, names), strict=True):
             for upload in uploads:
                 self.abort_upload(key, upload)
 
@@ -306,8 +306,8 @@ class S3Store:
         except NotThereError:
             return
 
-    def _reported(self, what: str) -> AbstractContextManager[None]:
-        return reported(what, where=self.name)
+    def _reported(self, action: str) -> AbstractContextManager[None]:
+        return reported(action, where=self.name)
 
 
 def _md5(body: bytes) -> str:

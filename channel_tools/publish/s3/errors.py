@@ -94,37 +94,39 @@ class ConditionFailedError(Exception):
 
 
 @contextlib.contextmanager
-def reported(what: str, *, where: str) -> Iterator[None]:
+def reported(action: str, *, where: str) -> Iterator[None]:
     """Turn what the S3 library raises in the block into NotThereError, ConditionFailedError or a ChannelToolsError.
 
-    For messages, ``what`` is the action with its object, ``where`` the store. Raises UsageError (no such bucket,
+    For messages, ``action`` is the action with its object, ``where`` the store. Raises UsageError (no such bucket,
     another region), NetworkError (unreachable, access denied), IntegrityError (bytes changed on the way), ChannelError
     (not supported).
     """
     try:
         yield
     except aws.ClientError as err:
-        raise _from_response(err, what, where) from None
+        raise _from_response(err, action, where) from None
     except (aws.NoCredentialsError, aws.PartialCredentialsError, aws.CredentialRetrievalError):
-        message = f"{where}: no credentials found; they are required to {what}"
+        message = f"{where}: no credentials found; they are required to {action}"
         raise NetworkError(message, hint=_CREDENTIALS_HINT) from None
     except (aws.ReadTimeoutError, aws.ConnectTimeoutError):
-        message = f"{where}: the request to {what} timed out"
+        message = f"{where}: the request to {action} timed out"
         raise NetworkError(message, hint="run the same command again: what was sent is kept") from None
     except (aws.BotoCoreError, OSError) as err:
-        message = f"{where}: could not be reached to {what} ({type(err).__name__})"
+        message = f"{where}: could not be reached to {action} ({type(err).__name__})"
         hint = "check the endpoint and the network, then run the same command again: what was sent is kept"
         raise NetworkError(message, hint=hint) from None
 
 
-def _from_response(err: aws.ClientError, what: str, where: str) -> Exception:
+def _from_response(err: aws.ClientError, action: str, where: str) -> Exception:
     code = str(err.response.get("Error", {}).get("Code", "unknown"))  # the HTTP status if there was no body
     if code in _NOT_THERE:
-        return NotThereError(what)
+        return NotThereError(action)
     if code in _CONDITION:
-        return ConditionFailedError(what)
+        return ConditionFailedError(action)
     for known in _KNOWN_CODES:
         if code in known.codes:
-            message = f"{where}: {known.message.format(what=what)} ({code})"
+            message = f"{where}: {known.message.format(what=action)} ({code})"
             return known.error(message, hint=known.hint)
-    return NetworkError(f"{where}: failed to {what} ({code})", hint="run the same command again: what was sent is kept")
+    return NetworkError(
+        f"{where}: failed to {action} ({code})", hint="run the same command again: what was sent is kept"
+    )

@@ -133,8 +133,8 @@ class ServerConnection:
                 return decode_json(content, kind)
             error = decode_json(content, ErrorResponse)
         except ValueError:
-            what = "a redirect" if status in range(300, 400) else f"HTTP status {status}"
-            message = f"{self.address}: not a channel_tools server (got {what} instead of a message of its API)"
+            response = "a redirect" if status in range(300, 400) else f"HTTP status {status}"
+            message = f"{self.address}: not a channel_tools server (got {response} instead of a message of its API)"
             raise NetworkError(message, hint="give the address of a channel_tools server") from None
         if error.kind in _OUT_OF_STEP:
             raise TemporaryError(f"{self.address}: {error.message}", hint=error.hint)

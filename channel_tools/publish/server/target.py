@@ -180,18 +180,18 @@ class ServerTarget:
             _check_unchanged(file)
             raise
 
-    def _ended(self, job: JobResponse, progress: Progress, what: str) -> JobResponse:
+    def _ended(self, job: JobResponse, progress: Progress, action: str) -> JobResponse:
         """Wait for the job to end; returns its final state."""
         deadline_s = time.monotonic() + _JOB_LIMIT_S
-        with progress.task(what, total=None):
+        with progress.task(action, total=None):
             while job.state in {"waiting", "running"}:
                 if time.monotonic() > deadline_s:
-                    raise NetworkError(f"{self.address}: {what} did not finish within {_JOB_LIMIT_S / 3600:g} hours")
+                    raise NetworkError(f"{self.address}: {action} did not finish within {_JOB_LIMIT_S / 3600:g} hours")
                 job = self.connection.ask("GET", f"{self._channel}/jobs/{job.id}?wait={_WAIT_S}", JobResponse)
         return job
 
-    def _stopped(self, what: str) -> NetworkError:
-        message = f"{self.address}: the server was stopped {_COMMITS} times during: {what}"
+    def _stopped(self, action: str) -> NetworkError:
+        message = f"{self.address}: the server was stopped {_COMMITS} times during: {action}"
         return NetworkError(message, hint="run the same command again: what was sent is kept")
 
     def _published(self, report: ReportResponse, label: str, started: float) -> PublishReport:
@@ -237,9 +237,9 @@ class _ReportedReads:
 
 def _check_unchanged(file: PackageFile) -> None:
     """Raise a more precise error if the local file is not the one that was announced."""
-    found = sha256_of_file(file.path)
-    if found != file.sha256:
+    sha256 = sha256_of_file(file.path)
+    if sha256 != file.sha256:
         raise IntegrityError(
-            f"{file.path}: its sha256 is {found}, but the local channel's index says {file.sha256}",
+            f"{file.path}: its sha256 is {sha256}, but the local channel's index says {file.sha256}",
             hint="channel_tools channel verify",
         )

@@ -202,7 +202,7 @@ class ServiceReader:
         return asyncio.run(self._listed(self.address.label_address(label), sorted(keys)))
 
     async def _listed(self, channel: str, keys: list[str]) -> dict[str, str | None]:
-        found: dict[str, str | None] = {}
+        hashes: dict[str, str | None] = {}
         with temporary_folder() as cache:
             gateway = rattler.Gateway(cache_dir=cache, client=self._client())
             parsed = [PackageKey.parse(key) for key in keys]
@@ -210,8 +210,8 @@ class ServiceReader:
                 names = names_of_files(key.file_name for key in parsed if key.subdir == subdir)
                 records = await self._records(gateway, channel, subdir, names)
                 for record in records:
-                    found[f"{record.subdir}/{record.file_name}"] = record.sha256.hex() if record.sha256 else None
-        return {key: found[key] for key in keys if key in found}
+                    hashes[f"{record.subdir}/{record.file_name}"] = record.sha256.hex() if record.sha256 else None
+        return {key: hashes[key] for key in keys if key in hashes}
 
     async def _records(
         self, gateway: rattler.Gateway, channel: str, subdir: str, names: list[str]

@@ -69,8 +69,8 @@ class ThirdPartyTarget:
         files = packages.by_name()
         listed = self.reader.listed(label, files)
         for key, sha256 in listed.items():
-            if (found := sha256 or self.reader.sha256_of(label, key)) != files[key].sha256:
-                raise self._other_bytes(files[key], label, found)
+            if (stored := sha256 or self.reader.sha256_of(label, key)) != files[key].sha256:
+                raise self._other_bytes(files[key], label, stored)
         missing = [key for key in files if key not in listed]
         return packages.plan(label, upload=missing, link=(), present=[key for key in files if key in listed])
 
@@ -114,10 +114,10 @@ class ThirdPartyTarget:
 
     def _is_there(self, file: PackageFile, label: str) -> bool:
         """Whether the server has these bytes under the name. Raises ChannelError if it has others."""
-        found = self.reader.sha256_of(label, str(file.key))
-        if found is not None and found != file.sha256:
-            raise self._other_bytes(file, label, found)
-        return found is not None
+        sha256 = self.reader.sha256_of(label, str(file.key))
+        if sha256 is not None and sha256 != file.sha256:
+            raise self._other_bytes(file, label, sha256)
+        return sha256 is not None
 
     def _upload(self, file: PackageFile, label: str) -> ChannelToolsError | None:
         """Send the file in a separate process; returns the error, None if it succeeded."""
@@ -130,26 +130,26 @@ class ThirdPartyTarget:
         worker = [sys.executable, "-m", "channel_tools.publish.third_party.worker"]
         done = run_command(worker, content=msgspec.json.encode(job), check=False)
         if done.returncode == 0:
-            said = decode_json(done.stdout)
-            return None if said is None else self._error(file, str(said))
+            output = decode_json(done.stdout)
+            return None if output is None else self._error(file, str(output))
         where = f"{self.reader.address.api}: {file.file_name}"
         if done.returncode == -signal.SIGALRM:
             return NetworkError(f"{where} was not accepted within {limit_s} s", hint="run the same command again")
-        said = self._without_key(done.tail())
-        message = f"{where}: the upload ended with status {done.returncode}" + (f"\n{said}" if said else "")
+        output = self._without_key(done.tail())
+        message = f"{where}: the upload ended with status {done.returncode}" + (f"\n{output}" if output else "")
         return NetworkError(message, hint="run the same command again")
 
-    def _error(self, file: PackageFile, said: str) -> ChannelToolsError:
+    def _error(self, file: PackageFile, output: str) -> ChannelToolsError:
         """The error for the engine's message; it never contains a key."""
         service = self.reader.address.service
-        words = self._without_key(one_line(ValueError(said)))
+        words = self._without_key(one_line(ValueError(output)))
         where = f"{self.reader.address.api}: {file.file_name}"
         hint = f"set {service.variable}, or store the key in the credentials file that RATTLER_AUTH_FILE names"
-        found = _STATUS.search(words)
+        match = _STATUS.search(words)
         if _NO_KEY.search(words):
             return UsageError(f"{self.reader.address.api}: no key for uploading to {service.name}", hint=hint)
-        if found is not None and found[1] in {"401", "403"}:
-            return NetworkError(f"{where}: the key may not upload there (HTTP {found[1]})", hint=hint)
+        if match is not None and match[1] in {"401", "403"}:
+            return NetworkError(f"{where}: the key may not upload there (HTTP {match[1]})", hint=hint)
         if _UNREACHED.search(words):
             return NetworkError(f"{where}: the server cannot be reached", hint="check the address and the network")
         hint = f"check channel and key ({service.variable}); what was accepted is skipped when you run it again"
@@ -158,8 +158,8 @@ class ThirdPartyTarget:
     def _without_key(self, words: str) -> str:
         return words.replace(self.reader.key, "***") if self.reader.key else words
 
-    def _other_bytes(self, file: PackageFile, label: str, found: str | None) -> ChannelError:
-        return other_bytes(f"{self.reader.address.label_address(label)}/{file.key}", found or "unknown", file.sha256)
+    def _other_bytes(self, file: PackageFile, label: str, sha256: str | None) -> ChannelError:
+        return other_bytes(f"{self.reader.address.label_address(label)}/{file.key}", sha256 or "unknown", file.sha256)
 
 
 def dependencies_first(files: Sequence[PackageFile]) -> list[PackageFile]:

@@ -73,8 +73,8 @@ def split_token(path: str) -> tuple[str | None, str]:
     """The token of ``/t/TOKEN/...`` (None if the path has none), and the path without it."""
     if not path.startswith("/t/"):
         return None, path
-    found = _PATH_TOKEN.fullmatch(path)
-    return (found[1], found[2] or "/") if found else (None, path)
+    match = _PATH_TOKEN.fullmatch(path)
+    return (match[1], match[2] or "/") if match else (None, path)
 
 
 def parse_path(path: str) -> ChannelFile | None:
@@ -82,18 +82,18 @@ def parse_path(path: str) -> ChannelFile | None:
 
     The address of the channel itself names its page.
     """
-    found = _ADDRESS.fullmatch(path)
-    if found is None or found["channel"] in RESERVED:
+    match = _ADDRESS.fullmatch(path)
+    if match is None or match["channel"] in RESERVED:
         return None
-    if found["label"] == MAIN_LABEL:  # it has its own address
+    if match["label"] == MAIN_LABEL:  # it has its own address
         return None
-    if found["name"] is None and found["folder"] is not None:
+    if match["name"] is None and match["folder"] is not None:
         return None
     return ChannelFile(
-        channel=found["channel"],
-        label=found["label"] or MAIN_LABEL,
-        folder=found["folder"] or "",
-        name=found["name"] or INDEX_PAGE,
+        channel=match["channel"],
+        label=match["label"] or MAIN_LABEL,
+        folder=match["folder"] or "",
+        name=match["name"] or INDEX_PAGE,
     )
 
 
@@ -111,5 +111,5 @@ def masked(path: str) -> str:
         plain = decoded
     else:
         return "***"
-    found = _SECRETS.sub("***", plain)
-    return path if found == plain else found
+    replaced = _SECRETS.sub("***", plain)
+    return path if replaced == plain else replaced

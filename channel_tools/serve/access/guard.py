@@ -90,14 +90,14 @@ def tokens_of(path_token: str | None, authorization: bytes | None, api_key: byte
 
 
 def _authorization_tokens(value: bytes) -> tuple[str, ...]:
-    scheme, _space, rest = value.strip().partition(b" ")
+    scheme, _space, credentials = value.strip().partition(b" ")
     kind = scheme.lower()
     if kind in {b"bearer", b"token"}:
-        return (_text(rest.strip()),)
+        return (_text(credentials.strip()),)
     if kind != b"basic":
         return ()
     try:
-        user, _colon, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
+        user, _colon, password = base64.b64decode(credentials.strip(), validate=True).partition(b":")
     except binascii.Error:
         return ()
     return tuple(_text(part) for part in (password, user) if part)
@@ -197,15 +197,15 @@ class Gatekeeper:
         if signature == self._signature:
             return
         try:
-            found = read_token_file(self._file)
+            token_file = read_token_file(self._file)
         except (ConfigError, FileAccessError) as err:
             if isinstance(err.__cause__, OSError):
                 raise_without_means(err.__cause__)  # the next request tries again
             self._table = TokenTable(())
             _log.error("%s; every token is refused until it is repaired", err)
         else:
-            self._table = TokenTable(found.records)
-            for fault in found.faults:
+            self._table = TokenTable(token_file.records)
+            for fault in token_file.faults:
                 _log.error("%s; this token is refused, the others are not", fault)
         self._signature = signature
 

@@ -142,18 +142,18 @@ def create_token(
     if fault := _fault_of(record):
         raise UsageError(f"cannot create the token: {fault}", hint="see channel_tools token create --help")
     with _locked(path):
-        found = read_token_file(path)
-        taken = {str(entry.get("id")) for entry in found.entries}
-        if record.id in taken:
-            token = _new_token(taken)
+        token_file = read_token_file(path)
+        ids = {str(entry.get("id")) for entry in token_file.entries}
+        if record.id in ids:
+            token = _new_token(ids)
             record = replace(record, id=token[_ID], sha256=_digest_of(token).hex())
-        _write(path, (*found.entries, _entry_of(record)))
+        _write(path, (*token_file.entries, _entry_of(record)))
     return token, record
 
 
-def _new_token(taken: Collection[str]) -> str:
-    """A random token whose id is not ``taken``: an id names one token in the log, in the list, and for revoke."""
-    while (token := f"ct-{secrets.token_hex(_ID_BYTES)}-{secrets.token_hex(_SECRET_BYTES)}")[_ID] in taken:
+def _new_token(ids: Collection[str]) -> str:
+    """A random token whose id is not ``ids``: an id names one token in the log, in the list, and for revoke."""
+    while (token := f"ct-{secrets.token_hex(_ID_BYTES)}-{secrets.token_hex(_SECRET_BYTES)}")[_ID] in ids:
         pass
     return token
 
@@ -161,8 +161,8 @@ def _new_token(taken: Collection[str]) -> str:
 def revoke_token(path: Path, token_id: str, *, clock: Callable[[], float]) -> TokenRecord:
     """Make a token invalid from now on; its record stays. Raises UsageError for an unknown id, else as create_token."""
     with _locked(path):
-        found = read_token_file(path)
-        records = {record.id: record for record in found.records}
+        token_file = read_token_file(path)
+        records = {record.id: record for record in token_file.records}
         if token_id not in records:
             known = ", ".join(sorted(records)) or "none"
             raise UsageError(
@@ -171,7 +171,7 @@ def revoke_token(path: Path, token_id: str, *, clock: Callable[[], float]) -> To
         if records[token_id].revoked_s is None:
             records[token_id] = replace(records[token_id], revoked_s=clock())
             changed = _entry_of(records[token_id])
-            _write(path, tuple(changed if entry.get("id") == token_id else entry for entry in found.entries))
+            _write(path, tuple(changed if entry.get("id") == token_id else entry for entry in token_file.entries))
     return records[token_id]
 
 

@@ -111,8 +111,8 @@ class UploadApi:
 
     async def plan(self, request: Request) -> Response:
         """Respond with what publishing a set would do."""
-        async with self._set(request) as (channel, wanted):
-            plan = await self._compared(channel, wanted)
+        async with self._set(request) as (channel, package_set):
+            plan = await self._compared(channel, package_set)
             return json_response(
                 PlanResponse(
                     upload=tuple(str(file.key) for file in plan.upload),
@@ -123,10 +123,10 @@ class UploadApi:
 
     async def open_set(self, request: Request) -> Response:
         """Open a set, or find the one that is open; the response says which files are missing."""
-        async with self._set(request) as (channel, wanted):
-            plan = await self._compared(channel, wanted)
-            job = await asyncio.to_thread(self._store.open, "publish", channel, wanted)
-            missing = await _missing(job, wanted, {str(file.key) for file in plan.upload})
+        async with self._set(request) as (channel, package_set):
+            plan = await self._compared(channel, package_set)
+            job = await asyncio.to_thread(self._store.open, "publish", channel, package_set)
+            missing = await _missing(job, package_set, {str(file.key) for file in plan.upload})
             return json_response(job.response(missing), 201)
 
     async def send(self, request: Request) -> Response:
@@ -154,11 +154,11 @@ class UploadApi:
     async def ask(self, request: Request) -> Response:
         """Respond with the state of a job; waits up to ``wait`` seconds for its end."""
         job = self._job(request)
-        wanted = request.query_params.get("wait", "0")
+        wait = request.query_params.get("wait", "0")
         try:
-            wait_s = min(_WAIT_LIMIT_S, float(wanted))
+            wait_s = min(_WAIT_LIMIT_S, float(wait))
         except ValueError:
-            raise UsageError(f"wait must be a number of seconds, got {wanted!r}") from None
+            raise UsageError(f"wait must be a number of seconds, got {wait!r}") from None
         return json_response(await self._runner.wait(job, wait_s=wait_s, connection=connection_of(request.scope)))
 
     async def abort(self, request: Request) -> Response:
@@ -189,11 +189,11 @@ class UploadApi:
         async def maintain(request: Request) -> Response:
             channel = _channel_of(request)
             self._guard.may_write_somewhere(request, channel)
-            async with self._documents.read(request, REQUESTS[kind]) as wanted:
-                check_request(wanted, self._limits)
-                labels = {wanted.label, wanted.source} if isinstance(wanted, PromoteRequest) else {wanted.label}
+            async with self._documents.read(request, REQUESTS[kind]) as change:
+                check_request(change, self._limits)
+                labels = {change.label, change.source} if isinstance(change, PromoteRequest) else {change.label}
                 self._guard.may_write(request, channel, *labels)
-                job = await asyncio.to_thread(self._store.open, kind, channel, wanted)
+                job = await asyncio.to_thread(self._store.open, kind, channel, change)
             await asyncio.to_thread(self._runner.start, job)
             return json_response(job.response(), 202)
 
@@ -213,10 +213,10 @@ class UploadApi:
         """The channel and the set of a request; its token must be allowed to write to the set's label."""
         channel = _channel_of(request)
         self._guard.may_write_somewhere(request, channel)
-        async with self._documents.read(request, SetRequest) as wanted:
-            check_request(wanted, self._limits)
-            self._guard.may_write(request, channel, wanted.label)
-            yield channel, wanted
+        async with self._documents.read(request, SetRequest) as package_set:
+            check_request(package_set, self._limits)
+            self._guard.may_write(request, channel, package_set.label)
+            yield channel, package_set
 
     async def _compared(self, channel: str, wanted: SetRequest) -> PublishPlan:
         """The set compared with the channel's content; raises as FolderTarget.plan does."""
@@ -247,16 +247,16 @@ class UploadApi:
                 raise ChannelToolsError(f"{name}: cannot be received at the moment", hint="upload it again")
             try:
                 async with self._receiving:
-                    found, size_bytes = await self._receive(request, arriving, descriptor)
-                if sha256 is not None and sha256.lower() != found:
+                    received_sha256, size_bytes = await self._receive(request, arriving, descriptor)
+                if sha256 is not None and sha256.lower() != received_sha256:
                     raise IntegrityError(
-                        f"{name}: the received bytes have sha256 {found}; expected the announced {sha256}"
+                        f"{name}: the received bytes have sha256 {received_sha256}; expected the announced {sha256}"
                     )
                 key = PackageKey(await self._subdir(arriving, arrived, name) if subdir is None else subdir, name)
-                file = key.ref(found, size_bytes)
-                wanted = SetRequest(label=label, name=name, foundation=foundation, files=(file,))
-                check_request(wanted, self._limits)
-                job = await asyncio.to_thread(self._prepared, channel, wanted, arrived)
+                file = key.ref(received_sha256, size_bytes)
+                set_request = SetRequest(label=label, name=name, foundation=foundation, files=(file,))
+                check_request(set_request, self._limits)
+                job = await asyncio.to_thread(self._prepared, channel, set_request, arrived)
             finally:
                 arriving.remove(arrived)
         return await self._published(job, connection_of(request.scope))
@@ -265,10 +265,12 @@ class UploadApi:
         async with self._reading:
             return await asyncio.to_thread(_subdir_in, arriving, arrived, name)
 
-    def _prepared(self, channel: str, wanted: SetRequest, arrived: str) -> Job:
+    def _prepared(self, channel: str, set_request: SetRequest, arrived: str) -> Job:
         """The job for the set, with the received file in it."""
-        job = self._store.open("publish", channel, wanted)
-        self._store.files.at(channel).move(f"{ARRIVING_FOLDER}/{arrived}", f"{job.id}/{job.file_name(wanted.files[0])}")
+        job = self._store.open("publish", channel, set_request)
+        self._store.files.at(channel).move(
+            f"{ARRIVING_FOLDER}/{arrived}", f"{job.id}/{job.file_name(set_request.files[0])}"
+        )
         return job
 
     async def _published(self, job: Job, connection: Connection) -> Response:
@@ -295,17 +297,17 @@ class UploadApi:
         return digest.hexdigest(), size
 
 
-async def _missing(job: Job, wanted: SetRequest, upload: set[str]) -> dict[str, int]:
+async def _missing(job: Job, set_request: SetRequest, upload: set[str]) -> dict[str, int]:
     """The files that must still be sent, each with the number of bytes already received."""
-    missing = {key: file for file in wanted.files if (key := str(file.key)) in upload}
-    found = {key: await received_of(job, file) for key, file in missing.items()}
-    return {key: received.received for key, received in found.items() if not received.complete}
+    missing = {key: file for file in set_request.files if (key := str(file.key)) in upload}
+    received_by_key = {key: await received_of(job, file) for key, file in missing.items()}
+    return {key: received.received for key, received in received_by_key.items() if not received.complete}
 
 
 def _file_of(request: Request, job: Job) -> PackageRef:
     key = f"{request.path_params['subdir']}/{request.path_params['name']}"
-    wanted = job.request
-    files = wanted.files if isinstance(wanted, SetRequest) else ()
+    set_request = job.request
+    files = set_request.files if isinstance(set_request, SetRequest) else ()
     for file in files:
         if str(file.key) == key:
             return file

@@ -151,9 +151,9 @@ def _check_file(file: PackageRef, limits: Limits) -> None:
         )
 
 
-def _check_keys(keys: Sequence[str], what: str, limits: Limits) -> None:
+def _check_keys(keys: Sequence[str], noun: str, limits: Limits) -> None:
     if not keys or len(keys) > limits.files:
-        raise UsageError(f"{len(keys)} {what}; expected 1 to {limits.files}")
+        raise UsageError(f"{len(keys)} {noun}; expected 1 to {limits.files}")
     for key in keys:
         check_key(key)
 
@@ -217,8 +217,8 @@ def audit_uploaded(
         files, neighbours, Reader(), jobs=None, progress=SilentProgress(), to_enter=True, within=within
     )
     elsewhere = ", ".join(map(without_credentials, foundation.addresses))
-    found = [finding for audit in audits for finding in audit.barring]
-    findings = [finding for finding in found if not (elsewhere and finding.rule in _NEED_FOUNDATION)]
+    barring = [finding for audit in audits for finding in audit.barring]
+    findings = [finding for finding in barring if not (elsewhere and finding.rule in _NEED_FOUNDATION)]
     if findings:
         message = f"audit findings: {len(findings)}; the set was not published\n"
         hint = "fix the recipe as described above, build again and publish the new build; channel_tools audit shows all"

@@ -160,7 +160,7 @@ class JobQueue:
         """Receive jobs, finish those whose process ended, kill those over the time limit, start those that are next."""
         if self._receiving in ready:
             self._receive()
-        for sentinel in [one for one in self._running if one in ready]:
+        for sentinel in [ended for ended in self._running if ended in ready]:
             self._finish(self._running.pop(sentinel))
         now_s = time.monotonic()
         for running in self._running.values():
@@ -275,9 +275,9 @@ def carry_out(root: Path, job: Job) -> None:
         job.set_state(State(state="done", report=_report(root, job)))
         drop_files(job)
     except (ChannelToolsError, OSError) as err:
-        told = error_from_os(err) if isinstance(err, OSError) else err
+        failure = error_from_os(err) if isinstance(err, OSError) else err
         error = ErrorResponse(
-            kind=type(told).__name__, message=job.without_paths(str(told), root), hint=hint_for_clients(told)
+            kind=type(failure).__name__, message=job.without_paths(str(failure), root), hint=hint_for_clients(failure)
         )
         job.set_state(State(state="failed", error=error))
 

@@ -67,56 +67,54 @@ class Span:
     end: int | None = None
 
 
-def span_of(content_range: str | None, wanted: PackageRef) -> Span:
+def span_of(content_range: str | None, file: PackageRef) -> Span:
     """The span in ``Content-Range``; without it the whole file. Raises UsageError if it does not fit the file."""
     if content_range is None:
         return Span()
-    found = _CONTENT_RANGE.fullmatch(content_range.strip())
-    if found is None:
-        raise UsageError(
-            f"{wanted.key}: Content-Range {content_range!r}; expected bytes FIRST-LAST/{wanted.size_bytes}"
-        )
-    first, last, total = (int(number) for number in found.groups())
-    if total != wanted.size_bytes or not first <= last < total:
-        message = f"{wanted.key}: Content-Range {content_range!r} does not fit a file of {wanted.size_bytes} bytes"
+    match = _CONTENT_RANGE.fullmatch(content_range.strip())
+    if match is None:
+        raise UsageError(f"{file.key}: Content-Range {content_range!r}; expected bytes FIRST-LAST/{file.size_bytes}")
+    first, last, total = (int(number) for number in match.groups())
+    if total != file.size_bytes or not first <= last < total:
+        message = f"{file.key}: Content-Range {content_range!r} does not fit a file of {file.size_bytes} bytes"
         raise UsageError(message, hint="send the file that was announced")
     return Span(start=first, end=last + 1)
 
 
-async def receive_file(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> ReceivedBytes:
+async def receive_file(job: Job, file: PackageRef, span: Span, receive: Receive) -> ReceivedBytes:
     """Receive the body of a request into a file of a job.
 
     Raises OffsetError, PartBusyError, IntegrityError (other bytes, or more of them; what was received is deleted),
     DiskFullError and ClientGoneError, after which the partial file is kept.
     """
     with job.files.held() as files:
-        here = dataclasses.replace(job, files=files)
-        if here.is_complete(wanted):
-            return ReceivedBytes(received=wanted.size_bytes, complete=True)
-        check_space(here.files, wanted.size_bytes - span.start)
-        with here.part_lock(wanted) as lock:
+        opened = dataclasses.replace(job, files=files)
+        if opened.is_complete(file):
+            return ReceivedBytes(received=file.size_bytes, complete=True)
+        check_space(opened.files, file.size_bytes - span.start)
+        with opened.part_lock(file) as lock:
             if lock is None:
-                raise PartBusyError(f"{wanted.key}: another request is sending it", hint="wait for that one to end")
+                raise PartBusyError(f"{file.key}: another request is sending it", hint="wait for that one to end")
             try:
                 with disk_full_reported(job.folder):
-                    return await _receive_locked(here, wanted, span, receive)
+                    return await _receive_locked(opened, file, span, receive)
             finally:
-                here.mark_used()
+                opened.mark_used()
 
 
-async def received_of(job: Job, wanted: PackageRef) -> ReceivedBytes:
+async def received_of(job: Job, file: PackageRef) -> ReceivedBytes:
     """How much of a file was received; a complete one that a killed process left unchecked is checked now."""
-    here = job.received(wanted)
-    if not job.is_complete(wanted) and here == wanted.size_bytes:
-        with job.part_lock(wanted) as lock:
+    size_bytes = job.received(file)
+    if not job.is_complete(file) and size_bytes == file.size_bytes:
+        with job.part_lock(file) as lock:
             try:
-                if lock is not None and not job.is_complete(wanted):
-                    await asyncio.to_thread(_accept_part, job, wanted)
+                if lock is not None and not job.is_complete(file):
+                    await asyncio.to_thread(_accept_part, job, file)
             except IntegrityError:
-                here = 0  # it was deleted, and must be sent again
-    if job.is_complete(wanted):
-        return ReceivedBytes(received=wanted.size_bytes, complete=True)
-    return ReceivedBytes(received=here, complete=False)
+                size_bytes = 0  # it was deleted, and must be sent again
+    if job.is_complete(file):
+        return ReceivedBytes(received=file.size_bytes, complete=True)
+    return ReceivedBytes(received=size_bytes, complete=False)
 
 
 async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> ReceivedBytes:
@@ -125,9 +123,9 @@ async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Rec
     flags = os.O_RDWR | (os.O_TRUNC if span.start == 0 else 0)
     descriptor = job.files.open_to_write(job.part_name(wanted), flags, mode=0o644)
     try:
-        here = os.fstat(descriptor).st_size
-        if span.start != here:
-            message = f"{wanted.key}: bytes from {span.start} on were sent, but the server has {here} bytes"
+        size_bytes = os.fstat(descriptor).st_size
+        if span.start != size_bytes:
+            message = f"{wanted.key}: bytes from {span.start} on were sent, but the server has {size_bytes} bytes"
             raise OffsetError(message, hint="continue from there")
         return await _receive_body(job, wanted, span, descriptor, receive)
     finally:
@@ -214,10 +212,10 @@ def _accept(job: Job, wanted: PackageRef, descriptor: int) -> None:
     part = job.part_name(wanted)
     os.lseek(descriptor, 0, os.SEEK_SET)
     with os.fdopen(descriptor, "rb", closefd=False) as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != wanted.sha256:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    if sha256 != wanted.sha256:
         job.files.remove(part)
-        message = f"{wanted.key}: the received bytes have sha256 {found}; expected the announced {wanted.sha256}"
+        message = f"{wanted.key}: the received bytes have sha256 {sha256}; expected the announced {wanted.sha256}"
         raise IntegrityError(
             message, hint="send the file again; if that fails too, find out what changes it on the way"
         )

@@ -278,8 +278,8 @@ class JobStore:
         with contextlib.suppress(FileNotFoundError):  # another process was faster
             files.remove_tree(aside)
             files.put_aside(job_id, aside)
-            place = files.path / job_id
-            _log.error("%s: request.json is damaged (%s); the job is kept as %s for a day", place, reason, aside)
+            path = files.path / job_id
+            _log.error("%s: request.json is damaged (%s); the job is kept as %s for a day", path, reason, aside)
             self._quarantined()
 
     def remove(self, job: Job) -> bool:
@@ -396,10 +396,10 @@ def is_locked(files: Beneath, name: str) -> bool:
     with contextlib.suppress(FileNotFoundError):
         descriptor = files.open_file(name)
         try:
-            found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
         finally:
             os.close(descriptor)
-        return bool(struct.unpack(_FLOCK, found[: struct.calcsize(_FLOCK)])[0] != fcntl.F_UNLCK)
+        return bool(struct.unpack(_FLOCK, answer[: struct.calcsize(_FLOCK)])[0] != fcntl.F_UNLCK)
     return False
 
 

@@ -18,15 +18,15 @@ def entry(log: AccessLog, path: str = "/") -> None:
 def test_the_counts_of_all_processes_are_added_up_whether_they_live_or_not() -> None:
     metrics = Metrics(3)
 
-    def work(place: int) -> None:
-        metrics.take_place(place)
+    def work(slot: int) -> None:
+        metrics.use_slot(slot)
         metrics.count("GET", "package", 200, size_bytes=100, seconds=0.25)
         metrics.count("BREW", "other", 405, size_bytes=0, seconds=0.0)
         metrics.count_event("job_failed")
         os._exit(0)
 
-    for place in (1, 2, 2):
-        process = multiprocessing.get_context("fork").Process(target=work, args=(place,))
+    for slot in (1, 2, 2):
+        process = multiprocessing.get_context("fork").Process(target=work, args=(slot,))
         process.start()
         process.join()
     metrics.count_event("worker_replaced", 2)

@@ -41,7 +41,7 @@ def applied(patch: bytes, texts: dict[str, bytes | None]) -> dict[str, bytes | N
             if content is not None:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)
-        apply_patch(file, folder, what="toy")
+        apply_patch(file, folder, source="toy")
         found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         return {**dict.fromkeys(texts), **found}
 
@@ -162,7 +162,7 @@ def test_patches_apply_one_upon_the_other_to_the_files_of_an_archive(tmp_path: P
     check_patches(
         [
             PatchedSource(
-                what="toy",
+                name="toy",
                 content=archive,
                 patches=(
                     first,
@@ -175,7 +175,7 @@ def test_patches_apply_one_upon_the_other_to_the_files_of_an_archive(tmp_path: P
         check_patches(
             [
                 PatchedSource(
-                    what="toy",
+                    name="toy",
                     content=archive,
                     patches=(
                         second,
@@ -191,7 +191,7 @@ def test_names_without_leading_folders_are_found(tmp_path: Path) -> None:
     archive.write_bytes(tar_gz({"toy-1/src/a.c": BEFORE.encode()}))
     plain = tmp_path / "p0.patch"
     plain.write_bytes(diff(BEFORE, changed(5)).replace(b"a/src", b"src").replace(b"b/src", b"src"))
-    check_patches([PatchedSource(what="toy", content=archive, patches=(plain,))])
+    check_patches([PatchedSource(name="toy", content=archive, patches=(plain,))])
 
 
 def test_an_archive_without_a_top_folder_is_read_as_it_is(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_patch_file_that_is_none_is_named(tmp_path: Path) -> None:
     archive.write_bytes(tar_gz({"toy/a": b"1"}))
     patch.write_text("not a patch\n")
     with pytest.raises(ConfigError, match=r"x\.patch:1: the patch is not a unified diff"):
-        check_patches([PatchedSource(what="toy", content=archive, patches=(patch,))])
+        check_patches([PatchedSource(name="toy", content=archive, patches=(patch,))])
 
 
 def test_git_agrees_on_what_applies(tmp_path: Path) -> None:
@@ -228,9 +228,9 @@ def test_patches_change_the_files_of_a_folder_and_of_the_sources_before_it_exact
     both, wrong = tmp_path / "both.patch", tmp_path / "wrong.patch"
     both.write_bytes(diff(BEFORE, changed(5)) + diff(BEFORE, changed(7), name="sub/b.c"))
     wrong.write_bytes(diff(BEFORE, changed(8), name="b.c").replace(b" line 9", b" line x"))
-    first = PatchedSource(what="toy", content=archive)
-    below = PatchedSource(what="folder", content={"b.c": file}, folder="sub")
-    last = PatchedSource(what="last", content={"c": file}, patches=(both,))
+    first = PatchedSource(name="toy", content=archive)
+    below = PatchedSource(name="folder", content={"b.c": file}, folder="sub")
+    last = PatchedSource(name="last", content={"c": file}, patches=(both,))
     check_patches([first, below, last])
     with pytest.raises(ConfigError, match=r"both\.patch:\d+: the patch does not apply to last: it changes sub/b\.c"):
         check_patches([first, last])

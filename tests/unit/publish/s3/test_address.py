@@ -52,8 +52,8 @@ def test_what_is_no_address_is_told_without_the_password(text: str, message: str
 def test_keys_lie_below_the_prefix() -> None:
     for text, base in (("s3://toys", ""), ("s3://toys/a/b", "a/b/")):
         target = open_s3(text, {})
-        assert target._place("main").base + "noarch/x" == f"{base}noarch/x"
-        assert target._place("testing").base + "noarch/x" == f"{base}label/testing/noarch/x"
+        assert target._label("main").base + "noarch/x" == f"{base}noarch/x"
+        assert target._label("testing").base + "noarch/x" == f"{base}label/testing/noarch/x"
 
 
 def test_settings_that_cannot_be_used_are_an_error_of_usage(monkeypatch: pytest.MonkeyPatch) -> None:
