@@ -12,9 +12,9 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table
+from channel_tools.requests.attest import SignRequest
 from channel_tools.requests.trust import TrustRequest
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from channel_tools.provenance.attestations import Verified
@@ -24,6 +24,30 @@ app = typer.Typer(no_args_is_help=True, help="Signed statements of how packages 
 _Days = Annotated[int, typer.Option("--expires-days", min=1, help="For how many days its attestations are valid.")]
 _SHORT = 16
 _KEY_ID = re.compile("[0-9a-f]{64}")
+_SIGN: options.Declared = {
+    "target": Annotated[Path, typer.Argument(help="A channel's folder, or a .conda file.", show_default=False)],
+    "attest": {
+        "signing_key": options.SigningKey,
+        "passphrase_file": options.PassphraseFile,
+        "channel": Annotated[
+            str | None,
+            typer.Option(
+                "--published-at", help="The address at which the packages are published.", show_default="not stated"
+            ),
+        ],
+    },
+    "sigstore": Annotated[
+        bool,
+        typer.Option("--sigstore", help="Sign with Sigstore as well; a CI service or a browser proves who you are."),
+    ],
+    "identity_token_file": Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Sign with Sigstore as the identity of this token.", show_default="none"),
+    ],
+    "sigstore_config": options.SigstoreConfig,
+    "again": Annotated[bool, typer.Option("--again", help="Also sign packages that already have an attestation.")],
+}
+"""The options of attest sign, by the fields of SignRequest."""
 
 
 @app.command("create-key")
@@ -52,59 +76,24 @@ def create_key(
 
 @app.command("sign")
 @handled
+@options.grouped(SignRequest, _SIGN)
 def sign(
-    target: Annotated[Path, typer.Argument(help="A channel's folder, or a .conda file.", show_default=False)],
+    request: SignRequest,
     *,
-    signing_key: options.SigningKey = None,
-    passphrase_file: options.PassphraseFile = None,
-    channel: Annotated[
-        str | None,
-        typer.Option(
-            "--published-at", help="The address at which the packages are published.", show_default="not stated"
-        ),
-    ] = None,
-    sigstore: Annotated[
-        bool,
-        typer.Option("--sigstore", help="Sign with Sigstore as well; a CI service or a browser proves who you are."),
-    ] = False,
-    identity_token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Sign with Sigstore as the identity of this token.", show_default="none"),
-    ] = None,
-    sigstore_config: options.SigstoreConfig = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Also sign packages that already have an attestation.")
-    ] = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Sign statements of how packages were built, for those that have no attestation yet."""
-    from channel_tools.conda.addresses import parse_address, without_credentials
-    from channel_tools.provenance.trust import SigstoreRequest
-    from channel_tools.requests.attest import AttestRequest
     from channel_tools.workflow.attest import sign_packages
 
-    if channel is not None:
-        parse_address(channel)
-        channel = without_credentials(channel)
-    if not sigstore and (identity_token_file or sigstore_config):
-        raise UsageError(
-            "--identity-token-file or --sigstore-config without --sigstore", hint="give --sigstore as well"
-        )
-    request = AttestRequest(
-        signing_key=signing_key,
-        passphrase_file=passphrase_file,
-        channel=channel,
-        sigstore=SigstoreRequest(config=sigstore_config, token_file=identity_token_file) if sigstore else None,
-    )
-    signed = sign_packages(options.settings_if_any(root, output), request, target, again=again)
+    signed = sign_packages(options.settings_if_any(root, output), request)
     if as_json:
-        print_json({"schema": 1, "target": str(target), "signed": signed})
+        print_json({"schema": 1, "target": str(request.target), "signed": signed})
         return
     for name in signed:
         print_line(name)
-    print_line(f"{target}: {counted(len(signed), 'package')} attested")
+    print_line(f"{request.target}: {counted(len(signed), 'package')} attested")
 
 
 @handled

@@ -317,9 +317,10 @@ def package_cache() -> Path:
 def grouped(kind: type[T], declared: Declared) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
     """A decorator for commands whose first parameter is a request: a ``kind``, a dataclass that knows nothing of typer.
 
-    ``declared`` says which of its fields are options. A field that is a tuple or a set takes what a list option was
-    given; one that is a request itself is made of the options that are declared for it. What the command requires comes
-    first, then the fields, then the command's own options. Raises KeyError for a name that is no field.
+    ``declared`` says which of its fields are options. A field that is a tuple or a set has the values of a list option,
+    or its default without any; one that is a request itself is made of the options that are declared for it. What the
+    command requires comes first, then the fields, then the command's own options. Raises KeyError for a name that is no
+    field.
     """
     grouped_parameters = list(_parameters(kind, declared))
 
@@ -358,7 +359,7 @@ def _requested(kind: type[T], declared: Declared, values: Mapping[str, Any]) -> 
         if isinstance(annotation, Mapping):
             arguments[name] = _requested(type(default), annotation, values)
         elif isinstance(default, (tuple, frozenset)):
-            arguments[name] = type(default)(values[name] or ())
+            arguments[name] = type(default)(values[name] or default)
         elif isinstance(values[name], list):  # of a field without a default
             arguments[name] = tuple(values[name])
         else:

@@ -10,6 +10,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
+from channel_tools.requests.feedstock import FeedstockRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.counting import counted
 
@@ -43,19 +44,16 @@ def render(
         print_line(str(folder))
 
 
-@app.command("feedstock")
-@handled
-def feedstock(
-    *,
-    package: Annotated[str, typer.Argument(help="A recipe, by its folder's name.", show_default=False)],
-    destination: Annotated[Path, typer.Option("--output-dir", "-o", help="The feedstock's folder; must not exist.")],
-    maintainers: Annotated[
+_FEEDSTOCK: options.Declared = {
+    "package": Annotated[str, typer.Argument(help="A recipe, by its folder's name.", show_default=False)],
+    "destination": Annotated[Path, typer.Option("--output-dir", "-o", help="The feedstock's folder; must not exist.")],
+    "maintainers": Annotated[
         list[str], typer.Option("--maintainer", help="GitHub name of a maintainer; may be repeated.")
     ],
-    homepage: Annotated[
+    "homepage": Annotated[
         str | None, typer.Option(help="The homepage, for a recipe that names none.", show_default=False)
-    ] = None,
-    channels: Annotated[
+    ],
+    "channels": Annotated[
         list[str] | None,
         typer.Option(
             "--channel",
@@ -63,40 +61,39 @@ def feedstock(
             help="A channel that the feedstock's builds solve from; may be repeated.",
             show_default="conda-forge",
         ),
-    ] = None,
-    stack: Annotated[
+    ],
+    "stack": Annotated[
         str | None,
         typer.Option("--variant", "-V", help="Only this stack's variants.", show_default="every stack that has it"),
-    ] = None,
+    ],
+}
+"""The options of export feedstock, by the fields of FeedstockRequest."""
+
+
+@app.command("feedstock")
+@handled
+@options.grouped(FeedstockRequest, _FEEDSTOCK)
+def feedstock(
+    request: FeedstockRequest,
+    *,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Write recipe/, conda_build_config.yaml and conda-forge.yml, from which conda-smithy generates the rest."""
-    from channel_tools.feedstock import FeedstockRequest
     from channel_tools.workflow.render import export_feedstock
 
-    made = export_feedstock(
-        options.settings_from(root, output),
-        package,
-        destination,
-        stack=stack,
-        request=FeedstockRequest(
-            maintainers=tuple(maintainers), homepage=homepage, channels=tuple(channels or ("conda-forge",))
-        ),
-    )
+    made = export_feedstock(options.settings_from(root, output), request)
     for line in made.variants.left_out:
         print_note(line)
-    if as_json:
-        keys = {key: list(values) for key, values in made.variants.keys.items()}
-        print_json(
-            {
-                "schema": 1,
-                "folder": str(made.folder),
-                "platforms": list(made.platforms),
-                "variants": keys,
-                "left_out": list(made.variants.left_out),
-            }
-        )
+    if not as_json:
+        print_line(str(made.folder))
         return
-    print_line(str(made.folder))
+    result = {
+        "schema": 1,
+        "folder": str(made.folder),
+        "platforms": list(made.platforms),
+        "variants": {key: list(values) for key, values in made.variants.keys.items()},
+        "left_out": list(made.variants.left_out),
+    }
+    print_json(result)

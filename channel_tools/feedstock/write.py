@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from channel_tools.feedstock.variants import Base, FeedstockVariants
     from channel_tools.matrix.model import RecipeFile, RenderedPackage, VariantScalar
+    from channel_tools.requests.feedstock import FeedstockRequest
     from channel_tools.system.settings import Tree
 
 _PROVIDER = "azure"
@@ -41,19 +42,6 @@ Edit = tuple[int, int, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FeedstockRequest:
-    """The data of a feedstock that is not in the tree.
-
-    ``maintainers`` are GitHub names, ``homepage`` is for recipes that name none, ``channels`` are those that its
-    environments are solved from, in order of priority; ``conda-forge`` is that channel's name.
-    """
-
-    maintainers: tuple[str, ...]
-    homepage: str | None = None
-    channels: tuple[str, ...] = ("conda-forge",)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Feedstock:
     """A written feedstock: its folder, its platforms, and its variants."""
 
@@ -64,19 +52,19 @@ class Feedstock:
 
 def write_feedstock(
     rendered: Sequence[RenderedPackage],
-    folder: Path,
+    request: FeedstockRequest,
     *,
     tree: Tree,
-    request: FeedstockRequest,
     pinned: Collection[str],
     base: Base,
     read: Mapping[str, VariantScalar],
 ) -> Feedstock:
-    """Write the feedstock of one recipe to ``folder``; ``rendered`` has its every variant on every platform.
+    """Write the feedstock of one recipe; ``rendered`` has its every variant on every platform.
 
-    ``pinned``, ``base`` and ``read`` are as for feedstock_variants. Raises UsageError, without writing anything, if
-    ``folder`` exists, no maintainer is given, the recipe has no homepage and none is given, or its stacks disagree.
+    ``pinned``, ``base`` and ``read`` are as for feedstock_variants. Raises UsageError, without writing anything, if its
+    folder exists, no maintainer is given, the recipe has no homepage and none is given, or its stacks disagree.
     """
+    folder = request.destination
     if os.path.lexists(folder):
         message = f"{folder}: exists; expected a new folder for the feedstock"
         raise UsageError(message, hint="give another folder; conda-smithy rerender updates an existing feedstock")

@@ -29,23 +29,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.conda.contents import JsonObject
-    from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity
+    from channel_tools.provenance.trust import TrustedIdentity
 
 _LIBRARIES = frozenset({"sigstore", "id"})
 """Whose errors are a service's: sigstore-python, and the package that finds the identity of a CI service."""
 
 
-def sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
+def sigstore_signer(config: Path | None, token_file: Path | None) -> Callable[[bytes], JsonObject]:
     """A function that signs statements (in-toto, JSON) and returns bundles, all with one certificate requested here.
+
+    ``config`` is a client configuration (None: the public instance), ``token_file`` has an identity token (None: that
+    of the CI service that this runs in, else a browser is opened).
 
     Raises ConfigError for an invalid configuration, UsageError if there is no identity to sign as or the token is not
     valid, NetworkError if Sigstore or the identity provider cannot be reached or refuses.
     """
-    file_token = None if request.token_file is None else _token_in(request.token_file)
-    config = _client_config(request.config)
-    token = file_token or _own_token(config)
+    file_token = None if token_file is None else _token_in(token_file)
+    trust_config = _client_config(config)
+    token = file_token or _own_token(trust_config)
     with failures_reported("Sigstore"):
-        signer = Signer(token, SigningContext.from_trust_config(config))
+        signer = Signer(token, SigningContext.from_trust_config(trust_config))
 
     def sign(statement: bytes) -> JsonObject:
         with failures_reported("Sigstore"):

@@ -73,18 +73,6 @@ class TrustedIdentity:
     config: Path | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SigstoreRequest:
-    """Which Sigstore instance to sign with, and as whom.
-
-    ``config`` is a client configuration of sigstore-python (ClientTrustConfig as JSON), None for the public instance.
-    ``token_file`` has an identity token; None takes that of the CI service that this runs in, else opens a browser.
-    """
-
-    config: Path | None = None
-    token_file: Path | None = None
-
-
 Trust = Sequence[TrustedKey] | TrustedIdentity
 """Whose attestations are accepted: those of any of these keys, or of an identity."""
 

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.system.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from channel_tools.provenance.trust import SigstoreRequest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,14 +19,13 @@ class AttestRequest:
     """The key to sign with: a file, a folder that has one, or None for the settings' own, created if missing.
 
     ``command`` is the build command for the statements, empty if not known. ``channel`` is the address at which
-    packages are published, if known. ``sigstore`` has Sigstore sign as well, afterwards (sign_packages).
+    packages are published, if known.
     """
 
     signing_key: Path | None = None
     passphrase_file: Path | None = None
     command: tuple[str, ...] = ()
     channel: str | None = None
-    sigstore: SigstoreRequest | None = None
 
     def as_texts(self) -> dict[str, str]:
         """The request as plain values, for signing processes on other machines."""
@@ -43,3 +42,27 @@ class AttestRequest:
             passphrase_file=None if passphrase is None else Path(passphrase),
             command=tuple(shlex.split(texts["command"])),
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignRequest:
+    """Sign the packages of ``target`` (a channel's folder, or a package) that have no attestation; ``again``: all.
+
+    With ``sigstore``, Sigstore signs as well: as the identity of the token in ``identity_token_file`` (None: that of
+    the CI service that this runs in, else a browser is opened), at the instance of ``sigstore_config`` (a client
+    configuration of sigstore-python, ClientTrustConfig as JSON; None: the public one).
+
+    Raises UsageError for options of Sigstore without it.
+    """
+
+    target: Path
+    attest: AttestRequest = field(default_factory=AttestRequest)
+    sigstore: bool = False
+    identity_token_file: Path | None = None
+    sigstore_config: Path | None = None
+    again: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.sigstore and (self.identity_token_file or self.sigstore_config):
+            message = "--identity-token-file or --sigstore-config without --sigstore"
+            raise UsageError(message, hint="give --sigstore as well")

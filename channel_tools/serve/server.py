@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from channel_tools.requests.serve import ServeRequest
     from channel_tools.system.workers import NotedSignals
 
 
@@ -65,30 +66,13 @@ _KEEP_ALIVE_S = 75
 _fork = multiprocessing.get_context("fork")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServeSettings:
-    """A server: ``root`` has the channels, ``public`` names those (``NAME``, ``NAME/LABEL``) that everybody may read.
-
-    ``access_log`` None writes the log to stderr. ``proxies`` are addresses whose ``X-Forwarded-For`` is trusted.
-    ``connections`` is how many a process accepts, ``connections_each`` how many of them one address may have, unless it
-    is a proxy.
-    """
-
-    root: Path
-    tokens_file: Path
-    host: str
-    port: int
-    workers: int
-    public: tuple[str, ...] = ()
-    access_log: Path | None = None
-    proxies: tuple[str, ...] = ()
-    connections: int = 1000
-    connections_each: int = 250
+def _tokens_file(request: ServeRequest) -> Path:
+    return request.tokens or default_tokens_file(request.root)
 
 
-def check_settings(settings: ServeSettings) -> None:
+def check_request(request: ServeRequest) -> None:
     """Raise UsageError for a folder that cannot be served, and for a token file that would be served."""
-    root = settings.root
+    root = request.root
     if not root.is_dir():
         raise UsageError(f"{root}: there is no such folder", hint="give the folder that contains the channels")
     if (root / RECORD_FOLDER / "channel.json").is_file():
@@ -96,15 +80,15 @@ def check_settings(settings: ServeSettings) -> None:
             f"{root}: is a channel; expected the folder that contains channels, since each is served below its name"
         )
         raise UsageError(message, hint=f"serve {root.parent} instead; this channel is then at /{root.name}/")
-    for channel, label in sorted(parse_public(settings.public)):
+    for channel, label in sorted(parse_public(request.public)):
         if not is_channel_name(channel) or not is_label(label):
             message = f"--public {channel}/{label}: not a valid channel and label name"
             raise UsageError(message, hint="write NAME or NAME/LABEL")
-    for proxy in settings.proxies:
+    for proxy in request.proxies:
         if proxy != "*" and not _is_network(proxy):
             message = f"--proxy {proxy!r}: not a valid address"
             raise UsageError(message, hint="write the proxy's IP address or network: 10.0.0.7, 10.0.0.0/8, ::1, or *")
-    _check_tokens_file(settings)
+    _check_tokens_file(request)
 
 
 def _is_network(text: str) -> bool:
@@ -115,26 +99,26 @@ def _is_network(text: str) -> bool:
     return True
 
 
-def _check_tokens_file(settings: ServeSettings) -> None:
-    root, file = settings.root.resolve(), settings.tokens_file.resolve()
+def _check_tokens_file(request: ServeRequest) -> None:
+    root, file = request.root.resolve(), _tokens_file(request).resolve()
     if not file.is_relative_to(root):
         return
     if not any(part.startswith(".") for part in file.relative_to(root).parts):
-        message = f"{settings.tokens_file}: the token file is in a folder that would be served"
-        raise UsageError(message, hint=f"keep it elsewhere, for example at {default_tokens_file(settings.root)}")
+        message = f"{_tokens_file(request)}: the token file is in a folder that would be served"
+        raise UsageError(message, hint=f"keep it elsewhere, for example at {default_tokens_file(request.root)}")
 
 
-def serve(settings: ServeSettings, *, ready: Callable[[str], None]) -> None:
+def serve(request: ServeRequest, *, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; ``ready`` is called with the address once requests are answered.
 
     Raises UsageError (a folder or address that cannot be served), ChannelToolsError if the workers keep failing.
     """
-    check_settings(settings)
+    check_request(request)
     raise_files_limit()
-    with _listening(settings) as listener, _log_of(settings) as descriptor:
-        metrics = Metrics(1 + settings.workers)
-        queue = JobQueue(settings.root, listener, metrics)
-        parts = WorkerParts(settings=settings, listener=listener, log=descriptor, metrics=metrics, queue=queue)
+    with _listening(request) as listener, _log_of(request) as descriptor:
+        metrics = Metrics(1 + request.worker_count)
+        queue = JobQueue(request.root, listener, metrics)
+        parts = WorkerParts(request=request, listener=listener, log=descriptor, metrics=metrics, queue=queue)
         supervisor = _Supervisor(parts)
         try:
             supervisor.start()
@@ -175,7 +159,7 @@ class _Supervisor:
     def start(self) -> None:
         """Start the workers that are missing."""
         used_slots = {worker.slot for worker in self._workers.values()}
-        for slot in range(1, 1 + self._parts.settings.workers):
+        for slot in range(1, 1 + self._parts.request.worker_count):
             if slot not in used_slots:
                 process = _fork.Process(target=_work, args=(self._parts, os.getpid(), slot))
                 with signals_held():
@@ -261,10 +245,10 @@ class _Supervisor:
 
 
 @contextlib.contextmanager
-def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
+def _listening(request: ServeRequest) -> Iterator[socket.socket]:
     try:
         family, kind, _protocol, _name, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            request.host, request.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -272,7 +256,7 @@ def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
         listener.listen(_BACKLOG)
     except (OSError, UnicodeError) as err:
         reason = (err.strerror if isinstance(err, OSError) else None) or "it is not a host name or address"
-        message = f"{settings.host}:{settings.port}: cannot listen on this address: {reason}"
+        message = f"{request.host}:{request.port}: cannot listen on this address: {reason}"
         raise UsageError(message, hint="choose another --host or --port; 0 takes any free port") from None
     with listener:
         yield listener
@@ -284,16 +268,16 @@ def _address(listener: socket.socket) -> str:
 
 
 @contextlib.contextmanager
-def _log_of(settings: ServeSettings) -> Iterator[int]:
-    if settings.access_log is None:
+def _log_of(request: ServeRequest) -> Iterator[int]:
+    if request.access_log is None:
         yield sys.stderr.fileno()
         return
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK  # do not wait for a pipe's reader
-        descriptor = os.open(settings.access_log, flags, 0o640)
+        descriptor = os.open(request.access_log, flags, 0o640)
         os.set_blocking(descriptor, True)
     except OSError as err:
-        message = f"{settings.access_log}: cannot be written: {err.strerror}"
+        message = f"{request.access_log}: cannot be written: {err.strerror}"
         raise UsageError(message, hint="choose another --access-log") from None
     try:
         yield descriptor
@@ -305,7 +289,7 @@ def _log_of(settings: ServeSettings) -> Iterator[int]:
 class WorkerParts:
     """What the supervising process passes to a worker; ``log`` is an open descriptor."""
 
-    settings: ServeSettings
+    request: ServeRequest
     listener: socket.socket
     log: int
     metrics: Metrics
@@ -350,8 +334,8 @@ def _run(parts: WorkerParts) -> None:
 
 
 def _application(parts: WorkerParts, log: AccessLog) -> ChannelServer:
-    root = parts.settings.root
-    gate = Gatekeeper(parts.settings.tokens_file, parse_public(parts.settings.public))
+    root = parts.request.root
+    gate = Gatekeeper(_tokens_file(parts.request), parse_public(parts.request.public))
     guard = Guard(gate)
     uploads = UploadApi(
         root=root, guard=guard, runner=JobRunner(parts.queue.sending), store=parts.queue.store, limits=Limits()
@@ -367,14 +351,12 @@ def _application(parts: WorkerParts, log: AccessLog) -> ChannelServer:
 
 def _uvicorn_config(parts: WorkerParts, app: ASGIApp, flush: Callable[[], Awaitable[None]]) -> uvicorn.Config:
     """``flush`` is called once a second."""
-    settings = parts.settings
-    total = connections_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0], settings.connections)
+    request = parts.request
+    total = connections_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0], request.connections)
     each = (
-        min(settings.connections_each, max(1, total // 4))
-        if total < settings.connections
-        else settings.connections_each
+        min(request.connections_each, max(1, total // 4)) if total < request.connections else request.connections_each
     )
-    admission = Admission(total=total, each=each, shared=frozenset(settings.proxies), event=parts.metrics.count_event)
+    admission = Admission(total=total, each=each, shared=frozenset(request.proxies), event=parts.metrics.count_event)
 
     def connection(**arguments: Any) -> Connection:  # noqa: ANN401 - passed on
         return Connection(admission=admission, **arguments)
@@ -389,8 +371,8 @@ def _uvicorn_config(parts: WorkerParts, app: ASGIApp, flush: Callable[[], Awaita
         log_level=logging.ERROR,  # at lower levels, uvicorn reports every malformed request, which anybody can send
         access_log=False,
         server_header=False,
-        proxy_headers=bool(settings.proxies),
-        forwarded_allow_ips=list(settings.proxies),
+        proxy_headers=bool(request.proxies),
+        forwarded_allow_ips=list(request.proxies),
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_SHUTDOWN_S,

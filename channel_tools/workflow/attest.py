@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import channel_writer, open_channel, show_attestations
 from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.conda.addresses import parse_address, without_credentials
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import (
     OLD_SUFFIX,
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.archive import PackageInfo
     from channel_tools.conda.contents import JsonObject
     from channel_tools.provenance.statements import Built, Subject
-    from channel_tools.provenance.trust import SigstoreRequest
-    from channel_tools.requests.attest import AttestRequest
+    from channel_tools.requests.attest import AttestRequest, SignRequest
     from channel_tools.system.settings import Settings
 
 _ENGINE = "py-rattler-build"
@@ -82,7 +82,8 @@ class Attester:
             tools={_ENGINE: _engine_version()},
             finished=datetime.now(UTC),
         )
-        statements = [provenance_statement(built, run), publish_statement(built.subject, channel=self._request.channel)]
+        channel = None if self._request.channel is None else without_credentials(self._request.channel)
+        statements = [provenance_statement(built, run), publish_statement(built.subject, channel=channel)]
         write_sidecar(package, signed_sidecar(statements, self.signer), folder=folder)
 
     def sign_foundation(self, folder: Path) -> list[PackageKey]:
@@ -128,15 +129,18 @@ def _engine_version() -> str:
     return importlib.metadata.version(_ENGINE)
 
 
-def sign_packages(settings: Settings | None, request: AttestRequest, target: Path, *, again: bool) -> list[str]:
+def sign_packages(settings: Settings | None, request: SignRequest) -> list[str]:
     """Sign attestations for packages that this program built: one file, or all in a channel's folder.
 
-    Those that have an attestation (by Sigstore, if it is to sign) are skipped unless ``again``. The channel's indexes
-    are updated. Returns the packages that were signed. Raises UsageError for a target that is neither, or a package
-    from elsewhere, and the errors of sigstore_signer.
+    Those that have an attestation (by Sigstore, if it is to sign) are skipped, unless they are to be signed again. The
+    channel's indexes are updated. Returns the packages that were signed. Raises UsageError for a target that is
+    neither, a package from elsewhere, or an invalid address at which they are published, and the errors of
+    sigstore_signer.
     """
-    attester, target = Attester(settings, request), target.absolute()
-    by_sigstore = None if request.sigstore is None else _sigstore_signer(request.sigstore)
+    if request.attest.channel is not None:
+        parse_address(request.attest.channel)
+    attester, target, again = Attester(settings, request.attest), request.target.absolute(), request.again
+    by_sigstore = _sigstore_signer(request) if request.sigstore else None
     if target.is_file() and target.name.endswith(OLD_SUFFIX):
         raise UsageError(f"{target}: was not built by channel_tools: how it was built is not known")
     if target.is_file() and target.name.endswith(PACKAGE_SUFFIX):
@@ -167,11 +171,11 @@ def _packages_in(channel: Beneath) -> list[Path]:
     ]
 
 
-def _sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
+def _sigstore_signer(request: SignRequest) -> Callable[[bytes], JsonObject]:
     with needs_extra("sigstore", "signing by Sigstore"):
         from channel_tools.provenance.sigstore import sigstore_signer  # noqa: PLC0415 - slow to import
 
-    return sigstore_signer(request)
+    return sigstore_signer(request.sigstore_config, request.identity_token_file)
 
 
 def _signed(

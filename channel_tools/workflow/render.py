@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from channel_tools.feedstock import Feedstock, FeedstockRequest
-    from channel_tools.matrix import LoadedTree, RenderedPackage, Stack, VariantScalar
+    from channel_tools.feedstock import Feedstock
+    from channel_tools.matrix import LoadedTree, RenderedPackage, VariantScalar
     from channel_tools.plan import Plan
+    from channel_tools.requests.feedstock import FeedstockRequest
     from channel_tools.requests.plan import PlanRequest
     from channel_tools.system.progress import Note
     from channel_tools.system.settings import Settings
@@ -42,40 +43,20 @@ def render_stacks(
     return plan, [render_folder(package, destination, tree=settings.tree) for package in plan.packages]
 
 
-def export_feedstock(
-    settings: Settings, package: str, destination: Path, *, stack: str | None, request: FeedstockRequest
-) -> Feedstock:
-    """Write the feedstock of ``package``, with the variants of ``stack`` or else of every stack that has it.
+def export_feedstock(settings: Settings, request: FeedstockRequest) -> Feedstock:
+    """Write the feedstock of a recipe, with the variants on conda-forge, for every supported platform.
 
-    Variants are those on conda-forge, for every supported platform. Raises ConfigError for faults in the tree,
-    UsageError for names it does not have and for a recipe that is not built on conda-forge, and the errors of
-    write_feedstock.
+    Raises ConfigError for faults in the tree, UsageError for names it does not have and for a recipe that is not built
+    on conda-forge, and the errors of write_feedstock.
     """
     loaded = load_tree(settings.tree, settings.environ)
-    chosen = [find_stack(loaded, stack)] if stack is not None else list(loaded.stacks.values())
-    rendered = [item for stack in chosen if package in stack.packages for item in _variants(loaded, stack, package)]
-    if not rendered:
-        known = sorted({name for stack in chosen for name in stack.packages})
-        where = f"the stack {chosen[0].name!r}" if stack is not None else "any stack"
-        if package in known:
-            message = f"{package!r} has no variant on conda-forge in {where}: its recipe skips them all there"
-            raise UsageError(message, hint="a feedstock is for conda-forge; use `channel_tools render` for the others")
-        message = f"{package!r} is not a recipe of {where} in {settings.tree.stacks_file}"
-        raise UsageError(message, hint=nearest_names_hint(package, known, noun="recipe"))
+    rendered = _variants(loaded, request)
     base = _conda_forge_values(loaded)
     set_there = {key for values in base.values() for key in values}
     if loaded.pinning is None:
         set_there &= _requirement_keys(rendered)  # the tree's own files have keys of its own, too
-    pinned = ZIPPED_KEYS | set_there
-    return write_feedstock(
-        rendered,
-        destination,
-        tree=settings.tree,
-        request=request,
-        pinned=pinned,
-        base=base,
-        read=_only_read(loaded, rendered, set_there),
-    )
+    pinned, read = ZIPPED_KEYS | set_there, _only_read(loaded, rendered, set_there)
+    return write_feedstock(rendered, request, tree=settings.tree, pinned=pinned, base=base, read=read)
 
 
 def _only_read(
@@ -109,10 +90,24 @@ def _requirement_keys(rendered: Sequence[RenderedPackage]) -> set[str]:
     return {name.replace("-", "_") for package in rendered for name in package.requirement_names()}
 
 
-def _variants(loaded: LoadedTree, stack: Stack, package: str) -> list[RenderedPackage]:
-    return [
-        item
+def _variants(loaded: LoadedTree, request: FeedstockRequest) -> list[RenderedPackage]:
+    """The recipe's variants on conda-forge. Raises UsageError if the stacks lack it, or all are skipped."""
+    name = request.package
+    stacks = list(loaded.stacks.values()) if request.stack is None else [find_stack(loaded, request.stack)]
+    rendered = [
+        package
+        for stack in stacks
+        if name in stack.packages
         for platform in SUPPORTED_PLATFORMS
-        for item in expand_stacks(loaded, [stack], foundation_kind="conda-forge", platform=platform)
-        if item.recipe_file.name == package
+        for package in expand_stacks(loaded, [stack], foundation_kind="conda-forge", platform=platform)
+        if package.recipe_file.name == name
     ]
+    if rendered:
+        return rendered
+    known = sorted({package for stack in stacks for package in stack.packages})
+    where = "any stack" if request.stack is None else f"the stack {stacks[0].name!r}"
+    if name in known:
+        message = f"{name!r} has no variant on conda-forge in {where}: its recipe skips them all there"
+        raise UsageError(message, hint="a feedstock is for conda-forge; use `channel_tools render` for the others")
+    message = f"{name!r} is not a recipe of {where} in {loaded.tree.stacks_file}"
+    raise UsageError(message, hint=nearest_names_hint(name, known, noun="recipe"))

@@ -17,12 +17,13 @@ import uvicorn
 from channel_tools.channel import Foundation, create_channel
 from channel_tools.publish.model import PackageFile, PackageSet
 from channel_tools.publish.server.protocol import API, ErrorResponse, encode, set_request
+from channel_tools.requests.serve import ServeRequest
 from channel_tools.serve import server
 from channel_tools.serve.access.tokens import create_token, default_tokens_file
 from channel_tools.serve.admission import Admission
 from channel_tools.serve.connection import Connection, limited
 from channel_tools.serve.metrics import AccessLog, Metrics
-from channel_tools.serve.server import ServeSettings, WorkerParts
+from channel_tools.serve.server import WorkerParts
 from channel_tools.serve.uploads.jobs import JobQueue, JobRunner
 from channel_tools.serve.uploads.store import Job, State
 from tests.fuzz.targets import Target
@@ -52,12 +53,12 @@ class Requests(Target):
             tokens, name="fuzz", channels=None, labels=None, access="write", expires_s=None, clock=lambda: 1e9
         )
         self._token = token[0].encode()
-        settings = ServeSettings(root=root, tokens_file=tokens, host="127.0.0.1", port=0, workers=1, public=("open",))
+        request = ServeRequest(folder=root, port=0, workers=1, public=("open",))
         metrics = mock.create_autospec(Metrics, instance=True)  # the real one is for one server in a process
         metrics.exposition.return_value = (b"", "text/plain")
         self._unused = socket.socket()
         self._queue = JobQueue(root, self._unused, metrics)
-        parts = WorkerParts(settings=settings, listener=self._unused, log=-1, metrics=metrics, queue=self._queue)
+        parts = WorkerParts(request=request, listener=self._unused, log=-1, metrics=metrics, queue=self._queue)
         self._loop = asyncio.new_event_loop()
         self._problems: list[str] = []
         self._loop.set_exception_handler(lambda _loop, context: self._problems.append(repr(context)))

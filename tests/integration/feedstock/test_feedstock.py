@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.platforms import SUPPORTED_PLATFORMS
-from channel_tools.feedstock import FeedstockRequest
 from channel_tools.matrix import LoadedTree, Stack, expand_stacks, load_tree
+from channel_tools.requests.feedstock import FeedstockRequest
 from channel_tools.system.settings import Settings, Tree, make_settings
 from channel_tools.workflow.render import export_feedstock
 from tests.support.conda_forge import conda_forge_folder, copy_tree
@@ -27,7 +27,13 @@ _APART = frozenset({"torchvision-patched"})
 _LEFT_OUT = {"libswitchml": {"switchml-patched"}, "switchml-switch": {"switchml-patched"}}
 """Stacks whose compilers conda-forge's list has no place for; what conda-forge's make has the same C interface."""
 _COMMIT = ("-c", "user.name=tests", "-c", "user.email=tests@localhost", "commit", "-q", "-m", "Add recipe")
-_REQUEST = FeedstockRequest(maintainers=("octocat",), homepage="https://example.org/channel")
+
+
+def request_of(package: str, folder: Path, stack: str | None) -> FeedstockRequest:
+    homepage = "https://example.org/channel"
+    return FeedstockRequest(
+        package=package, destination=folder, maintainers=("octocat",), homepage=homepage, stack=stack
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +85,7 @@ def test_conda_smithy_lints_it(
     package: str, stack: str | None, smithy: str, own_settings: Settings, tmp_path: Path
 ) -> None:
     folder = tmp_path / f"{package}-feedstock"
-    export_feedstock(own_settings, package, folder, stack=stack, request=_REQUEST)
+    export_feedstock(own_settings, request_of(package, folder, stack))
     said = run(smithy, "recipe-lint", "recipe", cwd=folder)
     if "license: ${{" in (folder / "recipe" / "recipe.yaml").read_text():  # it reads a licence without the variant
         _, *suggestions = said.strip().splitlines()
@@ -100,7 +106,7 @@ def test_conda_smithy_gives_it_the_variants_of_the_tree(
 ) -> None:
     """Key by key, apart from what the command says it leaves out; it asks a CI service for numbers, in vain."""
     folder = tmp_path / f"{package}-feedstock"
-    made = export_feedstock(pinned_settings, package, folder, stack=stack, request=_REQUEST)
+    made = export_feedstock(pinned_settings, request_of(package, folder, stack))
     run("git", "init", "-q", ".", cwd=folder)
     run("git", "add", "-A", cwd=folder)
     run("git", *_COMMIT, cwd=folder)

@@ -26,6 +26,7 @@ class Wanted:
     words: tuple[str, ...] = ()
     since: Path | None = None
     fast: bool = False
+    channels: tuple[str, ...] = ("conda-forge",)
     place: Place = field(default_factory=Place)
 
 
@@ -75,6 +76,13 @@ def test_a_request_that_is_part_of_another_is_made_of_its_own_options() -> None:
     assert requested(declared, "--to", "x") == Wanted(target=Path("x"))
     given = requested(declared, "--to", "x", "--name", "a", "--name", "b", "--name", "a", "--host", "h")
     assert given == Wanted(target=Path("x"), place=Place(names=frozenset({"a", "b"}), host="h"))
+
+
+def test_a_list_option_that_is_not_given_leaves_the_default() -> None:
+    channel = Annotated[list[str] | None, typer.Option("--channel")]
+    declared: dict[str, object] = {**DECLARED, "channels": channel}
+    assert requested(declared, "--to", "x") == Wanted(target=Path("x"))
+    assert requested(declared, "--to", "x", "--channel", "ours") == Wanted(target=Path("x"), channels=("ours",))
 
 
 def test_what_is_declared_is_a_field() -> None:

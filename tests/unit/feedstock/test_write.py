@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from channel_tools.feedstock import FeedstockRequest
 from channel_tools.matrix import expand_stacks, load_tree
+from channel_tools.requests.feedstock import FeedstockRequest
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import Settings, Tree
 from channel_tools.workflow.render import export_feedstock
 from tests.unit.matrix.toytree import FILES, write_tree
 
-REQUEST = FeedstockRequest(maintainers=("octocat",), homepage="https://example.org/toy")
+HOMEPAGE = "https://example.org/toy"
 
 
 def settings_of(tree: Tree, folder: Path) -> Settings:
@@ -21,12 +21,18 @@ def settings_of(tree: Tree, folder: Path) -> Settings:
 
 
 def exported(
-    tmp_path: Path, package: str, *, changes: dict[str, str] | None = None, request: FeedstockRequest = REQUEST
+    tmp_path: Path,
+    package: str,
+    *,
+    changes: dict[str, str] | None = None,
+    maintainers: tuple[str, ...] = ("octocat",),
+    homepage: str | None = HOMEPAGE,
 ) -> Path:
     tree = write_tree(tmp_path / "tree", {**FILES, **(changes or {})})
-    return export_feedstock(
-        settings_of(tree, tmp_path), package, tmp_path / "feedstock", stack=None, request=request
-    ).folder
+    request = FeedstockRequest(
+        package=package, destination=tmp_path / "feedstock", maintainers=maintainers, homepage=homepage
+    )
+    return export_feedstock(settings_of(tree, tmp_path), request).folder
 
 
 def test_it_holds_the_recipe_its_files_and_the_settings(tmp_path: Path) -> None:
@@ -112,19 +118,19 @@ def test_what_the_recipe_says_in_extra_is_kept(tmp_path: Path, section: str, exp
 
 
 @pytest.mark.parametrize(
-    ("package", "request_", "words"),
+    ("package", "maintainers", "homepage", "words"),
     [
-        ("libtoi", REQUEST, "'libtoi' is not a recipe of any stack"),
-        ("libtoy", FeedstockRequest(maintainers=()), "needs a maintainer"),
-        ("libtoy", FeedstockRequest(maintainers=("octocat",)), "about.homepage is missing"),
+        ("libtoi", ("octocat",), HOMEPAGE, "'libtoi' is not a recipe of any stack"),
+        ("libtoy", (), None, "needs a maintainer"),
+        ("libtoy", ("octocat",), None, "about.homepage is missing"),
     ],
     ids=["unknown", "no maintainer", "no homepage"],
 )
 def test_what_is_missing_is_one_clear_error_and_nothing_is_written(
-    tmp_path: Path, package: str, request_: FeedstockRequest, words: str
+    tmp_path: Path, package: str, maintainers: tuple[str, ...], homepage: str | None, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words) as caught:
-        exported(tmp_path, package, request=request_)
+        exported(tmp_path, package, maintainers=maintainers, homepage=homepage)
     assert caught.value.hint
     assert not (tmp_path / "feedstock").exists()
 

@@ -23,7 +23,7 @@ from channel_tools.mirror.importing.site import import_state
 from channel_tools.pins import Lock
 from channel_tools.provenance.trust import Trust, create_key, read_trusted_keys
 from channel_tools.provenance.verify import verify_folder
-from channel_tools.requests.attest import AttestRequest
+from channel_tools.requests.attest import AttestRequest, SignRequest
 from channel_tools.workflow.attest import sign_packages
 from tests.support.damage import DAMAGES, GROWTH_BYTES, damage, faults_of, peak_memory_bytes, places_of, state_of
 from tests.unit.mirror.bundles import ExportingSite, exporting_site, foreign_channel, import_to, toy_channel, verify
@@ -55,7 +55,7 @@ class Made:
         return {
             "channel": {
                 "mirror": export,
-                "sign": lambda: sign_packages(None, request, work / "channel", again=True),
+                "sign": lambda: sign_packages(None, SignRequest(target=work / "channel", attest=request, again=True)),
                 "verify": lambda: verify_folder(work / "channel", self.trust),
             },
             "foreign": {"mirror": export, "adopt": lambda: adopt(plan_adoption(work / "foreign", _REGISTRY))},
@@ -77,7 +77,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     work = tmp_path_factory.mktemp("mirror")
     channel, foreign = toy_channel(work), foreign_channel(work / "foreign", ["other"], old=["older"])
     create_key(work / "signing", passphrase=None, days=30, now=datetime.now(UTC))
-    sign_packages(None, AttestRequest(signing_key=work / "signing"), channel.path, again=False)
+    sign_packages(None, SignRequest(target=channel.path, attest=AttestRequest(signing_key=work / "signing")))
     site = exporting_site(work, channel, foreign)
     plan = site.plan()
     site.bundle(work / "bundle", plan=plan)

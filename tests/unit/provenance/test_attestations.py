@@ -22,7 +22,7 @@ from channel_tools.provenance.attestations import PAYLOAD_TYPE, Verified, signed
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement, publish_statement
 from channel_tools.provenance.trust import TrustedKey, create_key, open_signer, read_trusted_keys
 from channel_tools.provenance.verify import verify_folder
-from channel_tools.requests.attest import AttestRequest
+from channel_tools.requests.attest import AttestRequest, SignRequest
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError, UsageError, VerificationError
 from channel_tools.system.files import sha256_of_file
@@ -257,8 +257,8 @@ def test_a_channels_packages_are_signed_afterwards_and_its_index_says_where(tmp_
     with channel_writer(channel) as writer:
         add_set(writer, [package])
     request = AttestRequest(signing_key=keys)
-    assert sign_packages(None, request, channel.path, again=False) == ["linux-64/toy-1.0-0.conda"]
-    assert sign_packages(None, request, channel.path, again=False) == []
+    assert sign_packages(None, SignRequest(target=channel.path, attest=request)) == ["linux-64/toy-1.0-0.conda"]
+    assert sign_packages(None, SignRequest(target=channel.path, attest=request)) == []
     there = channel.path / "linux-64" / package.name
     record = json.loads((there.parent / "repodata.json").read_bytes())["packages.conda"][there.name]
     assert record["attestations_sha256"] == sha256_of_file(sidecar_of(there))
@@ -293,16 +293,16 @@ def test_a_channel_is_signed_around_packages_that_its_index_does_not_know(tmp_pa
     damaged = channel.path / "linux-64" / "damaged-1.0-0.conda"
     damaged.write_bytes(b"PK")
     with pytest.raises(IntegrityError, match="damaged-1"):
-        sign_packages(None, AttestRequest(signing_key=keys), channel.path, again=False)
+        sign_packages(None, SignRequest(target=channel.path, attest=AttestRequest(signing_key=keys)))
     damaged.unlink()
-    assert sign_packages(None, AttestRequest(signing_key=keys), channel.path, again=False) == []
+    assert sign_packages(None, SignRequest(target=channel.path, attest=AttestRequest(signing_key=keys))) == []
     assert verify_channel(channel) == []
     assert [verdict.error for verdict in verify_folder(channel.path, read_trusted_keys([keys]))] == [None]
 
 
 def test_attestations_come_into_a_channel_with_their_package(tmp_path: Path, keys: Path) -> None:
     package = make_conda(tmp_path / "made", "toy", about={"extra": {"channel_tools": RECORDED}})
-    sign_packages(None, AttestRequest(signing_key=keys), package, again=False)
+    sign_packages(None, SignRequest(target=package, attest=AttestRequest(signing_key=keys)))
     channel = new_channel(tmp_path)
     write_sidecar(channel.path / "linux-64" / package.name, b"left by a killed writer")
     with channel_writer(channel) as writer:
@@ -319,7 +319,7 @@ def test_attestations_follow_a_package_that_was_there_before_them(tmp_path: Path
     channel = new_channel(tmp_path)
     with channel_writer(channel) as writer:
         add_set(writer, [package])
-    sign_packages(None, AttestRequest(signing_key=keys), package, again=False)
+    sign_packages(None, SignRequest(target=package, attest=AttestRequest(signing_key=keys)))
     with channel_writer(channel) as writer:
         assert add_set(writer, [package]).written
         assert not add_set(writer, [package]).written
@@ -333,5 +333,5 @@ def test_a_package_without_attestation_or_origin_is_named(tmp_path: Path, keys: 
     [verdict] = verify_folder(package, read_trusted_keys([keys]))
     assert "has no attestation" in str(verdict.error)
     with pytest.raises(UsageError, match="was not built by channel_tools"):
-        sign_packages(None, AttestRequest(signing_key=keys), package, again=False)
+        sign_packages(None, SignRequest(target=package, attest=AttestRequest(signing_key=keys)))
     assert Built.of(package.name, read_package(package, contents=False)).recorded == {}

@@ -7,6 +7,7 @@ import asyncio
 import io
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,9 @@ from channel_tools.channel import Channel, add_set, channel_writer
 from channel_tools.channel.verify import verify_channel
 from channel_tools.conda.package import read_sidecar, sidecar_of, write_sidecar
 from channel_tools.provenance.sigstore import failures_reported
-from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity, create_key, read_trusted_keys
+from channel_tools.provenance.trust import TrustedIdentity, create_key, read_trusted_keys
 from channel_tools.provenance.verify import verify_folder
-from channel_tools.requests.attest import AttestRequest
+from channel_tools.requests.attest import AttestRequest, SignRequest
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError, VerificationError
 from channel_tools.workflow.attest import sign_packages
 from tests.support.packages import make_conda, new_channel, own
@@ -54,9 +55,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sigstore: Sigstore) -> Path
 
 
 @pytest.fixture(scope="module")
-def request_(folder: Path) -> AttestRequest:
-    signing = SigstoreRequest(config=folder / "config.json", token_file=folder / "token")
-    return AttestRequest(signing_key=folder / "keys", channel=ADDRESS, sigstore=signing)
+def request_(folder: Path) -> SignRequest:
+    return SignRequest(
+        target=Path("a package"),
+        attest=AttestRequest(signing_key=folder / "keys", channel=ADDRESS),
+        sigstore=True,
+        identity_token_file=folder / "token",
+        sigstore_config=folder / "config.json",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,21 +71,21 @@ def trusted(folder: Path) -> TrustedIdentity:
 
 
 @pytest.fixture(scope="module")
-def channel(tmp_path_factory: pytest.TempPathFactory, request_: AttestRequest) -> Channel:
+def channel(tmp_path_factory: pytest.TempPathFactory, request_: SignRequest) -> Channel:
     """``toy`` and ``late``, of which a key signed ``toy`` before Sigstore signed both."""
     path = tmp_path_factory.mktemp("channel")
     made = new_channel(path)
     toy, late = (make_conda(path / "made", name, about=own(f"digest of {name}")) for name in ("toy", "late"))
-    sign_packages(None, AttestRequest(signing_key=request_.signing_key, channel=ADDRESS), toy, again=False)
+    sign_packages(None, SignRequest(target=toy, attest=request_.attest))
     with channel_writer(made) as writer:
         add_set(writer, [toy, late])
-    signed = sign_packages(None, request_, made.path, again=False)
+    signed = sign_packages(None, replace(request_, target=made.path))
     assert signed == ["linux-64/late-1.0-0.conda", "linux-64/toy-1.0-0.conda"]
     return made
 
 
 def test_what_an_identity_signed_is_verified_and_the_key_beside_it_still_counts(
-    channel: Channel, request_: AttestRequest, trusted: TrustedIdentity, folder: Path
+    channel: Channel, request_: SignRequest, trusted: TrustedIdentity, folder: Path
 ) -> None:
     verdicts = verify_folder(channel.path, trusted)
     assert [one.verified.signer if one.verified else one.error for one in verdicts] == [IDENTITY, IDENTITY]
@@ -87,7 +93,7 @@ def test_what_an_identity_signed_is_verified_and_the_key_beside_it_still_counts(
     ended = [(one.verified.finished if one.verified else one.error) for one in by_key]
     assert ended == [one.verified.finished if one.verified else None for one in verdicts]
     assert verify_channel(channel) == []
-    assert sign_packages(None, request_, channel.path, again=False) == []
+    assert sign_packages(None, replace(request_, target=channel.path)) == []
 
 
 def test_py_rattler_verifies_what_sigstore_signed(channel: Channel, sigstore: Sigstore) -> None:
@@ -128,19 +134,17 @@ def test_what_another_identity_signed_does_not_count(
     ("found", "message"),
     [("another's", "not signed by the key [0-9a-f]{16}"), ("none", "no statement signed by the key [0-9a-f]{16}")],
 )
-def test_sigstore_signs_no_statement_of_others(
-    request_: AttestRequest, tmp_path: Path, found: str, message: str
-) -> None:
+def test_sigstore_signs_no_statement_of_others(request_: SignRequest, tmp_path: Path, found: str, message: str) -> None:
     package = make_conda(tmp_path, "toy", about=own("digest"))
     create_key(tmp_path / "another's", passphrase=None, days=30, now=datetime.now(UTC))
-    sign_packages(None, AttestRequest(signing_key=tmp_path / "another's"), package, again=False)
+    sign_packages(None, SignRequest(target=package, attest=AttestRequest(signing_key=tmp_path / "another's")))
     if found == "none":
         write_sidecar(package, b"[]")
     before = read_sidecar(sidecar_of(package))
     with pytest.raises(VerificationError, match=message):
-        sign_packages(None, request_, package, again=False)
+        sign_packages(None, replace(request_, target=package))
     assert read_sidecar(sidecar_of(package)) == before
-    assert sign_packages(None, request_, package, again=True) == [package.name]
+    assert sign_packages(None, replace(request_, target=package, again=True)) == [package.name]
 
 
 def take_payload_of(other: Path) -> Callable[[list[Any]], None]:
@@ -202,25 +206,27 @@ def test_who_cannot_sign_is_told_why(
     for name in ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI"):
         monkeypatch.delenv(name, raising=False)
 
-    def sign(**values: Path) -> list[str]:
-        request = AttestRequest(signing_key=folder / "keys", sigstore=SigstoreRequest(**values))
-        return sign_packages(None, request, package, again=False)
+    attest, config = AttestRequest(signing_key=folder / "keys"), folder / "config.json"
+    request = SignRequest(target=package, attest=attest, sigstore=True, sigstore_config=config)
+
+    def sign(token: Path | None = None, *, config: Path = config) -> list[str]:
+        return sign_packages(None, replace(request, identity_token_file=token, sigstore_config=config))
 
     with pytest.raises(UsageError, match="no identity to sign as: no CI service"):
-        sign(config=folder / "config.json")
+        sign()
     for content, why in ((b"no token", "Identity token is malformed"), (b"\xff", "can't decode byte 0xff")):
         (tmp_path / "token").write_bytes(content)
         with pytest.raises(UsageError, match=f"token: not a valid identity token at this time: .*{why}"):
-            sign(config=folder / "config.json", token_file=tmp_path / "token")
+            sign(tmp_path / "token")
     with pytest.raises(FileNotFoundError):
-        sign(config=folder / "config.json", token_file=tmp_path / "no token")
+        sign(tmp_path / "no token")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="not a valid Sigstore client configuration"):
-        sign(config=tmp_path / "config.json", token_file=folder / "token")
+        sign(folder / "token", config=tmp_path / "config.json")
     away = (folder / "config.json").read_text().replace(sigstore.url, "http://127.0.0.1:9")
     (tmp_path / "config.json").write_text(away)
     with pytest.raises(NetworkError, match="Sigstore: "):
-        sign(config=tmp_path / "config.json", token_file=folder / "token")
+        sign(folder / "token", config=tmp_path / "config.json")
     assert not sidecar_of(package).exists()
 
 

@@ -19,7 +19,7 @@ from channel_tools.channel import Channel, add_set, channel_writer
 from channel_tools.environments import create_environment
 from channel_tools.provenance.trust import TrustedKey, create_key, read_trusted_keys
 from channel_tools.provenance.verify import attestation_check, verify_address, verify_folder
-from channel_tools.requests.attest import AttestRequest
+from channel_tools.requests.attest import AttestRequest, SignRequest
 from channel_tools.system.errors import UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.attest import sign_packages
@@ -43,7 +43,7 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
     create_key(folder / "keys", passphrase=None, days=30, now=datetime.now(UTC))
     made = new_channel(folder)
     toy, late = (make_conda(folder / "made", name, about=own(f"digest of {name}")) for name in ("toy", "late"))
-    sign_packages(None, AttestRequest(signing_key=folder / "keys"), toy, again=False)
+    sign_packages(None, SignRequest(target=toy, attest=AttestRequest(signing_key=folder / "keys")))
     with channel_writer(made) as writer:
         add_set(writer, [toy, late])
     return made

@@ -8,53 +8,53 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.serve.access.tokens import default_tokens_file
-from channel_tools.serve.server import ServeSettings, check_settings
+from channel_tools.requests.serve import ServeRequest
+from channel_tools.serve.server import check_request
 from channel_tools.system.errors import UsageError
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> ServeSettings:
+def request_(tmp_path: Path) -> ServeRequest:
     root = tmp_path / "channels"
     root.mkdir()
-    return ServeSettings(root=root, tokens_file=default_tokens_file(root), host="127.0.0.1", port=0, workers=1)
+    return ServeRequest(folder=root, port=0, workers=1)
 
 
-def test_what_is_right_is_taken(settings: ServeSettings) -> None:
-    check_settings(settings)
-    check_settings(replace(settings, public=("ours", "ours/testing"), tokens_file=settings.root.parent / "tokens.json"))
+def test_what_is_right_is_taken(request_: ServeRequest) -> None:
+    check_request(request_)
+    check_request(replace(request_, public=("ours", "ours/testing"), tokens=request_.root.parent / "tokens.json"))
 
 
-def test_a_folder_that_is_not_there_is_named(settings: ServeSettings) -> None:
+def test_a_folder_that_is_not_there_is_named(request_: ServeRequest) -> None:
     with pytest.raises(UsageError, match="no such folder"):
-        check_settings(replace(settings, root=settings.root / "none"))
+        check_request(replace(request_, folder=request_.root / "none"))
 
 
-def test_a_channel_itself_is_no_folder_of_channels(settings: ServeSettings) -> None:
-    record = settings.root / ".channel_tools" / "channel.json"
+def test_a_channel_itself_is_no_folder_of_channels(request_: ServeRequest) -> None:
+    record = request_.root / ".channel_tools" / "channel.json"
     record.parent.mkdir()
     record.write_text("{}")
     with pytest.raises(UsageError, match="is a channel; expected the folder that contains channels") as caught:
-        check_settings(settings)
-    assert caught.value.hint == f"serve {settings.root.parent} instead; this channel is then at /{settings.root.name}/"
+        check_request(request_)
+    assert caught.value.hint == f"serve {request_.root.parent} instead; this channel is then at /{request_.root.name}/"
 
 
 @pytest.mark.parametrize("public", ["", "/x", "../x", "a/b/c", "api", ".hidden"])
-def test_public_names_a_channel(settings: ServeSettings, public: str) -> None:
+def test_public_names_a_channel(request_: ServeRequest, public: str) -> None:
     with pytest.raises(UsageError, match="--public"):
-        check_settings(replace(settings, public=(public,)))
+        check_request(replace(request_, public=(public,)))
 
 
 @pytest.mark.parametrize("place", ["tokens.json", "ours/tokens.json", "ours/linux-64/tokens.json"])
-def test_tokens_are_not_kept_among_what_is_served(settings: ServeSettings, place: str) -> None:
+def test_tokens_are_not_kept_among_what_is_served(request_: ServeRequest, place: str) -> None:
     with pytest.raises(UsageError, match="the token file is in a folder that would be served"):
-        check_settings(replace(settings, tokens_file=settings.root / place))
+        check_request(replace(request_, tokens=request_.root / place))
 
 
 _ASKED_TO_END_IN_A_CALLBACK = """
 import os, signal, sys, weakref
 from pathlib import Path
-from channel_tools.serve.access.tokens import default_tokens_file
+from channel_tools.requests.serve import ServeRequest
 from channel_tools.serve import server
 from channel_tools.serve.uploads.jobs import JobQueue
 from channel_tools.system.errors import signals_raised
@@ -71,9 +71,9 @@ class Queue(JobQueue):
 
 server.JobQueue = Queue
 root = Path(sys.argv[1])
-settings = server.ServeSettings(root=root, tokens_file=default_tokens_file(root), host="127.0.0.1", port=0, workers=1)
+request = ServeRequest(folder=root, port=0, workers=1)
 with signals_raised():
-    server.serve(settings, ready=lambda _address: None)
+    server.serve(request, ready=lambda _address: None)
 """
 
 

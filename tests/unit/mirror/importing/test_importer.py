@@ -19,7 +19,7 @@ from channel_tools.mirror.keys import KeyFolder
 from channel_tools.page.model import PageChoices
 from channel_tools.provenance.trust import create_key, read_trusted_keys
 from channel_tools.provenance.verify import verify_folder
-from channel_tools.requests.attest import AttestRequest
+from channel_tools.requests.attest import AttestRequest, SignRequest
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.workflow.attest import sign_packages
 from channel_tools.workflow.channel_page import write_channel_page
@@ -205,9 +205,8 @@ def test_damage_to_what_is_trusted_is_not_blamed_on_the_bundle(
 def test_attestations_travel_with_their_packages(tmp_path: Path) -> None:
     site = exporting_site(tmp_path)
     keys = create_key(tmp_path / "signing", passphrase=None, days=30, now=datetime.now(UTC)).parent
-    assert sign_packages(None, AttestRequest(signing_key=keys), tmp_path / "channel", again=False) == [
-        "linux-64/toy-1.0-0.conda"
-    ]
+    request = SignRequest(target=tmp_path / "channel", attest=AttestRequest(signing_key=keys))
+    assert sign_packages(None, request) == ["linux-64/toy-1.0-0.conda"]
     site.bundle(tmp_path / "bundle")
     import_to(tmp_path / "bundle", tmp_path / "far", site.fingerprint)
     channel = open_channel(tmp_path / "far" / "channels" / "channel")
@@ -222,7 +221,7 @@ def test_attestations_travel_with_their_packages(tmp_path: Path) -> None:
 def test_other_attestations_than_a_record_names_are_no_part_of_a_bundle(tmp_path: Path) -> None:
     site = exporting_site(tmp_path)
     keys = create_key(tmp_path / "signing", passphrase=None, days=30, now=datetime.now(UTC)).parent
-    sign_packages(None, AttestRequest(signing_key=keys), tmp_path / "channel", again=False)
+    sign_packages(None, SignRequest(target=tmp_path / "channel", attest=AttestRequest(signing_key=keys)))
     [sidecar] = (tmp_path / "channel" / "linux-64").glob("*.sigs.*")
     sidecar.write_bytes(b"[]")
     with pytest.raises(IntegrityError, match="its bytes differ from the hash in the record"):
