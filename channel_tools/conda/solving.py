@@ -14,12 +14,15 @@ import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
 from rattler.repo_data import SourceConfig
 
-from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.addresses import local_path, without_credentials
+from channel_tools.conda.package import NOARCH
+from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, REPODATA_ZST, SHARD_INDEX
 from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, SolveError, UsageError
+from channel_tools.system.files import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from rattler.networking import Client
@@ -51,6 +54,35 @@ def make_gateway(package_cache: Path, client: Client | None = None, *, fresh: bo
     return rattler.Gateway(cache_dir=package_cache.absolute() / REPODATA_CACHE, client=client, default_config=config)
 
 
+def check_indexes(folder: Path, subdirs: Iterable[str]) -> None:
+    """Raise ChannelError if something else than a file, or one that is too large, has the name of a channel's index.
+
+    Libraries open these by path, wait for ever for the other end of a pipe, and read them whole.
+    """
+    for path in (folder / subdir / name for subdir in subdirs for name in (REPODATA, REPODATA_ZST, SHARD_INDEX)):
+        try:
+            status = path.stat()
+        except OSError:  # nothing, or what the library names when it opens it
+            continue
+        if (kind := kind_of(status.st_mode)) is not None:
+            message = f"{path}: is {kind}; expected a channel's index, which is a regular file"
+        elif status.st_size > INDEX_LIMIT_BYTES:
+            message = f"{path}: has {status.st_size} bytes; at most {INDEX_LIMIT_BYTES} are read"
+        else:
+            continue
+        raise ChannelError(message, hint="remove it, and index the channel again")
+
+
+def check_local_indexes(channels: Sequence[str], subdirs: Iterable[str]) -> None:
+    """Raise ChannelError as check_indexes does, for those of the channels that are folders of this machine.
+
+    A gateway opens their indexes by path, and waits for ever for the other end of a pipe.
+    """
+    subdirs = tuple(subdirs)
+    for folder in filter(None, map(local_path, channels)):
+        check_indexes(folder, subdirs)
+
+
 async def solve_specs(
     specs: Sequence[str],
     channels: Sequence[str],
@@ -66,12 +98,13 @@ async def solve_specs(
     ChannelError (an index that is missing or not an index).
     """
     parsed = [parse_spec(spec) for spec in specs]
+    check_local_indexes(channels, [subdir, NOARCH])
     try:
         return await rattler.solve(
             sources=channels,
             specs=parsed,
             gateway=gateway,
-            platforms=[rattler.Subdir(subdir), rattler.Subdir("noarch")],
+            platforms=[rattler.Subdir(subdir), rattler.Subdir(NOARCH)],
             locked_packages=preferred,
             virtual_packages=virtual_packages,
             channel_relations="disabled",

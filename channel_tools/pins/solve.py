@@ -17,7 +17,14 @@ from rattler.exceptions import FetchRepoDataError, GatewayError, ParseSubdirErro
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.package import NOARCH, PackageKey
-from channel_tools.conda.solving import gateway_error, make_gateway, parse_spec, shown_channels, solve_specs
+from channel_tools.conda.solving import (
+    check_local_indexes,
+    gateway_error,
+    make_gateway,
+    parse_spec,
+    shown_channels,
+    solve_specs,
+)
 from channel_tools.pins.lock import Lock, LockedPackage, PlatformLock, in_installation_order, locked_package
 from channel_tools.pins.virtual import to_generic
 from channel_tools.system.errors import ChannelError, ChannelToolsError, NoPackagesError, SolveError, UsageError
@@ -120,7 +127,8 @@ async def _query(
     gateway: rattler.Gateway, channels: Sequence[str], platforms: Sequence[str], names: Sequence[str]
 ) -> list[list[rattler.RepoDataRecord]]:
     """The records of these names in each channel, for the platforms and for noarch."""
-    subdirs = [rattler.Subdir(subdir) for subdir in (*platforms, "noarch")]
+    check_local_indexes(channels, [*platforms, NOARCH])
+    subdirs = [rattler.Subdir(subdir) for subdir in (*platforms, NOARCH)]
     try:
         return await gateway.query(list(channels), subdirs, names, recursive=False, channel_relations="disabled")
     except (GatewayError, FetchRepoDataError) as err:

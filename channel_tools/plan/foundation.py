@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, cast
 from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.addresses import channel_address, channel_name, local_path
+from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA
+from channel_tools.conda.solving import check_indexes
 from channel_tools.conda.specs import spec_name, texts_of
 from channel_tools.plan.own import OWN_CHANNEL
 from channel_tools.plan.run_exports import FolderRunExports
 from channel_tools.system.errors import FoundationError, IntegrityError
+from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -155,7 +158,7 @@ def open_foundation(
     Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name.
     ``environ`` has the proxies and stored credentials for reading run_exports from an address, whose index is kept in
     ``cache``. ``further`` are the addresses of further channels. Raises FoundationError if a folder has no index for
-    the platform or one that cannot be read.
+    the platform or one that cannot be read, ChannelError as check_indexes does.
     """
     foundation = _open_foundation(
         location, kind=kind, platform=platform, optional=optional, environ=environ or {}, cache=cache
@@ -232,8 +235,9 @@ def _open_foundation(
 
 
 def has_index(folder: Path, subdir: str) -> bool:
-    """Whether the channel in ``folder`` has an index of this subdir."""
-    return (folder / subdir / "repodata.json").is_file()
+    """Whether the channel in ``folder`` has an index of this subdir. Raises as check_indexes."""
+    check_indexes(folder, [subdir])
+    return (folder / subdir / REPODATA).is_file()
 
 
 def _folder_of(location: Path | str) -> Path | None:
@@ -254,7 +258,7 @@ def _read_requirements(folder: Path, subdirs: list[str]) -> dict[str, frozenset[
     requirements: dict[str, frozenset[str]] = {}
     for subdir in subdirs:
         try:
-            content = json.loads((folder / subdir / "repodata.json").read_bytes())
+            content = json.loads(read_regular(folder / subdir / REPODATA, limit_bytes=INDEX_LIMIT_BYTES))
             for record in [*content.get("packages", {}).values(), *content.get("packages.conda", {}).values()]:
                 names = frozenset(spec_name(text) for text in texts_of(record, "depends"))
                 requirements[record["name"]] = requirements.get(record["name"], frozenset()) | names

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import RunExports
-from channel_tools.conda.repodata import RUN_EXPORTS
+from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, RUN_EXPORTS
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import FoundationError
+from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +49,12 @@ class FolderRunExports:
     def _index(self, subdir: str) -> RunExportsIndex:
         if subdir not in self._indexes:
             path = self._folder / subdir / RUN_EXPORTS
-            self._indexes[subdir] = parse_index(path.read_bytes(), path) if path.is_file() else {}
+            try:
+                content = read_regular(path, limit_bytes=INDEX_LIMIT_BYTES)
+            except FileNotFoundError:
+                self._indexes[subdir] = {}
+            else:
+                self._indexes[subdir] = parse_index(content, path)
         return self._indexes[subdir]
 
     def _in_package(self, key: str) -> RunExports | None:

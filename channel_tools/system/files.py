@@ -191,8 +191,9 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes:
     Raises FileAccessError for anything else and for more than ``limit_bytes``, and OSError.
     """
     with open_regular(path) as stream:
-        content = stream.read(limit_bytes + 1)
-    if len(content) > limit_bytes:
+        is_larger = os.fstat(stream.fileno()).st_size > limit_bytes
+        content = b"" if is_larger else stream.read(limit_bytes + 1)
+    if is_larger or len(content) > limit_bytes:
         raise FileAccessError(f"{path}: has more than {limit_bytes} bytes; at most that many are read")
     return content
 

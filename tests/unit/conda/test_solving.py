@@ -1,10 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
-from channel_tools.conda.solving import gateway_error, one_line, parse_spec, shown_channels, solve_error
-from channel_tools.system.errors import ChannelToolsError, NetworkError, SolveError, UsageError
+from channel_tools.conda.solving import (
+    check_indexes,
+    gateway_error,
+    make_gateway,
+    one_line,
+    parse_spec,
+    shown_channels,
+    solve_error,
+    solve_specs,
+)
+from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, SolveError, UsageError
+from tests.support.damage import bounded, damage
 
 CHANNELS = ["https://user:secret@conda.example/lab"]
 
@@ -29,3 +42,29 @@ def test_no_credentials_are_shown() -> None:
     unreachable: ChannelToolsError = gateway_error(Exception("error sending request"), channels=CHANNELS)
     assert isinstance(unreachable, NetworkError)
     assert "secret" not in unreachable.message
+
+
+@pytest.mark.parametrize("name", ["repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "socket", "link to a device", "too large"])
+def test_what_is_no_index_is_not_given_to_a_library_that_opens_it(tmp_path: Path, name: str, kind: str) -> None:
+    """It would wait for the other end of a pipe for ever."""
+    index = tmp_path / "channel" / "noarch" / name
+    index.parent.mkdir(parents=True)
+    index.touch()
+    check_indexes(tmp_path / "channel", ["linux-64", "noarch"])
+    damage(tmp_path / "channel", f"noarch/{name}", kind, tmp_path)
+    with pytest.raises(ChannelError, match=rf"noarch/{name}: (is a|has \d+ bytes)"):
+        check_indexes(tmp_path / "channel", ["linux-64", "noarch"])
+    check_indexes(tmp_path / "channel", ["linux-64"])
+
+
+def test_no_solve_waits_for_a_pipe(tmp_path: Path) -> None:
+    for subdir in ("linux-64", "noarch"):
+        (tmp_path / subdir).mkdir()
+        (tmp_path / subdir / "repodata.json").write_text('{"packages": {}, "packages.conda": {}}')
+    damage(tmp_path, "noarch/repodata.json", "pipe", tmp_path)
+    solved = solve_specs(
+        ["toy"], [tmp_path.as_uri()], subdir="linux-64", gateway=make_gateway(tmp_path / "cache"), virtual_packages=()
+    )
+    with bounded("solve"), pytest.raises(ChannelError, match=r"repodata\.json: is a pipe"):
+        asyncio.run(solved)

@@ -15,6 +15,7 @@ from channel_tools.pins import Lock, LockedPackage, solve_lock
 from channel_tools.pins.lock import PinChange, compare_locks
 from channel_tools.pins.solve import check_published, published_addresses, with_addresses
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
+from tests.support.damage import bounded, damage
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, move_packages, served
 from tests.unit.pins.locks import TOY_LOCK, toy_package
 
@@ -252,6 +253,11 @@ class TestCheck:
         channel.index()
         with served(channel.root) as address, pytest.raises(ChannelError, match=r"not list 1 .*library-2\.0-0\.conda"):
             self.check(lock, channel, tmp_path, address)
+
+    def test_waits_for_no_pipe(self, lock: Lock, channel: ToyChannel, tmp_path: Path) -> None:
+        damage(channel.root, "noarch/repodata.json", "pipe", tmp_path)
+        with bounded("check"), pytest.raises(ChannelError, match=r"noarch/repodata\.json: is a pipe"):
+            self.check(lock, channel, tmp_path, channel.address)
 
     def test_names_what_has_other_bytes(self, lock: Lock, channel: ToyChannel, tmp_path: Path) -> None:
         copy = ToyChannel(root=tmp_path / "copy")

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.plan import make_plan, open_foundation, plan_to_json
 from channel_tools.plan.planner import CycleFoundError, topological_order
-from channel_tools.system.errors import ConfigError, FoundationError, NetworkError
+from channel_tools.system.errors import ChannelError, ConfigError, FoundationError, NetworkError
+from tests.support.damage import bounded, damage
 from tests.support.golden import assert_golden
 from tests.unit.matrix.toytree import FILES, FOUNDATION, PLATFORM, write_foundation
 from tests.unit.plan.conftest import VIRTUAL_PACKAGES, by_name, publish
@@ -475,3 +476,17 @@ def test_every_order_respects_every_need(raw: list[frozenset[int]]) -> None:
     order = topological_order(needs)
     assert sorted(order) == sorted(needs)
     assert all(order.index(need) < order.index(name) for name in needs for need in needs[name])
+
+
+@pytest.mark.parametrize("subdir", ["linux-64", "noarch"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to a device"])
+def test_an_index_that_is_no_file_is_not_taken_for_none(tmp_path: Path, subdir: str, kind: str) -> None:
+    """A plan without the packages of that subdir would be another one."""
+    for name in ("linux-64", "noarch"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "repodata.json").write_text('{"packages": {}, "packages.conda": {}}')
+    damage(tmp_path, f"{subdir}/repodata.json", kind, tmp_path)
+    with bounded(kind), pytest.raises(ChannelError, match=rf"{subdir}/repodata\.json: is a "):
+        open_foundation(tmp_path, kind="conda-forge", platform="linux-64")
+    with bounded(kind), pytest.raises(ChannelError, match=rf"{subdir}/repodata\.json: is a "):
+        open_foundation("http://127.0.0.1:1/x", kind="conda-forge", platform="linux-64", further=[tmp_path.as_uri()])

@@ -14,7 +14,8 @@ from rattler import Channel, SparseRepoData
 from channel_tools.conda.package import RunExports
 from channel_tools.plan.remote_run_exports import RemoteRunExports
 from channel_tools.plan.run_exports import FolderRunExports
-from channel_tools.system.errors import FoundationError
+from channel_tools.system.errors import FileAccessError, FoundationError
+from tests.support.damage import bounded, damage
 from tests.support.folder_server import serve_folder
 from tests.support.packages import make_conda
 
@@ -84,3 +85,12 @@ def test_an_index_that_is_none_is_named(tmp_path: Path) -> None:
         asyncio.run(FolderRunExports(tmp_path).of(_record(tmp_path.as_uri(), tmp_path, "toy-1.0-0.conda")))
     with serve_folder(tmp_path) as address, pytest.raises(FoundationError, match=r"not a valid run_exports.json"):
         asyncio.run(RemoteRunExports(address, {}).of(_record(address, tmp_path, "toy-1.0-0.conda")))
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to a device", "too large"])
+def test_what_is_no_file_is_named(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "linux-64").mkdir()
+    (tmp_path / "linux-64/run_exports.json").touch()
+    damage(tmp_path, "linux-64/run_exports.json", kind, tmp_path)
+    with bounded(kind), pytest.raises(FileAccessError, match=r"run_exports\.json: (is a|has more than)"):
+        asyncio.run(FolderRunExports(tmp_path).of(_record(tmp_path.as_uri(), tmp_path, "toy-1.0-0.conda")))

@@ -189,7 +189,7 @@ def test_leftovers_are_only_our_own_names(tmp_path: Path) -> None:
 HOLDER = """
 import sys, pathlib
 from channel_tools.system.files import exclusive_lock
-with exclusive_lock(pathlib.Path(sys.argv[1]), what="x"):
+with exclusive_lock(pathlib.Path(sys.argv[1]), resource="x"):
     print("held", flush=True)
     sys.stdin.read()
 """
