@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.listing import Listing, Patch
     from channel_tools.channel.records import CachedPackage
-    from channel_tools.channel.state import Shard
+    from channel_tools.channel.state import ShardState
     from channel_tools.conda.contents import JsonObject
 
     Row = tuple[str, CachedPackage, JsonObject]
@@ -92,7 +92,7 @@ def subdir_content(
     packages: Mapping[str, CachedPackage],
     listing: Listing,
     *,
-    known_shards: Mapping[str, Shard],
+    known_shards: Mapping[str, ShardState],
     present_shards: set[str],
 ) -> SubdirContent:
     """The content for a subdir with these packages (by file name); pure.

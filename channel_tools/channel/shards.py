@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
-from channel_tools.channel.state import Shard
+from channel_tools.channel.state import ShardState
 from channel_tools.conda.package import by_format
 from channel_tools.conda.repodata import SHARD_LEVEL, SHARD_SUFFIX, SHARDS_FOLDER, encode_shard
 
@@ -38,14 +38,14 @@ _SHARD_NAME = re.compile(r"[0-9a-f]{64}\.msgpack\.zst")
 class ShardSet:
     """All shards of a subdir by package name, and the bytes of those that are not on disk."""
 
-    shards: dict[str, Shard]
+    shards: dict[str, ShardState]
     new: dict[str, bytes]
 
 
 def make_shards(
     records: Mapping[str, CachedPackage],
     removed: Sequence[tuple[str, str]],
-    known: Mapping[str, Shard],
+    known: Mapping[str, ShardState],
     on_disk: set[str],
 ) -> ShardSet:
     """Shards for ``records`` (by file name); ``removed`` are (package name, file name) no longer listed.
@@ -54,7 +54,7 @@ def make_shards(
     """
     files, hidden = _by_name(records, removed)
     compressor = zstandard.ZstdCompressor(level=SHARD_LEVEL)
-    shards: dict[str, Shard] = {}
+    shards: dict[str, ShardState] = {}
     new: dict[str, bytes] = {}
     for name in sorted(files.keys() | hidden.keys()):
         rows, hidden_rows = files.get(name, []), hidden.get(name, [])
@@ -63,7 +63,7 @@ def make_shards(
         if shard is None or shard.content != content or shard.sha256 not in on_disk:
             conda, old = by_format({row: records[row].record for row in rows})
             packed = compressor.compress(encode_shard(conda, old=old, removed=hidden_rows))
-            shard = Shard(content=content, sha256=hashlib.sha256(packed).hexdigest())
+            shard = ShardState(content=content, sha256=hashlib.sha256(packed).hexdigest())
             if shard.sha256 not in on_disk:
                 new[shard.sha256] = packed
         shards[name] = shard

@@ -49,7 +49,7 @@ class ChannelRecord:
     created_with: str
 
 
-class Shard(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class ShardState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A shard on disk (``sha256`` names it) and the digest of the records it was made from."""
 
     content: str
@@ -68,7 +68,7 @@ class SubdirState:
     removed: tuple[str, ...] = ()
     content: str = ""
     files: dict[str, Stamp] = field(default_factory=dict)
-    shards: dict[str, Shard] = field(default_factory=dict)
+    shards: dict[str, ShardState] = field(default_factory=dict)
     stale_since_s: dict[str, float] = field(default_factory=dict)
 
 

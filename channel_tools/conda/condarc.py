@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting(Generic[T]):
+class CondaSetting(Generic[T]):
     """A value, and where it stands: ``FILE:LINE``, or a variable's name."""
 
     value: T
@@ -53,11 +53,11 @@ class Setting(Generic[T]):
 class Condarc:
     """What conda's configuration says of channels and connections; ``not_used`` has keys without an effect here."""
 
-    texts: dict[str, Setting[str | bool]] = field(default_factory=dict)
-    custom_channels: dict[str, Setting[str]] = field(default_factory=dict)
-    proxy_servers: dict[str, Setting[str]] = field(default_factory=dict)
-    multichannels: dict[str, Setting[tuple[str, ...]]] = field(default_factory=dict)
-    not_used: dict[str, Setting[str]] = field(default_factory=dict)
+    texts: dict[str, CondaSetting[str | bool]] = field(default_factory=dict)
+    custom_channels: dict[str, CondaSetting[str]] = field(default_factory=dict)
+    proxy_servers: dict[str, CondaSetting[str]] = field(default_factory=dict)
+    multichannels: dict[str, CondaSetting[tuple[str, ...]]] = field(default_factory=dict)
+    not_used: dict[str, CondaSetting[str]] = field(default_factory=dict)
 
 
 def condarc_files(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -95,10 +95,10 @@ def read_condarc(environ: Mapping[str, str]) -> Condarc:
         _File(document, document.value, text.splitlines(), environ).merge_into(merged)
     for key in _TEXTS:
         if value := environ.get(f"CONDA_{key.upper()}", ""):
-            merged.texts[key] = Setting(value=_as_boolean(value), origin=f"CONDA_{key.upper()}")
+            merged.texts[key] = CondaSetting(value=_as_boolean(value), origin=f"CONDA_{key.upper()}")
     if value := environ.get(f"CONDA_{_LISTS.upper()}", ""):
         names = tuple(name.strip() for name in value.split(",") if name.strip())
-        _join(merged.multichannels, "defaults", Setting(value=names, origin=f"CONDA_{_LISTS.upper()}"))
+        _join(merged.multichannels, "defaults", CondaSetting(value=names, origin=f"CONDA_{_LISTS.upper()}"))
     return merged
 
 
@@ -127,10 +127,10 @@ class _File:
             if content.get(key) is not None:
                 merged.not_used[key] = self._setting("", key)
 
-    def _setting(self, value: T, *where: str) -> Setting[T]:
+    def _setting(self, value: T, *where: str) -> CondaSetting[T]:
         line = self._document.line_of(*where)
         final = "#!final" in self._lines[line - 1]
-        return Setting(value=value, origin=f"{self._document.path}:{line}", final=final)
+        return CondaSetting(value=value, origin=f"{self._document.path}:{line}", final=final)
 
     def _at(self, *where: str) -> YamlValue:
         value: YamlValue = self._content
@@ -166,20 +166,20 @@ class _File:
         return tuple(self._expanded(str(item)) for item in value)
 
 
-def _stand_over(into: dict[str, Setting[T]], key: str, setting: Setting[T]) -> None:
+def _stand_over(into: dict[str, CondaSetting[T]], key: str, setting: CondaSetting[T]) -> None:
     earlier = into.get(key)
     if earlier is None or not earlier.final:
         into[key] = setting
 
 
-def _join(into: dict[str, Setting[tuple[str, ...]]], key: str, setting: Setting[tuple[str, ...]]) -> None:
+def _join(into: dict[str, CondaSetting[tuple[str, ...]]], key: str, setting: CondaSetting[tuple[str, ...]]) -> None:
     """Lists of later files come first; what an earlier one has besides follows."""
     earlier = into.get(key)
     if earlier is None:
         into[key] = setting
     elif not earlier.final:
         values = tuple(dict.fromkeys([*setting.value, *earlier.value]))
-        into[key] = Setting(value=values, origin=f"{setting.origin}, {earlier.origin}", final=setting.final)
+        into[key] = CondaSetting(value=values, origin=f"{setting.origin}, {earlier.origin}", final=setting.final)
 
 
 def _as_boolean(value: str) -> str | bool:

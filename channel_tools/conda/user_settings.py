@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rattler import Config
 
 from channel_tools.conda.addresses import is_channel_name, parse_address, path_of, scheme_of, without_credentials
-from channel_tools.conda.condarc import Condarc, Setting, read_condarc
+from channel_tools.conda.condarc import Condarc, CondaSetting, read_condarc
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.settings import USER_SETTINGS_VARIABLE, wants_user_settings
 
@@ -32,7 +32,7 @@ _PLATFORM_STORE = "truststore"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class SettingLine:
     """One setting as people read it: its key, its value without secrets, where it stands, and whether it is used."""
 
     key: str
@@ -178,37 +178,37 @@ class UserSettings:
         key_file = None if key is None else _existing(key, "client_ssl_cert_key")
         return _existing(certificate, "client_ssl_cert"), key_file
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[SettingLine]:
         """What holds, one line for each setting."""
         for key, text in self.conda.texts.items():
             value_text = str(text.value).lower() if isinstance(text.value, bool) else without_credentials(text.value)
             note = _OWN_ONLY if key.startswith("client_ssl") else ""
-            yield Line(key=key, value=value_text, origin=text.origin, note=note)
+            yield SettingLine(key=key, value=value_text, origin=text.origin, note=note)
         for name, setting in self.conda.custom_channels.items():
             address = without_credentials(self.addresses_of([name])[0])
-            yield Line(key=f"custom_channels.{name}", value=address, origin=setting.origin)
+            yield SettingLine(key=f"custom_channels.{name}", value=address, origin=setting.origin)
         for name, several in self.conda.multichannels.items():
             addresses = ", ".join(without_credentials(each) for each in self.addresses_of([name]))
             key = "default_channels" if name == "defaults" else f"custom_multichannels.{name}"
-            yield Line(key=key, value=addresses, origin=several.origin)
+            yield SettingLine(key=key, value=addresses, origin=several.origin)
         for name, setting in self.conda.proxy_servers.items():
             used = name in {"http", "https", "all"}
             note = "" if used else "a proxy for one host is not used"
             value = without_credentials(setting.value)
-            yield Line(key=f"proxy_servers.{name}", value=value, origin=setting.origin, used=used, note=note)
+            yield SettingLine(key=f"proxy_servers.{name}", value=value, origin=setting.origin, used=used, note=note)
         for key, setting in self.conda.not_used.items():
-            yield Line(key=key, value="", origin=setting.origin, used=False, note=_NOT_USED)
+            yield SettingLine(key=key, value="", origin=setting.origin, used=False, note=_NOT_USED)
         yield from self._rattler_lines()
 
-    def _rattler_lines(self) -> Iterator[Line]:
+    def _rattler_lines(self) -> Iterator[SettingLine]:
         in_files = [(file.path, _values(file.config)) for file in reversed(self.files)]
         for key, value in _values(self.rattler).items():
             path = next(path for path, values in in_files if key in values)
             used = key != "default-channels"
-            yield Line(key=key, value=value, origin=str(path), used=used, note="" if used else _NOT_USED)
+            yield SettingLine(key=key, value=value, origin=str(path), used=used, note="" if used else _NOT_USED)
         for file in self.files:
             for key in file.unknown:
-                yield Line(key=key, value="", origin=str(file.path), used=False, note=_NOT_USED)
+                yield SettingLine(key=key, value="", origin=str(file.path), used=False, note=_NOT_USED)
 
 
 def _values(config: Config) -> dict[str, str]:
@@ -238,7 +238,7 @@ def _is_set(name: str, environ: Mapping[str, str]) -> bool:
     return bool(environ.get(name) or environ.get(name.upper()))
 
 
-def _existing(setting: Setting[str | bool], key: str) -> Path:
+def _existing(setting: CondaSetting[str | bool], key: str) -> Path:
     path = Path(os.path.expanduser(str(setting.value)))  # noqa: PTH111 - where there is no home, it does not exist
     if not path.exists():
         raise ConfigError(f"{setting.origin}: {key}: {path} does not exist", hint="name a file of certificates (PEM)")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from channel_tools.doctor.model import Diagnosis
 from channel_tools.system.counting import counted
-from channel_tools.system.processes import run_on_hosts, ssh_command
+from channel_tools.system.remote import run_on_hosts, ssh_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from channel_tools.doctor.model import Level, Subject
-    from channel_tools.system.processes import HostOutput
+    from channel_tools.system.remote import HostOutput
 
 _CLOCK_S = 1.0
 _ANSWERS = ("clock", "kernel", "memlock", "rmem_max", "packages")

@@ -392,10 +392,9 @@ def _virtual_packages(own: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 def _check_content(lock: Lock, metadata: Metadata, path: Path) -> None:
     for platform in lock.platforms:
-        written, computed = metadata.content_hash.get(platform.platform), _content_hash(platform)
-        if written != computed:
+        if (expected := metadata.content_hash.get(platform.platform)) != (computed := _content_hash(platform)):
             message = (
                 f"{path}: the packages for {platform.platform} are not those that were locked (content hash "
-                f"{computed}, expected {written}): the file was truncated or edited"
+                f"{computed}, expected {expected}): the file was truncated or edited"
             )
             raise IntegrityError(message, hint=f"copy the original file again, or {WRITE_AGAIN}")

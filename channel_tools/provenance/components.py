@@ -15,7 +15,7 @@ from channel_tools.conda.compiled_in import compiled_into
 from channel_tools.conda.contents import info_object
 from channel_tools.conda.package import OLD_SUFFIX
 from channel_tools.conda.specs import required_names
-from channel_tools.provenance.statements import Origin, origins_in, recorded_in
+from channel_tools.provenance.statements import Material, origins_in, recorded_in
 from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Component:
     summary: str | None = None
     home: str | None = None
     depends: tuple[str, ...] = ()
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[Material, ...] = ()
     patches: tuple[PatchFile, ...] = ()
     contains: tuple[HostPackage, ...] = ()
     """The packages that were linked statically into it, or whose headers were compiled in."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.compiled_in import HostPackage
     from channel_tools.provenance.components import Component, Inventory
-    from channel_tools.provenance.statements import Origin
+    from channel_tools.provenance.statements import Material
 
 _SAFE = ":/?#[]@!$&'()*+,;=%-._~"
 """Characters that need no encoding in a URI."""
@@ -123,7 +123,7 @@ def _pedigree(component: Component) -> Pedigree | None:
     )
 
 
-def _ancestor(origin: Origin) -> Part:
+def _ancestor(origin: Material) -> Part:
     references = []
     if origin.address is not None:
         kind = ExternalReferenceType.VCS if origin.sha256 is None else ExternalReferenceType.DISTRIBUTION

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.compiled_in import HostPackage
     from channel_tools.conda.contents import JsonObject
     from channel_tools.provenance.components import Component, Inventory
-    from channel_tools.provenance.statements import Origin
+    from channel_tools.provenance.statements import Material
 
 _DOCUMENT = "SPDXRef-DOCUMENT"
 _UNKNOWN = "NOASSERTION"
@@ -102,7 +102,7 @@ def _file_package(name: str, sha256: str, ref: str) -> JsonObject:
     }
 
 
-def _origin(origin: Origin, ref: str) -> JsonObject:
+def _origin(origin: Material, ref: str) -> JsonObject:
     package = _file_package(origin.name, origin.sha256 or "", ref)
     if origin.sha256 is None:
         del package["checksums"]

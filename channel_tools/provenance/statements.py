@@ -88,7 +88,7 @@ def recorded_in(about: Mapping[str, object]) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
+class Material:
     """Something that a package was made from: upstream's archive or commit, a wheel, a Debian package.
 
     ``sha256`` is None for a commit, ``address`` for a package from a registry, ``purl`` if there is none.
@@ -101,19 +101,19 @@ class Origin:
     purl: str | None = None
 
 
-def origins_in(recorded: Mapping[str, Any]) -> Iterator[Origin]:
+def origins_in(recorded: Mapping[str, Any]) -> Iterator[Material]:
     """Upstream's sources, and the wheels and Debian packages of the foundation, that a package records."""
     for row in _rows(recorded.get("sources")):
         if "git" in row:
             address = str(row["git"][0])
             name = (last_part(address) or address).removesuffix(".git")
-            yield Origin(name=name, version=str(row["rev"]), address=f"git+{address}@{row['rev']}")
+            yield Material(name=name, version=str(row["rev"]), address=f"git+{address}@{row['rev']}")
         else:
             address = str(row["url"][0])
-            yield Origin(name=last_part(address) or address, version="", sha256=str(row["sha256"]), address=address)
+            yield Material(name=last_part(address) or address, version="", sha256=str(row["sha256"]), address=address)
     for row in _rows(recorded.get("taken")):
         name, version = str(row["name"]), str(row["version"])
-        yield Origin(name=name, version=version, sha256=str(row["sha256"]), purl=_purl_of_taken(row))
+        yield Material(name=name, version=version, sha256=str(row["sha256"]), purl=_purl_of_taken(row))
 
 
 def _rows(value: object) -> list[Any]:
@@ -200,7 +200,7 @@ def _environment_package(environment: str, name: str, words: Sequence[str]) -> J
     return {"uri": uri, **digest, "annotations": {"environment": environment}}
 
 
-def _material(origin: Origin) -> JsonObject:
+def _material(origin: Material) -> JsonObject:
     digest = {"gitCommit": origin.version} if origin.sha256 is None else {"sha256": origin.sha256}
     return {"uri": origin.purl or origin.address, "digest": digest}
 

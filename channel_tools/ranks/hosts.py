@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from channel_tools.environments import user_variables
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
-from channel_tools.system.processes import run_command, run_on_hosts, ssh_command
+from channel_tools.system.processes import run_command
+from channel_tools.system.remote import run_on_hosts, ssh_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

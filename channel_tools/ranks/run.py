@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Protocol, overload
 from channel_tools.ranks.hosts import check_reachable
 from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
 from channel_tools.ranks.services import RunContext, running_services
-from channel_tools.system.processes import Deadline, end_process_group, ssh_command, start_command, wait_for_any
+from channel_tools.system.processes import Deadline, end_process_group, start_command, wait_for_any
+from channel_tools.system.remote import ssh_command
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ _SHARE_LEFT = 8
 _TEMPLATES = page_templates(SHARED_TEMPLATES)
 
 
-class Spread(Protocol):
+class Quartiles(Protocol):
     """The quartiles of a value."""
 
     @property
@@ -58,7 +58,7 @@ class Bar:
     value: float
     figure: str
     look: Literal["own", "other", "less"]
-    spread: Spread | None = None
+    spread: Quartiles | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,9 +225,31 @@ def size_chart(
     def across(size_bytes: int) -> float:
         return round(_SIZE_LEFT + (_SIZE_RIGHT - _SIZE_LEFT) * math.log2(size_bytes / sizes[0]) / span, 1)
 
+    return _render(
+        "sizes.svg.jinja",
+        styled=styled,
+        name=name,
+        title=title,
+        description=description,
+        width=WIDTH,
+        height=_SIZE_BOTTOM + 34,
+        left=_SIZE_LEFT,
+        right=_SIZE_RIGHT,
+        bottom=_SIZE_BOTTOM,
+        ticks=[(height(value), f"{value:g}", value == reference) for value in ticks],
+        sizes=[(across(size), size_in_words(size)) for size in sizes],
+        unit=unit,
+        lines=_drawn_lines(lines, across, height),
+    )
+
+
+def _drawn_lines(
+    lines: Sequence[SizeLine], across: Callable[[int], float], height: Callable[[float], float]
+) -> list[dict[str, object]]:
+    """The lines for the template; ``across`` and ``height`` give the position of a size and of a value."""
     looks = {kind: number % _LOOKS for number, kind in enumerate(dict.fromkeys(line.kind for line in lines))}
     ends = _apart([height(line.points[-1].value) for line in lines])
-    drawn = [
+    return [
         {
             "look": looks[line.kind],
             "beside": line.beside,
@@ -244,22 +266,6 @@ def size_chart(
         }
         for line, end in zip(lines, ends, strict=True)
     ]
-    return _render(
-        "sizes.svg.jinja",
-        styled=styled,
-        name=name,
-        title=title,
-        description=description,
-        width=WIDTH,
-        height=_SIZE_BOTTOM + 34,
-        left=_SIZE_LEFT,
-        right=_SIZE_RIGHT,
-        bottom=_SIZE_BOTTOM,
-        ticks=[(height(value), f"{value:g}", value == reference) for value in ticks],
-        sizes=[(across(size), size_in_words(size)) for size in sizes],
-        unit=unit,
-        lines=drawn,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What Linux reports about this process: the cores that it may use (/sys), and its control group (cgroups(7)).
+"""What Linux reports: the cores that this process may use (/sys), its control group (cgroups(7)), and all processes.
 
 Schedulers put jobs into control groups.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import defaultdict
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _SYS = Path("/sys")
 
@@ -80,3 +81,31 @@ def count_oom_kills(*, membership: Path = _MEMBERSHIP, mounted: Path = _MOUNTED)
         if events.is_file() and (match := _OOM_KILL.search(events.read_text(encoding="ascii"))):
             return int(match[1])
     return 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessEntry:
+    """A process of this machine and its ids."""
+
+    number: int
+    parent: int
+    group: int
+    is_zombie: bool
+    """Whether it has ended and waits to be collected by its parent."""
+
+
+def stat_fields(process: int | str) -> list[str]:
+    """The fields of a process in /proc: its state, parent, group ... Raises OSError if it has ended."""
+    text = Path("/proc", str(process), "stat").read_text(errors="replace")
+    return text.rpartition(")")[2].split()  # "pid (command) state ...": the command may contain spaces and brackets
+
+
+def all_processes() -> Iterator[ProcessEntry]:
+    """Every process of this machine."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended in the meantime
+                fields = stat_fields(folder.name)
+                yield ProcessEntry(
+                    number=int(folder.name), parent=int(fields[1]), group=int(fields[2]), is_zombie=fields[0] == "Z"
+                )

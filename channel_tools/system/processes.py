@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import select
 import shlex
 import shutil
@@ -20,14 +19,15 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from channel_tools.system.errors import CommandError
 from channel_tools.system.files import read_tail
+from channel_tools.system.kernel import all_processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -36,10 +36,8 @@ DYING_S = 30.0
 """Processes that use much memory take long to end. What takes longer, the kernel may block for ever (state D)."""
 _LOOK_S = 0.005
 _TAIL_LINES = 20
-_SSH_CONNECT_S = 10
-_SSH_LIMIT_S = 30.0
-_DRAIN_S = 1.0
-_SRUNS_END = re.compile(r"srun: (error: .*: tasks? .*: Exited with exit code |Terminating )")
+
+
 PR_SET_PDEATHSIG = 1
 
 # Runs between fork and exec of a program: asks the kernel to signal it when the process that starts it ends, and resets
@@ -197,49 +195,6 @@ def run_in_foreground(command: Sequence[str], *, cwd: Path, env: Mapping[str, st
     except FileNotFoundError as err:
         raise _not_found(err.filename) from None
     return status if status >= 0 else 128 - status
-
-
-def ssh_command(host: str) -> tuple[str, ...]:
-    """The ssh command to run another command on a host; it never asks for a password."""
-    return ("ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_SSH_CONNECT_S}", host, "--")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostOutput:
-    """What a command printed on a host, and when that was read; ``error`` is the last line if it failed."""
-
-    output: str
-    error: str
-    read_at: float
-
-
-def run_on_hosts(
-    commands: Mapping[str, Sequence[str]], *, env: Mapping[str, str], limit_s: float = _SSH_LIMIT_S
-) -> dict[str, HostOutput]:
-    """Run a command for each host, by its name, in parallel; a command that exceeds ``limit_s`` is ended."""
-    pipe = subprocess.PIPE
-    started = {host: start_command(words, env=env, stdout=pipe, stderr=pipe) for host, words in commands.items()}
-    until = time.monotonic() + limit_s
-    outputs = {}
-    try:
-        for host, process in started.items():
-            try:
-                printed, errors = process.communicate(timeout=max(until - time.monotonic(), _DRAIN_S))
-            except subprocess.TimeoutExpired:
-                outputs[host] = HostOutput(output="", error=f"no response within {limit_s:g} s", read_at=time.time())
-                continue
-            error = _last_words(errors, process.returncode) if process.returncode else ""
-            outputs[host] = HostOutput(output=printed.decode(errors="replace"), error=error, read_at=time.time())
-    finally:
-        end_process_group(*started.values())
-    return outputs
-
-
-def _last_words(stderr: bytes, status: int) -> str:
-    """The last line of a command that failed; what srun adds about its end is used only if there is nothing else."""
-    lines = stderr.decode(errors="replace").strip().splitlines()
-    own = [line for line in lines if not _SRUNS_END.match(line)]
-    return [f"exit status {status}", *lines[-1:], *own[-1:]][-1]
 
 
 class GroupLeader(Protocol):
@@ -420,34 +375,6 @@ def left_in_words(processes: Iterable[int]) -> str:
         f"left behind: process {numbers}, which did not end within {DYING_S:g} s of SIGKILL: the kernel waits in it "
         f"for a device or a file system; ps -o state,wchan:30,args -p {numbers.replace(' ', '')} says where"
     )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessEntry:
-    """A process of this machine and its ids."""
-
-    number: int
-    parent: int
-    group: int
-    is_zombie: bool
-    """Whether it has ended and waits to be collected by its parent."""
-
-
-def stat_fields(process: int | str) -> list[str]:
-    """The fields of a process in /proc: its state, parent, group ... Raises OSError if it has ended."""
-    text = Path("/proc", str(process), "stat").read_text(errors="replace")
-    return text.rpartition(")")[2].split()  # "pid (command) state ...": the command may contain spaces and brackets
-
-
-def all_processes() -> Iterator[ProcessEntry]:
-    """Every process of this machine."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended in the meantime
-                fields = stat_fields(folder.name)
-                yield ProcessEntry(
-                    number=int(folder.name), parent=int(fields[1]), group=int(fields[2]), is_zombie=fields[0] == "Z"
-                )
 
 
 def _result(command: tuple[str, ...], process: subprocess.Popen[bytes], output: tuple[bytes, bytes]) -> CommandResult:

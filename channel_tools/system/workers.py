@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from channel_tools.system.errors import ChannelToolsError, ending_handlers
-from channel_tools.system.processes import DYING_S, PR_SET_PDEATHSIG, all_processes, left_in_words, stat_fields
+from channel_tools.system.kernel import all_processes, stat_fields
+from channel_tools.system.processes import DYING_S, PR_SET_PDEATHSIG, left_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import CommandError, UsageError
-from channel_tools.system.processes import run_on_hosts
+from channel_tools.system.remote import run_on_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -109,15 +109,8 @@ def validate_stack(
     names = () if request.hosts is None else request.hosts.names
     started, clock, host = datetime.now(UTC), time.monotonic(), describe_host()
     with _run_folder(request) as folder, _prefix(request, folder) as prefix:
-        # the rest of a validation waits for processes, so that only the installation has an event loop
         specs = method.specs(request.specs, stack=request.stack, options=request.options)
-        if request.as_installed:
-            environment = _environment_with(specs, request.stack, prefix)
-        else:
-            environment = asyncio.run(_install(request, specs, prefix, progress))
-        if request.local_scratch is not None and request.hosts is not None:
-            with progress.task("copying the environment to the other nodes", total=None):
-                copy_to_hosts(environment.prefix, request.hosts, folder)
+        environment = _environment(request, specs, prefix, folder, progress)
         standing = _self_contained_check(request, environment)
         variables = activated_environment(environment.prefix, environ=environ)
         findings = _examine(request, environment.prefix, variables)
@@ -150,6 +143,21 @@ def validate_stack(
         findings=findings,
         result=replace(result, checks=(standing, *result.checks)),
     )
+
+
+def _environment(
+    request: ValidationRequest, specs: Sequence[str], prefix: Path, folder: Path, progress: Progress
+) -> EnvironmentResult:
+    """The environment to validate, on every host; installed into ``prefix`` unless it is there already."""
+    if request.as_installed:
+        environment = _environment_with(specs, request.stack, prefix)
+    else:
+        # the rest of a validation waits for processes, so that only the installation has an event loop
+        environment = asyncio.run(_install(request, specs, prefix, progress))
+    if request.local_scratch is not None and request.hosts is not None:
+        with progress.task("copying the environment to the other nodes", total=None):
+            copy_to_hosts(environment.prefix, request.hosts, folder)
+    return environment
 
 
 async def _install(

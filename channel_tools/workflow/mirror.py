@@ -24,13 +24,12 @@ from channel_tools.conda.fetch import FetchOptions
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.solving import parse_spec
+from channel_tools.mirror.exporting.channel_files import attestation_files, index_files
 from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
 from channel_tools.mirror.exporting.extras import export_sources, export_tree, make_tool
 from channel_tools.mirror.exporting.plan import (
     BundlePlan,
     SourceChannel,
-    attestation_files,
-    index_files,
     locked_packages,
     pip_for_conda,
     plan_packages,

@@ -33,25 +33,27 @@ OLDEST_PYTHON = (3, 11)
 TOOL_FOLDER = "tool"
 
 
-class RejectedError(Exception):
+class BootstrapError(Exception):
     """The bundle differs from the one that this script is for, or cannot be used here."""
 
 
 def wheels_for_this_machine() -> list[Wheel]:
-    """The wheels to install. Raises RejectedError if there are none for this Python on this machine."""
+    """The wheels to install. Raises BootstrapError if there are none for this Python on this machine."""
     if not WHEELS:
-        raise RejectedError("this script is not from a bundle: run the bootstrap.py of the one that you want to import")
+        raise BootstrapError(
+            "this script is not from a bundle: run the bootstrap.py of the one that you want to import"
+        )
     this_machine = f"{sys.version_info.major}.{sys.version_info.minor}", os.uname().machine
     wheels = WHEELS.get(" ".join(this_machine))
     if wheels is None:
-        raise RejectedError(
+        raise BootstrapError(
             f"the bundle's wheels are for Python {', '.join(WHEELS)}; this is Python {' '.join(this_machine)}"
         )
     return wheels
 
 
 def copy_wheels(bundle: Path, wheels: list[Wheel], folder: Path) -> None:
-    """Copy wheels from a bundle, which is a folder or a tar file. Raises RejectedError if one is not in it."""
+    """Copy wheels from a bundle, which is a folder or a tar file. Raises BootstrapError if one is not in it."""
     with contextlib.ExitStack() as stack:
         tar = None if bundle.is_dir() else stack.enter_context(tarfile.open(bundle, "r:"))
         for wheel in wheels:
@@ -61,7 +63,7 @@ def copy_wheels(bundle: Path, wheels: list[Wheel], folder: Path) -> None:
             except (KeyError, FileNotFoundError):
                 source = None
             if source is None:
-                raise RejectedError(
+                raise BootstrapError(
                     f"{name} is not in the bundle; updates leave it out: begin with a bundle of mirror create"
                 )
             with source, (folder / wheel["file"]).open("wb") as copy:
@@ -69,9 +71,9 @@ def copy_wheels(bundle: Path, wheels: list[Wheel], folder: Path) -> None:
 
 
 def check_environment(environment: Path) -> None:
-    """Raise RejectedError for a folder that has anything other than a virtual environment in it."""
+    """Raise BootstrapError for a folder that has anything other than a virtual environment in it."""
     if environment.exists() and not (environment / "pyvenv.cfg").is_file() and any(environment.iterdir()):
-        raise RejectedError(
+        raise BootstrapError(
             f"{environment} is not a virtual environment and not empty; give another folder with --venv"
         )
 
@@ -84,14 +86,14 @@ def install(wheels: list[Wheel], folder: Path, environment: Path) -> Path:
     [pip] = (wheel for wheel in wheels if wheel["requirement"].startswith("pip=="))
     with (folder / pip["file"]).open("rb") as stream:
         if hashlib.file_digest(stream, "sha256").hexdigest() != pip["sha256"]:
-            raise RejectedError(f"{TOOL_FOLDER}/{pip['file']} is not the file with sha256 {pip['sha256']}")
+            raise BootstrapError(f"{TOOL_FOLDER}/{pip['file']} is not the file with sha256 {pip['sha256']}")
     requirements = folder / "requirements.txt"
     requirements.write_text("".join(f"{wheel['requirement']} --hash=sha256:{wheel['sha256']}\n" for wheel in wheels))
     venv.create(environment, with_pip=False)
     command = [str(environment / "bin" / "python"), f"{folder / pip['file']}/pip", "--isolated", "install", "--quiet"]
     command += ["--no-index", "--find-links", str(folder), "--require-hashes", "--requirement", str(requirements)]
     if subprocess.run([*command, "--no-cache-dir", "--disable-pip-version-check"], check=False).returncode:
-        raise RejectedError("pip did not install the wheels; its output is above")
+        raise BootstrapError("pip did not install the wheels; its output is above")
     return environment / "bin" / "channel_tools"
 
 
@@ -128,7 +130,7 @@ def main(arguments: list[str]) -> NoReturn:
             folder = temporary_folder(stack)
             copy_wheels(options.bundle, wheels, folder)
             tool = install(wheels, folder, environment)
-    except RejectedError as err:
+    except BootstrapError as err:
         sys.exit(f"error: {options.bundle}: {err}")
     except (OSError, tarfile.TarError) as err:
         sys.exit(f"error: {options.bundle}: damaged or unreadable: {err!r}")

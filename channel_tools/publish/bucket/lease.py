@@ -25,7 +25,7 @@ from channel_tools.conda.repodata import encode_json
 from channel_tools.publish.store import NO_CONDITIONS_HINT, Served
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, ChannelToolsError
-from channel_tools.system.processes import stat_fields
+from channel_tools.system.kernel import stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -20,7 +20,7 @@ from channel_tools.channel.content import subdir_content
 from channel_tools.channel.listing import Listing, admitted, not_listed, prefer, with_foundation
 from channel_tools.channel.maintenance import plan_retention, with_deleted, with_retired
 from channel_tools.channel.records import CachedPackage, Records
-from channel_tools.channel.state import Shard, SubdirState
+from channel_tools.channel.state import ShardState, SubdirState
 from channel_tools.channel.steps import SubdirChange, contents_in_order
 from channel_tools.channel.store import published_package
 from channel_tools.conda.package import NOARCH, PackageKey
@@ -49,7 +49,7 @@ class SubdirRecords:
     """
 
     packages: dict[str, CachedPackage] = field(default_factory=dict)
-    shards: dict[str, Shard] = field(default_factory=dict)
+    shards: dict[str, ShardState] = field(default_factory=dict)
     stale_since_s: dict[str, float] = field(default_factory=dict)
     content: str = ""
 

@@ -67,7 +67,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         )
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ImageManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The manifest of one tag (OCI Image Specification, 1.1)."""
 
     schema_version: int = 2
@@ -83,16 +83,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def manifest_of(layers: list[Descriptor], annotations: dict[str, str]) -> bytes:
     """The bytes of a manifest."""
-    manifest = Manifest(
+    manifest = ImageManifest(
         media_type=MANIFEST_TYPE, config=Descriptor.of(CONFIG, CONFIG_TYPE), layers=layers, annotations=annotations
     )
     return msgspec.json.encode(manifest)
 
 
-def decode_manifest(content: str, *, where: str) -> Manifest:
+def decode_manifest(content: str, *, where: str) -> ImageManifest:
     """Read a manifest. Raises ChannelError for one of another kind, such as an image's or an index of images."""
     try:
-        manifest = decode_json(content, Manifest)
+        manifest = decode_json(content, ImageManifest)
     except msgspec.DecodeError as err:
         raise _not_ours(where, f"its manifest cannot be read: {err}") from None
     if manifest.media_type not in {"", MANIFEST_TYPE}:
@@ -102,7 +102,7 @@ def decode_manifest(content: str, *, where: str) -> Manifest:
     return manifest
 
 
-def required_layer(manifest: Manifest, media_types: tuple[str, ...], *, where: str) -> Descriptor:
+def required_layer(manifest: ImageManifest, media_types: tuple[str, ...], *, where: str) -> Descriptor:
     """The first of these layers that the manifest has. Raises ChannelError if it has none."""
     for media_type in media_types:
         if (layer := manifest.layer(media_type)) is not None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from dxf import DXFBase
 
-    from channel_tools.publish.oci.layout import Descriptor, Manifest, RegistryAddress
+    from channel_tools.publish.oci.layout import Descriptor, ImageManifest, RegistryAddress
 
 _Result = TypeVar("_Result")
 _READ_S = 60.0
@@ -55,7 +55,7 @@ _DENIED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 class TaggedManifest:
     """A manifest, and the digest of its bytes."""
 
-    manifest: Manifest
+    manifest: ImageManifest
     digest: str
 
 

@@ -38,6 +38,7 @@ from channel_tools.serve.access.guard import RejectedError, error_response, json
 from channel_tools.serve.connection import connection_of
 from channel_tools.serve.uploads.checks import check_key, check_request
 from channel_tools.serve.uploads.jobs import package_set
+from channel_tools.serve.uploads.locks import try_lock
 from channel_tools.serve.uploads.receive import (
     Documents,
     check_space,
@@ -47,7 +48,7 @@ from channel_tools.serve.uploads.receive import (
     span_of,
     write_all,
 )
-from channel_tools.serve.uploads.store import ARRIVING_FOLDER, REQUESTS, try_lock
+from channel_tools.serve.uploads.store import ARRIVING_FOLDER, REQUESTS
 from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, UsageError
 from channel_tools.system.files import disk_full_reported
 

@@ -6,21 +6,14 @@
 runs a job has locked its ``lock``: a running job that is not locked was interrupted, and can be run again.
 
 Everything is opened beneath the server's folder: a link out of it, or anything but a regular file, is one error.
-
-A lock belongs to the open file and not to a process (Linux' OFD locks): a child that inherits the descriptor keeps it
-when its parent dies, the system releases it when the last of them has died, and any process can query it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import logging
-import os
 import re
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +33,7 @@ from channel_tools.publish.server.protocol import (
     YankRequest,
     encode,
 )
+from channel_tools.serve.uploads.locks import is_locked, try_lock
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
@@ -67,8 +61,8 @@ _RUNNING = frozenset({"waiting", "running"})
 _LOCK = "lock"
 _FILES, _PARTS = "files", "parts"
 _SENT_FOLDERS = (_FILES, _PARTS)
-_FLOCK = "hhqqi"
-_LOCKED_ERRNOS = frozenset({errno.EACCES, errno.EAGAIN})
+
+
 REQUESTS: dict[JobKind, type[JobRequest]] = {
     "publish": SetRequest,
     "promote": PromoteRequest,
@@ -135,7 +129,7 @@ class Job:
         return None
 
     def try_lock(self) -> AbstractContextManager[int | None]:
-        """Lock the job, as the process that runs it does, see try_lock below."""
+        """Lock the job, as the process that runs it does, see uploads/locks.py."""
         return try_lock(self.files, _LOCK)
 
     def is_locked(self) -> bool:
@@ -155,7 +149,7 @@ class Job:
         return f"{_PARTS}/{wanted.key}"
 
     def part_lock(self, wanted: PackageRef) -> AbstractContextManager[int | None]:
-        """Lock a file while it is being received, see try_lock below."""
+        """Lock a file while it is being received, see uploads/locks.py."""
         return try_lock(self.files, f"{_PARTS}/{wanted.subdir}/.{wanted.file_name}.lock")
 
     def is_complete(self, wanted: PackageRef) -> bool:
@@ -365,43 +359,3 @@ def drop_files(job: Job) -> None:
 def jobs_folder(root: Path) -> Beneath:
     """The folder for the jobs of the server of ``root``, on the same file system and out of reach of requests."""
     return Beneath(root=root).at(f"{RECORD_FOLDER}/uploads")
-
-
-@contextlib.contextmanager
-def try_lock(files: Beneath, name: str, *, mode: int = 0o600) -> Iterator[int | None]:
-    """Lock a file while the block runs; yields the open descriptor that keeps the lock, None if it is already locked.
-
-    A missing file is created with ``mode``. A process that gets a copy of the descriptor (a child, or one that it is
-    sent to) keeps the lock after the block.
-    """
-    descriptor = files.open_to_write(name, mode=mode)
-    try:
-        yield descriptor if _lock(descriptor) else None
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
-    except OSError as err:
-        if err.errno in _LOCKED_ERRNOS:
-            return False
-        raise
-    return True
-
-
-def is_locked(files: Beneath, name: str) -> bool:
-    """Whether any process has locked a file now. Raises ChannelError if it is not a regular file."""
-    with contextlib.suppress(FileNotFoundError):
-        descriptor = files.open_file(name)
-        try:
-            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
-        finally:
-            os.close(descriptor)
-        return bool(struct.unpack(_FLOCK, answer[: struct.calcsize(_FLOCK)])[0] != fcntl.F_UNLCK)
-    return False
-
-
-def _whole_file(kind: int) -> bytes:
-    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)

@@ -78,7 +78,7 @@ def find_store(plan: DistributedWork, numbers: RankNumbers, timeout: timedelta) 
     return store
 
 
-class Rank(reductions.Rank):
+class DistributedRank(reductions.Rank):
     """The default group, which is the backend's, beside gloo's own, which no backend replaces."""
 
     def __init__(self, plan: DistributedWork, baseline: dist.ProcessGroupGloo, device: torch.device) -> None:
@@ -171,7 +171,7 @@ def main() -> None:
     else:
         dist.init_process_group(plan.backend, store=store, rank=numbers.rank, world_size=numbers.size, timeout=timeout)
     baseline = dist.ProcessGroupGloo(dist.PrefixStore("baseline", store), numbers.rank, numbers.size, timeout)
-    result = {**Rank(plan, baseline, device).run(), **reductions.describe_rank()}
+    result = {**DistributedRank(plan, baseline, device).run(), **reductions.describe_rank()}
     baseline.barrier().wait()
     del baseline
     dist.destroy_process_group()

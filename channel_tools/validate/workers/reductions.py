@@ -99,13 +99,13 @@ def read_plan(path: Path, kind: type[P]) -> P:
 
 
 @dataclass
-class Difference:
+class Deviation:
     """The deviation of results from the expected ones: the largest error, and the number of wrong values."""
 
     max_error: float = 0.0
     mismatches: int = 0
 
-    def add(self, other: Difference) -> None:
+    def add(self, other: Deviation) -> None:
         """Add the result of another comparison."""
         self.max_error = max(self.max_error, other.max_error)
         self.mismatches += other.mismatches
@@ -184,22 +184,22 @@ class Values:
         return values
 
 
-def compare(result: torch.Tensor, values: Values) -> Difference:
+def compare(result: torch.Tensor, values: Values) -> Deviation:
     """Compare a result with the same reduction in float64 or int64."""
-    difference = Difference()
+    deviation = Deviation()
     for start in values.starts():
         reduced = result[start : start + CHUNK]
         inputs = (values.of_rank(rank, start) for rank in range(values.world))
         if values.case.data == "positive":
             exact = _reduced((tensor.double() for tensor in inputs), "SUM")
-            difference.note_errors((exact - reduced).abs_().div_(exact))
+            deviation.note_errors((exact - reduced).abs_().div_(exact))
         elif values.case.data in {"normal", "spread", "nonfinite"}:
-            _compare_by_unit(difference, reduced.double(), [tensor.double() for tensor in inputs], values.plan.unit)
+            _compare_by_unit(deviation, reduced.double(), [tensor.double() for tensor in inputs], values.plan.unit)
         else:
             wide = torch.float64 if reduced.is_floating_point() else torch.int64
             exact = _reduced((tensor.to(wide) for tensor in inputs), values.case.op)
-            difference.mismatches += count_unequal(reduced, exact.to(reduced.dtype))
-    return difference
+            deviation.mismatches += count_unequal(reduced, exact.to(reduced.dtype))
+    return deviation
 
 
 def count_unequal(values: torch.Tensor, expected: torch.Tensor | int) -> int:
@@ -216,15 +216,15 @@ def _reduced(inputs: Iterator[torch.Tensor], op: str) -> torch.Tensor:
     return total
 
 
-def _compare_by_unit(difference: Difference, reduced: torch.Tensor, inputs: list[torch.Tensor], unit: int) -> None:
+def _compare_by_unit(deviation: Deviation, reduced: torch.Tensor, inputs: list[torch.Tensor], unit: int) -> None:
     exact = torch.stack(inputs).sum(0)
     sizes = torch.stack(inputs).abs().sum(0)
     padded = torch.nn.functional.pad(sizes, (0, -len(sizes) % unit)).view(-1, unit)
     scales = padded.amax(1).repeat_interleave(unit)[: len(sizes)]
     lost = ~torch.isfinite(sizes) & torch.isfinite(reduced)
-    difference.mismatches += int(lost.sum())
+    deviation.mismatches += int(lost.sum())
     usable = torch.isfinite(scales)
-    difference.note_errors(((reduced - exact).abs() / scales)[usable])
+    deviation.note_errors(((reduced - exact).abs() / scales)[usable])
 
 
 class Rank:
@@ -242,12 +242,12 @@ class Rank:
         """Make inputs, reduce, compare."""
         self.say(case.name)
         started = time.perf_counter()
-        difference = self._train(case) if case.data == "ddp" else self._reduce(case)
+        deviation = self._train(case) if case.data == "ddp" else self._reduce(case)
         return {
             "name": case.name,
             "seconds": time.perf_counter() - started,
-            "max_error": difference.max_error,
-            "mismatches": difference.mismatches,
+            "max_error": deviation.max_error,
+            "mismatches": deviation.mismatches,
         }
 
     def measure(
@@ -285,7 +285,7 @@ class Rank:
         """Record the progress of this rank, for the message if it hangs."""
         (self.plan.folder / f"rank-{self.rank}.at").write_text(step, encoding="utf-8")
 
-    def _reduce(self, case: Case) -> Difference:
+    def _reduce(self, case: Case) -> Deviation:
         inputs = [Values(plan=self.plan, case=case, call=call, world=self.world) for call in range(case.calls)]
         tensors = [values.tensor(self.rank).to(self.device) for values in inputs]
         group = self.second if case.group == "second" else None
@@ -294,27 +294,27 @@ class Rank:
         for work in works:
             if work is not None:
                 work.wait()
-        difference = Difference()
+        deviation = Deviation()
         for values, tensor in zip(inputs, tensors, strict=True):
-            difference.add(compare(tensor.cpu(), values))
-        return difference
+            deviation.add(compare(tensor.cpu(), values))
+        return deviation
 
-    def _train(self, case: Case) -> Difference:
+    def _train(self, case: Case) -> Deviation:
         """Compare DistributedDataParallel's gradients with the mean of all ranks' own."""
         torch.manual_seed(self.plan.seed)
         layers = (torch.nn.Linear(*pair) for pair in itertools.pairwise(case.layers))
         model = torch.nn.Sequential(*layers).to(self.device)
         parallel = DistributedDataParallel(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        difference = Difference()
+        deviation = Deviation()
         for step in range(case.calls):
             expected = self._mean_gradients(copy.deepcopy(model), case, step)
             optimizer.zero_grad()
             self._backward(parallel, case, self.rank, step)
             gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).double()
-            difference.note_errors((gradients - expected).abs() / expected.abs().max())
+            deviation.note_errors((gradients - expected).abs() / expected.abs().max())
             optimizer.step()
-        return difference
+        return deviation
 
     def _mean_gradients(self, model: torch.nn.Module, case: Case, step: int) -> torch.Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self.device)

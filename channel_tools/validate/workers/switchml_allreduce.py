@@ -65,7 +65,7 @@ def counts_document(counts: Counts) -> dict[str, object]:
     return {**by_kind, "failed_jobs": counts["failed_jobs", ""]}
 
 
-class Rank(reductions.Rank):
+class SwitchmlRank(reductions.Rank):
     """The default group, which SwitchML carries if it can, and a second one that is plain gloo."""
 
     def __init__(self, plan: SwitchmlWork) -> None:
@@ -115,7 +115,7 @@ def main() -> None:
         reductions.use_interface_towards(os.environ["MASTER_ADDR"])
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=plan.group_timeout_s))
-    result = {**Rank(plan).run(), **reductions.describe_rank(), "stats": read_stats()}
+    result = {**SwitchmlRank(plan).run(), **reductions.describe_rank(), "stats": read_stats()}
     dist.destroy_process_group()
     reductions.write_result(plan.folder / f"rank-{rank}.json", result)
 

@@ -216,13 +216,3 @@ def test_attestations_travel_with_their_packages(tmp_path: Path) -> None:
     assert "has no attestation" in str(zlib.error)
     [sidecar] = (tmp_path / "bundle" / "channels" / "channel" / "linux-64").glob("*.sigs.*")
     assert (channel.path / "linux-64" / sidecar.name).read_bytes() == sidecar.read_bytes()
-
-
-def test_other_attestations_than_a_record_names_are_no_part_of_a_bundle(tmp_path: Path) -> None:
-    site = exporting_site(tmp_path)
-    keys = create_key(tmp_path / "signing", passphrase=None, days=30, now=datetime.now(UTC)).parent
-    sign_packages(None, SignRequest(target=tmp_path / "channel", attest=AttestRequest(signing_key=keys)))
-    [sidecar] = (tmp_path / "channel" / "linux-64").glob("*.sigs.*")
-    sidecar.write_bytes(b"[]")
-    with pytest.raises(IntegrityError, match="its bytes differ from the hash in the record"):
-        site.plan()

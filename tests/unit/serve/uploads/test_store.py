@@ -9,16 +9,8 @@ import pytest
 
 from channel_tools.conda.package import PackageRef
 from channel_tools.publish.server.protocol import ErrorResponse, PromoteRequest, ReportResponse, SetRequest
-from channel_tools.serve.uploads.store import (
-    ARRIVING_FOLDER,
-    STALE_S,
-    Job,
-    JobStore,
-    State,
-    drop_files,
-    is_locked,
-    try_lock,
-)
+from channel_tools.serve.uploads.locks import try_lock
+from channel_tools.serve.uploads.store import ARRIVING_FOLDER, STALE_S, Job, JobStore, State, drop_files
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import IntegrityError
 from tests.support.packages import REGISTRY
@@ -31,20 +23,6 @@ NOW_S = 1_900_000_000.0
 @pytest.fixture
 def store(tmp_path: Path) -> JobStore:
     return JobStore(Beneath(root=tmp_path).at("uploads"), clock=lambda: NOW_S)
-
-
-def test_a_lock_is_held_until_the_last_who_has_it_lets_go(tmp_path: Path) -> None:
-    files = Beneath(root=tmp_path)
-    assert not is_locked(files, "lock")
-    with try_lock(files, "lock") as lock:
-        assert lock is not None
-        assert is_locked(files, "lock")
-        with try_lock(files, "lock") as second:
-            assert second is None
-        inherited = os.dup(lock)  # as by a fork
-    assert is_locked(files, "lock")
-    os.close(inherited)
-    assert not is_locked(files, "lock")
 
 
 def test_the_same_set_is_the_same_job_and_another_is_not(store: JobStore) -> None:
