@@ -36,10 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import rattler
+
     from channel_tools.environments import EnvironmentResult
     from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.model import RenderedPackage, Stack
     from channel_tools.pins import Lock, PlatformLock
+    from channel_tools.pins.choice import LockChoice
     from channel_tools.provenance.trust import Trust
     from channel_tools.requests.environment import EnvironmentRequest
     from channel_tools.system.progress import Progress
@@ -90,9 +93,15 @@ def install(
     """
     for file in request.modulefiles:
         check_modulefile(file)
-    installation = _Installation(request, environ, progress, trust)
+    installation = _Installation(
+        prefix=request.prefix,
+        virtual_packages=machine_virtual_packages(request.virtual_packages),
+        trust=trust,
+        environ=environ,
+        progress=progress,
+    )
     if request.lock is not None:
-        result = _install_lock(request.lock, installation)
+        result = _install_lock(request.lock, request.choice, request.install.channels, installation)
     else:
         result = installation.solved(*_specs_and_channels(settings, request))
     for file in request.modulefiles:
@@ -128,31 +137,28 @@ def _stacks_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...
     return () if settings.tree.has_recipes else (STACKS_PACKAGE,)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Installation:
-    """An installation by a request, from the packages that it comes to."""
+    """An installation into ``prefix``, on a machine with these virtual packages."""
 
-    def __init__(
-        self, request: EnvironmentRequest, environ: Mapping[str, str], progress: Progress, trust: Trust | None
-    ) -> None:
-        self.request = request
-        self.environ = environ
-        self.progress = progress
-        self._trust = trust
-        self._package_cache = package_cache_in(find_cache(environ))
-        self._virtual = machine_virtual_packages(request.virtual_packages)
+    prefix: Path
+    virtual_packages: Sequence[rattler.GenericVirtualPackage]
+    trust: Trust | None
+    environ: Mapping[str, str]
+    progress: Progress
 
     def solved(self, specs: Sequence[str], channels: Sequence[str]) -> EnvironmentResult:
         """Install what the specs are solved to now."""
         return asyncio.run(
             create_environment(
-                self.request.prefix,
+                self.prefix,
                 specs,
                 channels,
-                check=attestation_check(self._trust, channels, self.environ),
-                package_cache=self._package_cache,
+                check=attestation_check(self.trust, channels, self.environ),
+                package_cache=package_cache_in(find_cache(self.environ)),
                 subdir=current_platform(),
                 progress=self.progress,
-                virtual_packages=self._virtual,
+                virtual_packages=self.virtual_packages,
             )
         )
 
@@ -160,22 +166,26 @@ class _Installation:
         """Install exactly the packages of a lock, each from the address in ``sources`` for its channel."""
         return asyncio.run(
             create_locked_environment(
-                self.request.prefix,
+                self.prefix,
                 platform,
                 specs=lock.specs,
                 sources=sources,
-                check=attestation_check(self._trust, [*lock.channels, *sources.values()], self.environ),
-                virtual_packages=self._virtual,
-                package_cache=self._package_cache,
+                check=attestation_check(self.trust, [*lock.channels, *sources.values()], self.environ),
+                virtual_packages=self.virtual_packages,
+                package_cache=package_cache_in(find_cache(self.environ)),
                 progress=self.progress,
             )
         )
 
 
-def _install_lock(file: Path, installation: _Installation) -> EnvironmentResult:
-    """Install exactly the packages of the lock ``file`` for this platform, or what an environment.yml is solved to."""
-    request, note, here = installation.request, installation.progress.note, current_platform()
-    channels, choice = request.install.channels, request.choice
+def _install_lock(
+    file: Path, choice: LockChoice, channels: Sequence[str], installation: _Installation
+) -> EnvironmentResult:
+    """Install exactly the packages of the lock ``file`` for this platform, or what an environment.yml is solved to.
+
+    ``choice`` is the part of it that is meant; ``channels`` are where its packages are instead of its own channels.
+    """
+    note, here = installation.progress.note, current_platform()
     choice = choice if choice.platforms else replace(choice, platforms=(here,))
     pins = read_pins(file, choice, note=note, look_up=index_look_up(channels, installation.environ))
     if isinstance(pins, EnvironmentFile):

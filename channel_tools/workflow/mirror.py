@@ -92,7 +92,8 @@ def make_mirror(
     context = _Context(settings=settings, cache=find_cache(environ), environ=environ)
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
-    _check_readable(source_channels(request.channels, environ))
+    channels = source_channels(request.channels, environ)
+    _check_readable(channels)
     locks = _make_locks(context, request, progress.note)
     extras: list[ExtraFile] = []
     tool = None
@@ -103,8 +104,18 @@ def make_mirror(
             tool = make_tool(request.pythons, platforms_of(locks), cache=cache, progress=progress)
             extras += tool.files
         if request.with_sources:
-            extras += _source_files(context.with_tree("--with-sources"), request, locks, progress)
-    plan = _plan(context, request, locks, client, since=since, extras=extras, tool=tool)
+            folder = unfinished_folder(request.destination)
+            extras += _source_files(context.with_tree("--with-sources"), locks, folder, request.jobs, progress)
+    plan = _plan(
+        context,
+        locks,
+        channels or source_channels(context.channels_of(locks), environ),
+        client,
+        since=since,
+        extras=extras,
+        tool=tool,
+        rebuilt=PlanRequest(python=request.python, pytorch=request.pytorch) if request.with_sources else None,
+    )
     if request.dry_run or plan.brings_nothing():
         return MirrorResult(plan=plan, report=None)
     signing = open_signing(
@@ -150,10 +161,8 @@ class _Context:
             raise UsageError(message, hint=hint)
         return self.settings
 
-    def channels_of(self, request: MirrorRequest, locks: Sequence[Lock]) -> tuple[str, ...]:
-        """The channels of the request, else the default ones for installations, without a tree those of the locks."""
-        if request.channels:
-            return request.channels
+    def channels_of(self, locks: Sequence[Lock]) -> tuple[str, ...]:
+        """The channels where none are given: the default ones for installations, without a tree those of the locks."""
         locked = tuple(dict.fromkeys(channel for lock in locks for channel in lock.channels))
         if self.settings is None and locked:
             return locked
@@ -177,7 +186,7 @@ def _make_locks(context: _Context, request: MirrorRequest, note: Note) -> list[L
         settings = context.with_tree("a stack")
         stacks = [variants_of(settings, name) for name in request.stacks or (None,)]
         wanted = {variants.stack.name: variants.specs(asked) for variants in stacks}
-    channels = context.channels_of(request, ())
+    channels = request.channels or context.channels_of(())
 
     async def solve_all() -> list[Lock]:
         cache = context.package_cache
@@ -213,24 +222,26 @@ def _lock_name(text: str) -> str:
 
 def _plan(
     context: _Context,
-    request: MirrorRequest,
     locks: Sequence[Lock],
+    channels: Sequence[SourceChannel],
     client: HttpClient,
     *,
     since: Received | None,
     extras: Sequence[ExtraFile],
     tool: Tool | None,
+    rebuilt: PlanRequest | None,
 ) -> BundlePlan:
-    """Everything that goes into the bundle, with sizes; no package is downloaded."""
-    channels = source_channels(context.channels_of(request, locks), context.environ)
+    """Everything that goes into the bundle, with sizes; no package is downloaded.
+
+    ``rebuilt`` is the variant of the stacks that can be built again from the bundle, None if none can.
+    """
     platforms = platforms_of(locks)
     addresses = [channel.address for channel in channels]
     needed = locked_packages(locks) | asyncio.run(_added_packages(locks, addresses, context.package_cache))
-    if request.with_sources:
+    if rebuilt is not None:
         settings = context.with_tree("--with-sources")
         stacks = [lock.stack for lock in locks]
-        variant = PlanRequest(python=request.python, pytorch=request.pytorch)
-        needed |= set(_build_packages(settings, variant, stacks, channels, platforms, client))
+        needed |= set(_build_packages(settings, rebuilt, stacks, channels, platforms, client))
     parts = plan_packages(needed, channels, platforms=platforms, client=client, since=since)
     small = index_files(locks, parts, complete=since is None, now=datetime.now(UTC)) | attestation_files(parts, client)
     if tool is not None:
@@ -241,7 +252,7 @@ def _plan(
         small=small,
         extras=extras,
         tool=None if tool is None else tool.wheels,
-        with_sources=request.with_sources,
+        with_sources=rebuilt is not None,
         since=since,
     )
 
@@ -253,9 +264,9 @@ async def _added_packages(locks: Sequence[Lock], addresses: Sequence[str], cache
 
 
 def _source_files(
-    settings: Settings, request: MirrorRequest, locks: Iterable[Lock], progress: Progress
+    settings: Settings, locks: Iterable[Lock], folder: Path, jobs: int, progress: Progress
 ) -> list[ExtraFile]:
-    """Write the tree of recipes and the sources of the stacks into the unfinished bundle; missing ones are downloaded.
+    """Write the tree of recipes and the sources of the stacks into ``folder``; ``jobs`` download what is missing.
 
     Raises as fetch_needed and export_sources do.
     """
@@ -263,9 +274,8 @@ def _source_files(
     entries = set()
     for lock in locks:
         of_stack = PlanRequest(stack=lock.stack)
-        fetch_needed(settings, of_stack, dry_run=False, jobs=request.jobs, progress=progress)
+        fetch_needed(settings, of_stack, dry_run=False, jobs=jobs, progress=progress)
         entries |= {store.entry(need) for need in needed_by_tree(settings, of_stack, progress)}
-    folder = unfinished_folder(request.destination)
     return [export_tree(settings.tree, folder), *export_sources(store, sorted(entries), folder, progress)]
 
 

@@ -18,8 +18,10 @@ from channel_tools.workflow.channel_page import remember_for_page
 from channel_tools.workflow.plan import check_served, chosen_foundation, plan_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
+    from channel_tools.channel import Foundation
     from channel_tools.plan import PlannedPackage
     from channel_tools.publish.model import PublishPlan, PublishReport
     from channel_tools.publish.target import Target
@@ -55,7 +57,8 @@ def publish_packages(
     """
     target = open_target(request.target, environ=environ)
     if request.files:
-        packages = files_to_publish(settings, request, target)
+        foundation = chosen_foundation(request.foundation, request.address)
+        packages = files_to_publish(request.files, foundation, settings=settings, target=target)
     else:
         packages = package_set(cast("Settings", settings), request.plan)
     plan = target.plan(packages, label=request.label)
@@ -92,15 +95,16 @@ def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
     )
 
 
-def files_to_publish(settings: Settings | None, request: PublishRequest, target: Target) -> PackageSet:
-    """The set of the request's package files, which may be anywhere, with the further channels that theirs record.
+def files_to_publish(
+    files: Sequence[Path], foundation: Foundation | None, *, settings: Settings | None, target: Target
+) -> PackageSet:
+    """The set of package files, which may be anywhere, with the further channels that theirs record.
 
-    Works without a tree. Raises as file_set does, and UsageError if nothing says what their foundation is: as
-    PublishRequest has it.
+    Without a ``foundation`` it is that of the channels that the files are in, else the local channel's (``settings``
+    None: there is no tree), else the target's. Raises as file_set does, and UsageError if none of them says it.
     """
-    channels = dict.fromkeys(path.absolute().parent.parent for path in request.files)
+    channels = dict.fromkeys(path.absolute().parent.parent for path in files)
     recorded = [open_channel(channel).foundation for channel in channels if (channel / RECORD_FOLDER).is_dir()]
-    foundation = chosen_foundation(request.foundation, request.address)
     if foundation is None and len(recorded) == len(channels) and len(set(recorded)) == 1:
         foundation = recorded[0]
     if foundation is None and settings is not None and settings.channel.exists():
@@ -111,8 +115,8 @@ def files_to_publish(settings: Settings | None, request: PublishRequest, target:
         message = f"{target.address}: does not say on which foundation its packages are built, and neither do the files"
         hint = "give --foundation conda-forge, or registry; a channel has packages for one foundation only"
         raise UsageError(message, hint=hint)
-    further = chain.from_iterable(foundation.further for foundation in recorded)
-    return file_set(request.files, foundation.with_further(further))
+    further = chain.from_iterable(channel.further for channel in recorded)
+    return file_set(files, foundation.with_further(further))
 
 
 def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> ChannelError:

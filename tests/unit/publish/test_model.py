@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from channel_tools.channel import Foundation, open_channel, verify_channel
 from channel_tools.publish.folder import FolderTarget, open_folder
 from channel_tools.publish.model import file_set
 from channel_tools.publish.target import open_target
-from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.errors import FoundationError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.publish import files_to_publish
@@ -104,16 +102,14 @@ def test_what_is_no_package_is_named(tmp_path: Path) -> None:
 def test_the_foundation_is_the_given_one_else_that_of_the_channel_or_the_target(tmp_path: Path) -> None:
     package = make_conda(tmp_path / "made", "toy")
     target = open_target(str(tmp_path / "channel"), environ={})
-    request = PublishRequest(target=target.address, files=(package,))
     with pytest.raises(UsageError, match="does not say on which foundation") as caught:
-        files_to_publish(None, request, target)
+        files_to_publish([package], None, settings=None, target=target)
     assert "--foundation" in str(caught.value.hint)
-    given = files_to_publish(None, replace(request, foundation="conda-forge", address=CONDA_FORGE.address), target)
-    assert given.foundation == CONDA_FORGE
+    assert files_to_publish([package], CONDA_FORGE, settings=None, target=target).foundation == CONDA_FORGE
     published(tmp_path / "channel", package, foundation=CONDA_FORGE)
-    assert files_to_publish(None, request, target).foundation == CONDA_FORGE
+    assert files_to_publish([package], None, settings=None, target=target).foundation == CONDA_FORGE
     in_channel = tmp_path / "channel" / "linux-64" / package.name
     new = open_target(str(tmp_path / "new"), environ={})
-    assert files_to_publish(None, replace(request, files=(in_channel,)), new).foundation == CONDA_FORGE
+    assert files_to_publish([in_channel], None, settings=None, target=new).foundation == CONDA_FORGE
     with pytest.raises(FoundationError):
-        target.plan(files_to_publish(None, replace(request, foundation="registry"), target), label="main")
+        target.plan(files_to_publish([package], REGISTRY, settings=None, target=target), label="main")

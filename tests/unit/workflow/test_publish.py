@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from channel_tools.channel import add_set, channel_writer, create_channel, open_
 from channel_tools.plan import Plan
 from channel_tools.publish.target import open_target
 from channel_tools.requests.plan import PlanRequest
-from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.plan import plan_request
@@ -85,8 +83,8 @@ def test_files_of_several_channels_come_with_the_further_channels_of_all(tmp_pat
         with channel_writer(create_channel(tmp_path / name, on)) as writer:
             add_set(writer, [make_conda(tmp_path / "made", f"of-{name}")])
         files.extend((tmp_path / name / "linux-64").glob("*.conda"))
-    request = PublishRequest(target=str(tmp_path / "target"), files=tuple(files))
-    for wanted in (request, replace(request, foundation="registry")):
-        found = files_to_publish(None, wanted, open_target(wanted.target, environ={}))
-        assert found.foundation == REGISTRY
-        assert found.foundation.further == ("file:///lab", "file:///site")
+    target = open_target(str(tmp_path / "target"), environ={})
+    for foundation in (None, REGISTRY):
+        packages = files_to_publish(files, foundation, settings=None, target=target)
+        assert packages.foundation == REGISTRY
+        assert packages.foundation.further == ("file:///lab", "file:///site")
