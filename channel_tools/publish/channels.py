@@ -17,12 +17,19 @@ from channel_tools.channel.listing import admitted, not_listed, with_patch, with
 from channel_tools.channel.publish import check_package
 from channel_tools.conda.package import PackageKey, PackageRef
 from channel_tools.conda.specs import text_or_none, track_features_of
-from channel_tools.publish.model import MAIN_LABEL, LabelPackage, PublishPlan, PublishReport, label_address
+from channel_tools.publish.model import (
+    MAIN_LABEL,
+    Comparison,
+    LabelPackage,
+    PublishPlan,
+    PublishReport,
+    label_address,
+)
 from channel_tools.publish.store import NEVER_CHANGE_HINT
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from channel_tools.channel import Foundation
@@ -59,8 +66,9 @@ class LabelContent(Protocol):
 class Change:
     """A set to add to ``label``: ``files`` to be published, or packages that another label has.
 
-    ``rows`` are those of packages that were already read: all that another label has, and those known of ``files``.
-    ``new`` are the packages that a plan found missing; ``patches`` of subdirs come with the packages.
+    Files that the target turns out not to need may be missing. ``rows`` are those of packages that were already read:
+    all that another label has, and those known of ``files``. ``new`` are the packages that a plan found missing;
+    ``patches`` of subdirs come with the packages.
     """
 
     name: str
@@ -82,24 +90,20 @@ class Change:
         return [str(package.key) for package in self.packages if package.foundation == foundation]
 
     def file(self, key: str) -> PackageFile:
-        """The file of a package that no label has. Raises ChannelError if the package was only to be promoted."""
-        if key not in self.files:
+        """The file of a package that no label has. Raises ChannelError if it is not here."""
+        if key in self.files:
+            return self.files[key]
+        if key in self.rows:
             message = f"{key}: was deleted while it was being promoted to {self.label}"
-            raise ChannelError(message, hint="run the same command again")
-        return self.files[key]
+        else:
+            message = f"{key}: is missing in {self.name}, and no label of the channel has it"
+        raise ChannelError(message, hint="run the same command again")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """The names of the wanted packages, by what has to be done to add them to a label.
+class LabelComparison(Comparison):
+    """A Comparison with where else the packages are: by name, the other label that has it, and its row."""
 
-    ``link`` are those that other labels have, ``present`` those that are in place. ``elsewhere`` maps each name to
-    the other label that has it, and its row.
-    """
-
-    upload: tuple[str, ...]
-    link: tuple[str, ...]
-    present: tuple[str, ...]
     elsewhere: Mapping[str, tuple[str, CachedPackage]]
 
 
@@ -111,7 +115,7 @@ def compare(
     address_of: Callable[[str, str], str],
     label: str,
     heeded: Collection[str],
-) -> Comparison:
+) -> LabelComparison:
     """Compare the wanted names (with their sha256) with what a label and the ``others`` of its target have.
 
     Raises ChannelError for a name that has other bytes under any label, had other bytes before it was deleted, or was
@@ -132,7 +136,7 @@ def compare(
     for name, rows in by_label.items():
         for key, row in rows.items():
             elsewhere.setdefault(key, (name, row))
-    return Comparison(
+    return LabelComparison(
         upload=tuple(key for key in hashes if key not in mine and key not in elsewhere),
         link=tuple(key for key in hashes if key not in mine and key in elsewhere),
         present=tuple(key for key in hashes if key in mine),
@@ -193,7 +197,7 @@ class ChannelTarget(ABC):
         """The label's content and foundation, None if there is no such label."""
 
     @abstractmethod
-    def _compare(self, hashes: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
+    def _compare(self, hashes: Mapping[str, str], label: str, foundation: Foundation) -> LabelComparison:
         """What has to be done to add the wanted packages to the label. Raises as compare, and FoundationError."""
 
     @abstractmethod
@@ -216,16 +220,12 @@ class ChannelTarget(ABC):
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Compare with the target, changing nothing. Raises ChannelError for a yanked name or one with other bytes."""
         hashes = {key: file.sha256 for key, file in packages.by_name().items()}
-        comparison = self._compare(hashes, label, packages.foundation)
-        return packages.plan(label, upload=comparison.upload, link=comparison.link, present=comparison.present)
+        found = self._compare(hashes, label, packages.foundation)
+        comparison = Comparison(upload=found.upload, link=found.link, present=found.present)
+        return PublishPlan(packages=packages, label=label, comparison=comparison)
 
-    def publish(
-        self, plan: PublishPlan, *, progress: Progress, rows: Mapping[str, CachedPackage] | None = None
-    ) -> PublishReport:
-        """Carry out the plan, atomically for readers.
-
-        ``rows`` are those of files of the plan that were already read completely; a folder does not read them again.
-        """
+    def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
+        """Carry out the plan, atomically for readers."""
         packages = plan.packages
         change = Change(
             name=packages.name,
@@ -233,8 +233,30 @@ class ChannelTarget(ABC):
             based_on=packages.foundation,
             packages=packages.files,
             files=packages.by_name(),
-            rows=rows or {},
             new=(*plan.upload, *plan.link),
+        )
+        return self._carry_out(change, progress)
+
+    def publish_received(
+        self,
+        packages: PackageSet,
+        received: Sequence[PackageFile],
+        *,
+        label: str,
+        rows: Mapping[str, CachedPackage],
+        progress: Progress,
+    ) -> PublishReport:
+        """Publish a set of which only the files ``received`` are here, read completely: ``rows`` are theirs.
+
+        A folder does not read them again. Raises ChannelError if the target needs others.
+        """
+        change = Change(
+            name=packages.name,
+            label=label,
+            based_on=packages.foundation,
+            packages=packages.files,
+            files={str(file.key): file for file in received},
+            rows=rows,
         )
         return self._carry_out(change, progress)
 

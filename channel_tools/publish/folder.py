@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from channel_tools.channel.records import CachedPackage
     from channel_tools.channel.state import SubdirState
     from channel_tools.page.write import PagedChannel
-    from channel_tools.publish.channels import Change, Comparison
+    from channel_tools.publish.channels import Change, LabelComparison
+    from channel_tools.publish.model import Comparison
     from channel_tools.system.progress import Progress
 
 
@@ -156,7 +157,7 @@ class FolderTarget(ChannelTarget):
         content = self._content(label)
         return content, content.channel.foundation
 
-    def _compare(self, hashes: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
+    def _compare(self, hashes: Mapping[str, str], label: str, foundation: Foundation) -> LabelComparison:
         labels = self.labels()
         if labels:
             open_channel(self.root, foundation=foundation)

@@ -22,7 +22,7 @@ from channel_tools.system.errors import UsageError
 from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.channel import Foundation
@@ -98,17 +98,6 @@ class PackageSet:
         """The files by ``subdir/file name``."""
         return {str(file.key): file for file in self.files}
 
-    def plan(self, label: str, *, upload: Iterable[str], link: Iterable[str], present: Iterable[str]) -> PublishPlan:
-        """The plan to publish the set under ``label``, given the names that a comparison found."""
-        files = self.by_name()
-        return PublishPlan(
-            packages=self,
-            label=label,
-            upload=tuple(files[name] for name in upload),
-            link=tuple(files[name] for name in link),
-            present=tuple(files[name] for name in present),
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class LabelPackage(PackageRef):
@@ -147,18 +136,47 @@ class LabelPackage(PackageRef):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PublishPlan:
-    """What publishing a set under ``label`` would do; planning changes nothing.
+class Comparison:
+    """A set compared with a label: its packages (``subdir/file name``) by what has to be done to publish them there.
 
-    ``upload`` are files that the target lacks, ``link`` files that it has under another label, ``present`` files that
-    are in place. A name that the target has with other bytes makes planning fail with a ChannelError.
+    ``upload`` are those that the target lacks, ``link`` those that it has under another label, ``present`` those that
+    are in place.
+    """
+
+    upload: tuple[str, ...]
+    link: tuple[str, ...]
+    present: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishPlan:
+    """What publishing a set under ``label`` would do, by its comparison with that; planning changes nothing.
+
+    A name that the target has with other bytes makes planning fail with a ChannelError.
     """
 
     packages: PackageSet
     label: str
-    upload: tuple[PackageFile, ...]
-    link: tuple[PackageFile, ...]
-    present: tuple[PackageFile, ...]
+    comparison: Comparison
+
+    @property
+    def upload(self) -> tuple[PackageFile, ...]:
+        """The files that the target lacks."""
+        return self._files(self.comparison.upload)
+
+    @property
+    def link(self) -> tuple[PackageFile, ...]:
+        """The files that it has under another label."""
+        return self._files(self.comparison.link)
+
+    @property
+    def present(self) -> tuple[PackageFile, ...]:
+        """The files that are in place."""
+        return self._files(self.comparison.present)
+
+    def _files(self, names: tuple[str, ...]) -> tuple[PackageFile, ...]:
+        files = self.packages.by_name()
+        return tuple(files[name] for name in names)
 
     @property
     def upload_bytes(self) -> int:

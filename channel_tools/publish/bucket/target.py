@@ -25,7 +25,7 @@ from channel_tools.publish.bucket.label import BucketLabel, LabelWriter
 from channel_tools.publish.bucket.lease import DEFAULT_LEASE_S, DEFAULT_WAIT_S, Incoming, hold_lease, read_lease
 from channel_tools.publish.bucket.page import has_page, paged_label
 from channel_tools.publish.bucket.records import apply_retention, with_packages
-from channel_tools.publish.channels import ChannelTarget, Comparison, checked_row, compare, other_bytes
+from channel_tools.publish.channels import ChannelTarget, LabelComparison, checked_row, compare, other_bytes
 from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, check_label, is_label, label_path
 from channel_tools.publish.store import ASK_AGAIN, FOREVER, Served, Upload, copy_package, in_parallel, sha256_of_object
 from channel_tools.system.errors import IntegrityError, UsageError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from channel_tools.publish.bucket.lease import Lease
     from channel_tools.publish.bucket.records import LabelRecords
     from channel_tools.publish.channels import Change
-    from channel_tools.publish.model import PackageFile
+    from channel_tools.publish.model import Comparison, PackageFile
     from channel_tools.publish.store import Store
     from channel_tools.system.progress import Progress
 
@@ -55,8 +55,8 @@ DEFAULT_GRACE_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _StoredComparison(Comparison):
-    """A Comparison with what is known about the objects.
+class _StoredComparison(LabelComparison):
+    """A LabelComparison with what is known about the objects.
 
     ``copy`` says from which key packages are copied; those in ``link`` but not in ``copy`` have arrived and only need
     to be committed. ``replace`` are names under which an earlier run left bytes that were never committed.
@@ -134,7 +134,7 @@ class BucketTarget(ChannelTarget):
         foundation = bucket_label.foundation()
         return None if foundation is None else (bucket_label.read(), foundation)
 
-    def _compare(self, hashes: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
+    def _compare(self, hashes: Mapping[str, str], label: str, foundation: Foundation) -> LabelComparison:
         self._label(MAIN_LABEL).require_foundation(foundation)
         lease_record = read_lease(self.store, self._key(_LEASE))
         return self._compare_stored(hashes, label, {} if lease_record is None else lease_record[0].incoming)

@@ -23,7 +23,7 @@ from channel_tools.conda.package import RECORD_FIELD, by_format
 from channel_tools.conda.repodata import REPODATA, encode_repodata
 from channel_tools.publish.bucket.records import ALWAYS_SERVED
 from channel_tools.publish.channels import checked_row, other_bytes
-from channel_tools.publish.model import PublishReport
+from channel_tools.publish.model import Comparison, PublishPlan, PublishReport
 from channel_tools.publish.oci.layout import (
     CONFIG,
     CONFIG_TYPE,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.contents import JsonObject
-    from channel_tools.publish.model import PackageFile, PackageSet, PublishPlan
+    from channel_tools.publish.model import PackageFile, PackageSet
     from channel_tools.publish.oci.layout import RegistryAddress
     from channel_tools.publish.oci.registry import Repository
     from channel_tools.system.progress import Progress
@@ -100,7 +100,9 @@ class RegistryTarget:
                 missing.append(key)
             elif sha256 != file.sha256:
                 raise self._other_bytes(file, label, sha256)
-        return packages.plan(label, upload=missing, link=(), present=[key for key in files if key not in missing])
+        present = tuple(key for key in files if key not in missing)
+        comparison = Comparison(upload=tuple(missing), link=(), present=present)
+        return PublishPlan(packages=packages, label=label, comparison=comparison)
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
         """Send the packages, then write the indexes; what was sent before an error is skipped the next time."""

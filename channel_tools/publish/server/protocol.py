@@ -52,6 +52,14 @@ class SetRequest(_LabelRequest):
     files: tuple[PackageRef, ...]
     attestations: dict[str, str] = field(default_factory=dict)
     """The packages' attestations by ``subdir/file name``: a JSON list of bundles, as text."""
+    upload: tuple[str, ...] | None = None
+    """The files to be uploaded, as a plan of the set said (None: not known). The id of a set does not depend on it."""
+
+    @property
+    def expected(self) -> tuple[PackageRef, ...]:
+        """The files to be uploaded; all if it is not known."""
+        names = None if self.upload is None else frozenset(self.upload)
+        return tuple(file for file in self.files if names is None or str(file.key) in names)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,15 +110,6 @@ class PackagesResponse(_Versioned):
     """All packages of a label."""
 
     packages: tuple[LabelPackage, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlanResponse(_Versioned):
-    """What publishing a set would do, by ``subdir/file name``."""
-
-    upload: tuple[str, ...]
-    link: tuple[str, ...]
-    present: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

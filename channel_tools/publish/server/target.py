@@ -8,11 +8,11 @@ missing, each file from where it was cut off.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, cast
 
 from channel_tools.conda.clients import make_http_client
-from channel_tools.publish.model import PublishPlan, PublishReport, check_label, label_address
+from channel_tools.publish.model import Comparison, PublishPlan, PublishReport, check_label, label_address
 from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerConnection, TemporaryError, server_address
 from channel_tools.publish.server.protocol import (
     API,
@@ -20,7 +20,6 @@ from channel_tools.publish.server.protocol import (
     JobResponse,
     LabelsResponse,
     PackagesResponse,
-    PlanResponse,
     PromoteRequest,
     ReceivedBytes,
     RetainRequest,
@@ -74,16 +73,16 @@ class ServerTarget:
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Ask the server what publishing would do; it changes nothing."""
-        response = self.connection.ask("POST", f"{self._channel}/plan", PlanResponse, set_request(packages, label))
-        named = [*response.upload, *response.link, *response.present]
+        comparison = self.connection.ask("POST", f"{self._channel}/plan", Comparison, set_request(packages, label))
+        named = [*comparison.upload, *comparison.link, *comparison.present]
         if sorted(named) != sorted(packages.by_name()):
             raise NetworkError(f"{self.address}: the server's plan names other files than the request")
-        return packages.plan(label, upload=response.upload, link=response.link, present=response.present)
+        return PublishPlan(packages=packages, label=label, comparison=comparison)
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
         """Send what is missing and have the set published in one step."""
         started = time.monotonic()
-        request = set_request(plan.packages, plan.label, attested=True)
+        request = replace(set_request(plan.packages, plan.label, attested=True), upload=plan.comparison.upload)
         files = plan.packages.by_name()
         for _commit in range(_COMMITS):
             job = self.connection.ask("POST", f"{self._channel}/sets", JobResponse, request)

@@ -19,7 +19,7 @@ import msgspec
 from channel_tools.channel.model import Foundation
 from channel_tools.conda.solving import one_line
 from channel_tools.publish.channels import checked_row, other_bytes
-from channel_tools.publish.model import PublishPlan, PublishReport
+from channel_tools.publish.model import Comparison, PublishPlan, PublishReport
 from channel_tools.publish.third_party.services import ServiceReader, parse_service_address
 from channel_tools.publish.third_party.worker import UploadJob
 from channel_tools.system.document import decode_json
@@ -72,7 +72,9 @@ class ThirdPartyTarget:
             if (stored := sha256 or self.reader.sha256_of(label, key)) != files[key].sha256:
                 raise self._other_bytes(files[key], label, stored)
         missing = [key for key in files if key not in listed]
-        return packages.plan(label, upload=missing, link=(), present=[key for key in files if key in listed])
+        present = tuple(key for key in files if key not in missing)
+        comparison = Comparison(upload=tuple(missing), link=(), present=present)
+        return PublishPlan(packages=packages, label=label, comparison=comparison)
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
         """Send the files one by one, dependencies first; what was accepted before an error is skipped the next time."""

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from starlette.routing import Route
@@ -28,7 +29,6 @@ from channel_tools.publish.server.protocol import (
     API,
     LabelsResponse,
     PackagesResponse,
-    PlanResponse,
     PromoteRequest,
     SetRequest,
     from_error_response,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from channel_tools.conda.package import PackageRef
-    from channel_tools.publish.model import PublishPlan
+    from channel_tools.publish.model import Comparison
     from channel_tools.publish.server.protocol import JobKind
     from channel_tools.serve.access.guard import Guard
     from channel_tools.serve.connection import Connection
@@ -113,22 +113,20 @@ class UploadApi:
     async def plan(self, request: Request) -> Response:
         """Respond with what publishing a set would do."""
         async with self._set(request) as (channel, package_set):
-            plan = await self._compared(channel, package_set)
-            return json_response(
-                PlanResponse(
-                    upload=tuple(str(file.key) for file in plan.upload),
-                    link=tuple(str(file.key) for file in plan.link),
-                    present=tuple(str(file.key) for file in plan.present),
-                )
-            )
+            return json_response(await self._compared(channel, package_set))
 
     async def open_set(self, request: Request) -> Response:
-        """Open a set, or find the one that is open; the response says which files are missing."""
+        """Open a set, or find the one that is open; the response says which files are missing.
+
+        A set that the client has had compared is not compared again: its job does that, with the channel's lock held.
+        """
         async with self._set(request) as (channel, package_set):
-            plan = await self._compared(channel, package_set)
-            job = await asyncio.to_thread(self._store.open, "publish", channel, package_set)
-            missing = await _missing(job, package_set, {str(file.key) for file in plan.upload})
-            return json_response(job.response(missing), 201)
+            upload = package_set.upload
+            if upload is None:
+                upload = (await self._compared(channel, package_set)).upload
+            planned = replace(package_set, upload=upload)
+            job = await asyncio.to_thread(self._store.open, "publish", channel, planned)
+            return json_response(job.response(await _missing(job, planned)), 201)
 
     async def send(self, request: Request) -> Response:
         """Receive one file of a set, or a part of it."""
@@ -219,11 +217,12 @@ class UploadApi:
             self._guard.may_write(request, channel, package_set.label)
             yield channel, package_set
 
-    async def _compared(self, channel: str, wanted: SetRequest) -> PublishPlan:
+    async def _compared(self, channel: str, wanted: SetRequest) -> Comparison:
         """The set compared with the channel's content; raises as FolderTarget.plan does."""
         target = FolderTarget(root=self._root / channel)
         packages = package_set(self._store.described("publish", channel, wanted), wanted)
-        return await asyncio.to_thread(target.plan, packages, label=wanted.label)
+        plan = await asyncio.to_thread(target.plan, packages, label=wanted.label)
+        return plan.comparison
 
     async def quetz(self, request: Request) -> Response:
         """Upload by quetz' protocol: ``?sha256=`` is the package's; its subdir is read from the package."""
@@ -298,10 +297,9 @@ class UploadApi:
         return digest.hexdigest(), size
 
 
-async def _missing(job: Job, set_request: SetRequest, upload: set[str]) -> dict[str, int]:
+async def _missing(job: Job, set_request: SetRequest) -> dict[str, int]:
     """The files that must still be sent, each with the number of bytes already received."""
-    missing = {key: file for file in set_request.files if (key := str(file.key)) in upload}
-    received_by_key = {key: await received_of(job, file) for key, file in missing.items()}
+    received_by_key = {str(file.key): await received_of(job, file) for file in set_request.expected}
     return {key: received.received for key, received in received_by_key.items() if not received.complete}
 
 

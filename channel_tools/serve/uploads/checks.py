@@ -121,6 +121,8 @@ def _check_set(request: SetRequest, limits: Limits) -> None:
         if file.key in keys:
             raise UsageError(f"{file.key} is in the set twice")
         keys.add(file.key)
+    if unknown := set(request.upload or ()) - set(map(str, keys)):
+        raise UsageError(f"{min(unknown)} is to be uploaded, and is not in the set")
     _check_attestations(request, keys)
     if (total := sum(file.size_bytes for file in request.files)) > limits.set_bytes:
         raise UsageError(f"the set has {total} bytes; this server accepts at most {limits.set_bytes}")

@@ -321,20 +321,25 @@ def _retain(target: FolderTarget, request: RetainRequest) -> ReportResponse:
 
 
 def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportResponse:
-    plan = target.plan(package_set(job, request), label=request.label)
-    if missing := [file.key for file in plan.upload if not job.is_complete(file)]:
+    """Check, audit and publish a set, which is compared with the channel under its lock: others publish meanwhile."""
+    packages = package_set(job, request)
+    received = [file for file in packages.files if job.is_complete(file)]
+    keys = {file.key for file in received}
+    if missing := [file.key for file in request.expected if file.key not in keys]:
         message = (
             f"{counted(len(missing), 'file of the set is', 'files of the set are')} missing, the first is {missing[0]}"
         )
         raise ChannelError(message, hint="send them, then commit the set again")
-    for file in plan.packages.files:
+    for file in received:
         if (attestations := request.attestations.get(str(file.key))) is not None:
             job.files.write(sidecar_name(job.file_name(file)), attestations.encode())
-    new = [file.path for file in plan.upload]
-    within = job.files.root
-    audit = audit_uploaded(new, request.foundation, _audited_channels(target, request.label), within=within)
-    check_digests([file.path for file in plan.upload if not file.foundation], within=within)
-    return _uploads_reported(target.publish(plan, progress=SilentProgress(), rows=audit.rows), audit.notes)
+    paths, within = [file.path for file in received], job.files.root
+    audit = audit_uploaded(paths, request.foundation, _audited_channels(target, request.label), within=within)
+    check_digests([file.path for file in received if not file.foundation], within=within)
+    report = target.publish_received(
+        packages, received, label=request.label, rows=audit.rows, progress=SilentProgress()
+    )
+    return _uploads_reported(report, audit.notes)
 
 
 def _audited_channels(target: FolderTarget, label: str) -> list[Channel]:

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec  # noqa: TC002 - msgspec reads the annotations
@@ -230,7 +230,7 @@ class JobStore:
         """The job of a request, open unless it is running: the existing one, else a new one."""
         job = self.described(kind, channel, request)
         content = _recorded(kind, request)
-        if job.recorded() != content:  # the id is derived from it: anything else is damage
+        if job.recorded() != content:  # damage, or a set of which other files are to be uploaded now
             job.files.write("request.json", content)
         with job.try_lock() as lock:
             if lock is not None:
@@ -239,8 +239,9 @@ class JobStore:
         return job
 
     def described(self, kind: JobKind, channel: str, request: JobRequest) -> Job:
-        """The job of a request, whether it exists or not; its id is derived from the request."""
-        content = channel.encode() + b"\0" + _recorded(kind, request)
+        """The job of a request, whether it exists or not; its id is derived from what is to be done."""
+        task = replace(request, upload=None) if isinstance(request, SetRequest) else request
+        content = channel.encode() + b"\0" + _recorded(kind, task)
         job_id = hashlib.sha256(content).hexdigest()[:_ID_CHARACTERS]
         return self._job(channel, job_id, kind, request.label)
 

@@ -173,6 +173,21 @@ def test_a_file_that_changed_after_it_was_announced_is_found_out(place: Place) -
         target.publish(target.plan(set_of(file), label="main"), progress=SilentProgress())
 
 
+def test_a_set_that_was_compared_is_not_compared_again_to_be_opened(place: Place) -> None:
+    """Its job compares it once more, with the channel's lock held."""
+    file, more = place.package("one"), place.package("two")
+    target, packages = place.target(), set_of(file, more)
+    target.publish(target.plan(set_of(file), label="main"), progress=SilentProgress())
+    request, address = set_request(packages, "main"), f"{API}/{place.channel}/sets"
+    compared = target.connection.ask("POST", address, JobResponse, request)
+    assert compared.missing == {str(more.key): 0}
+    planned = replace(request, upload=(str(file.key), str(more.key)))
+    opened = target.connection.ask("POST", address, JobResponse, planned)
+    assert (opened.id, opened.missing) == (compared.id, {str(file.key): 0, str(more.key): 0})
+    assert target.publish(target.plan(packages, label="main"), progress=SilentProgress()).uploaded == (str(more.key),)
+    assert place.listed() == ["one-1.0-0.conda", "two-1.0-0.conda"]
+
+
 def test_an_upload_goes_on_where_it_was_cut_off(place: Place) -> None:
     file = place.package("one", size_bytes=300_000)
     packages = set_of(file)
@@ -209,8 +224,9 @@ def test_an_upload_goes_on_where_it_was_cut_off(place: Place) -> None:
         ({"files": ()}, 400),
         ({"schema": 2}, 400),
         ({"name": "x" * 1000}, 400),
+        ({"upload": ("linux-64/none-1.0-0.conda",)}, 400),
     ],
-    ids=["label", "capitals", "empty", "schema", "name"],
+    ids=["label", "capitals", "empty", "schema", "name", "upload"],
 )
 def test_a_set_that_cannot_be_is_refused(place: Place, change: dict[str, object], status: int) -> None:
     wanted = replace(set_request(set_of(place.package("one")), "main"), **change)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.page.model import PageChoices
 from channel_tools.page.write import add_page, paged_folder
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.model import PackageSet, PublishReport
+from channel_tools.publish.model import PackageFile, PackageSet, PublishReport
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress
 from tests.support.packages import CONDA_FORGE, REGISTRY, make_conda, own
@@ -63,21 +64,40 @@ def test_what_was_read_in_full_is_not_read_again(
     target: FolderTarget, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = make_conda(made, "toy")
-    plan = target.plan(make_set([file]), label="main")
-    row = check_package(file)
+    packages, row = make_set([file]), check_package(file)
 
     def fail(path: Path, **_: object) -> CachedPackage:
         raise AssertionError(f"{path} was read")
 
     monkeypatch.setattr("channel_tools.channel.publish.check_package", fail)
+
+    def publish_received(rows: Mapping[str, CachedPackage]) -> PublishReport:
+        return target.publish_received(packages, packages.files, label="main", rows=rows, progress=SilentProgress())
+
     key = "linux-64/toy-1.0-0.conda"
     for wrong in ({}, {key: msgspec.structs.replace(row, sha256="0" * 64)}):
         with pytest.raises(AssertionError, match="was read"):
-            target.publish(plan, progress=SilentProgress(), rows=wrong)
-    report = target.publish(plan, progress=SilentProgress(), rows={key: row})
+            publish_received(wrong)
+    report = publish_received({key: row})
     assert report.uploaded == (key,)
     monkeypatch.undo()
     assert verify_channel(open_channel(target.root)) == []
+
+
+def test_of_a_set_that_was_received_only_what_the_channel_lacks_is_needed(target: FolderTarget, made: Path) -> None:
+    toy, zlib = make_conda(made, "toy"), make_conda(made, "zlib")
+    publish(target, make_set([toy]))
+    packages = make_set([toy, zlib])
+    received = [file for file in packages.files if file.file_name == zlib.name]
+
+    def publish_received(received: Sequence[PackageFile]) -> PublishReport:
+        return target.publish_received(packages, received, label="main", rows={}, progress=SilentProgress())
+
+    with pytest.raises(ChannelError, match=r"linux-64/zlib-1\.0-0\.conda: is missing in .*, and no label") as caught:
+        publish_received([])
+    assert caught.value.hint == "run the same command again"
+    assert publish_received(received).uploaded == ("linux-64/zlib-1.0-0.conda",)
+    assert listed(target.root) == ["linux-64/toy-1.0-0.conda", "linux-64/zlib-1.0-0.conda"]
 
 
 def test_labels_share_bytes_and_are_channels_of_their_own(target: FolderTarget, made: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.clients import make_http_client
-from channel_tools.publish.model import PackageSet, PublishPlan
+from channel_tools.publish.model import Comparison, PackageSet, PublishPlan
 from channel_tools.publish.server.connection import ServerConnection, server_address
 from channel_tools.publish.server.target import ServerTarget, open_server
 from channel_tools.system.errors import (
@@ -187,7 +187,8 @@ def test_a_file_goes_on_from_where_the_server_has_it(packages: PackageSet) -> No
 
 
 def _plan(packages: PackageSet) -> PublishPlan:
-    return PublishPlan(packages=packages, label="main", upload=packages.files, link=(), present=())
+    comparison = Comparison(upload=tuple(packages.by_name()), link=(), present=())
+    return PublishPlan(packages=packages, label="main", comparison=comparison)
 
 
 @pytest.mark.parametrize("how", ["forgets", "claims-less", "never-ends", "stops-again-and-again", "says-nothing"])

@@ -17,17 +17,19 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import channel_writer, create_channel
+from channel_tools.channel import channel_writer, create_channel, open_channel
 from channel_tools.conda.package import sidecar_of, write_sidecar
+from channel_tools.publish.channels import compare
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.server.protocol import YankRequest, set_request
+from channel_tools.publish.server.protocol import SetRequest, YankRequest, set_request
 from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.uploads import jobs
 from channel_tools.serve.uploads.checks import Limits, check_request
 from channel_tools.serve.uploads.jobs import JobQueue, carry_out
 from channel_tools.serve.uploads.store import Job, JobStore, State, jobs_folder
-from channel_tools.system.errors import DiskFullError, IntegrityError, UsageError
+from channel_tools.system.errors import ChannelError, DiskFullError, IntegrityError, UsageError
 from channel_tools.system.files import sha256_of_file
+from channel_tools.system.progress import SilentProgress
 from tests.support.packages import CONDA_FORGE, make_conda
 from tests.support.serving import select_briefly
 from tests.unit.publish.sets import make_set
@@ -220,6 +222,54 @@ def test_a_received_file_that_is_exchanged_while_it_is_published_is_refused(
     assert state.error is not None
     assert "changed while it was published" in state.error.message or "link" in state.error.message
     assert not (root / "ours" / "linux-64" / package.name).exists()
+
+
+def _received(root: Path, request: SetRequest, *packages: Path) -> Job:
+    job = JobStore(jobs_folder(root), clock=lambda: 0.0).open("publish", "ours", request)
+    for file in request.files:
+        for package in packages:
+            if package.name == file.file_name:
+                job.file(file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(package, job.file(file))
+    return job
+
+
+def test_a_job_compares_its_set_once_with_the_channels_lock_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_conda(tmp_path / "made", "toy")
+    request = set_request(make_set([package], on=CONDA_FORGE), "main")
+    held = []
+
+    def counted(*given: object, **named: object) -> object:
+        with pytest.raises(ChannelError, match="is in use by"), channel_writer(open_channel(tmp_path / "ours")):
+            pass
+        held.append(True)
+        return compare(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("channel_tools.publish.folder.compare", counted)
+    job = _received(tmp_path, request, package)
+    with job.try_lock():
+        carry_out(tmp_path, job)
+    assert (job.state().state, held) == ("done", [True])
+
+
+def test_of_a_set_the_files_are_expected_that_were_to_be_uploaded(tmp_path: Path) -> None:
+    toy, tool = make_conda(tmp_path / "made", "toy"), make_conda(tmp_path / "made", "tool")
+    request = set_request(make_set([toy, tool], on=CONDA_FORGE), "main")
+    target = FolderTarget(root=tmp_path / "ours")
+    target.publish(target.plan(make_set([toy], on=CONDA_FORGE), label="main"), progress=SilentProgress())
+    for upload, missing in (
+        (None, "toy"),
+        (("linux-64/tool-1.0-0.conda",), ""),
+        (("linux-64/toy-1.0-0.conda",), "toy"),
+    ):
+        job = _received(tmp_path, replace(request, upload=upload), tool)
+        with job.try_lock():
+            carry_out(tmp_path, job)
+        error = job.state().error
+        message = f"1 file of the set is missing, the first is linux-64/{missing}-1.0-0.conda"
+        assert (None if error is None else error.message) == (message if missing else None)
 
 
 def test_a_set_brings_the_attestations_of_its_packages(tmp_path: Path) -> None:
