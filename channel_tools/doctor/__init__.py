@@ -5,6 +5,6 @@ Changes nothing and needs no special rights.
 """
 
 from channel_tools.doctor.examine import examine
-from channel_tools.doctor.model import Diagnosis, Subject, subject_of, uses_fabric
+from channel_tools.doctor.model import Diagnosis, ExaminedStack, subject_of, uses_fabric
 
-__all__ = ["Diagnosis", "Subject", "examine", "subject_of", "uses_fabric"]
+__all__ = ["Diagnosis", "ExaminedStack", "examine", "subject_of", "uses_fabric"]

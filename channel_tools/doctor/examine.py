@@ -24,24 +24,24 @@ from channel_tools.doctor.model import Diagnosis
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from channel_tools.doctor.model import Level, Subject
+    from channel_tools.doctor.model import ExaminedStack, Level
 
 _MELLANOX = frozenset({"dpdk_mlx5", "dpdk_mlx4"})
 
 
-def examine(subject: Subject) -> tuple[Diagnosis, ...]:
+def examine(subject: ExaminedStack) -> tuple[Diagnosis, ...]:
     """Run all checks for the stack, those of the machine first. Raises CommandError for a broken environment."""
     return (*_machine(subject), *_of_the_backend(subject))
 
 
-def _machine(subject: Subject) -> Iterator[Diagnosis]:
+def _machine(subject: ExaminedStack) -> Iterator[Diagnosis]:
     yield from find_loopback()
     yield from find_adapters(subject.root)
     if fabric_adapters(subject.root) or subject.transport in {"rdma"} | _MELLANOX:
         yield from find_locked_memory(subject.root)
 
 
-def _of_the_backend(subject: Subject) -> Iterator[Diagnosis]:
+def _of_the_backend(subject: ExaminedStack) -> Iterator[Diagnosis]:
     if subject.backend == "switchml":
         yield from _switchml(subject)
     elif subject.backend == "mpi":
@@ -57,7 +57,7 @@ def _of_the_backend(subject: Subject) -> Iterator[Diagnosis]:
         yield from find_gpu(subject.root)
 
 
-def _emulator(subject: Subject) -> Iterator[Diagnosis]:
+def _emulator(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """Whether the environment has the emulator of ACCL's kernels, which replaces FPGAs."""
     if subject.prefix is not None:
         executable = shutil.which("accl-emulator", path=subject.variables.get("PATH", ""))
@@ -66,7 +66,7 @@ def _emulator(subject: Subject) -> Iterator[Diagnosis]:
         yield Diagnosis(subject="ACCL's emulator", level=level, found=executable or "not in the environment", fix=fix)
 
 
-def _switchml(subject: Subject) -> Iterator[Diagnosis]:
+def _switchml(subject: ExaminedStack) -> Iterator[Diagnosis]:
     yield from _plugin(subject)
     if subject.transport == "dummy":
         message = "none: this transport multiplies by the number of workers"
@@ -87,7 +87,7 @@ def _switchml(subject: Subject) -> Iterator[Diagnosis]:
         yield from find_controller(subject.variables)
 
 
-def _plugin(subject: Subject) -> Iterator[Diagnosis]:
+def _plugin(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """Whether the environment has the plugin and a transport, and whether the transport loads."""
     if subject.prefix is None:
         return

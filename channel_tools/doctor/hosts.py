@@ -15,7 +15,7 @@ from channel_tools.system.remote import run_on_hosts, ssh_command
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from channel_tools.doctor.model import Level, Subject
+    from channel_tools.doctor.model import ExaminedStack, Level
     from channel_tools.system.remote import HostOutput
 
 _CLOCK_S = 1.0
@@ -39,7 +39,7 @@ class HostAnswer:
         return max(0.0, self.asked_at - clock, clock - self.answered_at)
 
 
-def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Subject) -> Iterator[Diagnosis]:
+def compare_hosts(names: Sequence[str], local: frozenset[str], subject: ExaminedStack) -> Iterator[Diagnosis]:
     """One finding for each host that cannot be reached, and one for each thing that has to be the same."""
     answers = _ask(names, local, subject)
     for answer in answers:
@@ -59,7 +59,7 @@ def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Subject)
         )
 
 
-def _ask(names: Sequence[str], local: frozenset[str], subject: Subject) -> list[HostAnswer]:
+def _ask(names: Sequence[str], local: frozenset[str], subject: ExaminedStack) -> list[HostAnswer]:
     """Query all hosts at once."""
     words = ["sh", "-c", _script(subject)]
     asked_at = time.time()
@@ -68,7 +68,7 @@ def _ask(names: Sequence[str], local: frozenset[str], subject: Subject) -> list[
     return [_read(name, answer, asked_at) for name, answer in answers.items()]
 
 
-def _script(subject: Subject) -> str:
+def _script(subject: ExaminedStack) -> str:
     """A shell script that prints a line for each of _ANSWERS."""
     folder = "" if subject.prefix is None else f"{subject.prefix}/conda-meta"
     packages = f'cd {shlex.quote(folder)} 2>/dev/null && ls *.json | sort | cksum || echo "{_ABSENT}"'

@@ -25,7 +25,7 @@ from channel_tools.system.processes import run_command
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from channel_tools.doctor.model import Subject
+    from channel_tools.doctor.model import ExaminedStack
 
 _PROBE = Path(__file__).with_name("library_probe.py")
 _TIMEOUT_S = 60.0
@@ -53,7 +53,7 @@ class LoadedLibrary:
     """The versions of NCCL's plugin interfaces that it has."""
 
 
-def load_libraries(subject: Subject, names: Sequence[str]) -> dict[str, LoadedLibrary]:
+def load_libraries(subject: ExaminedStack, names: Sequence[str]) -> dict[str, LoadedLibrary]:
     """Load each library in the activated environment, with the caller's LD_LIBRARY_PATH.
 
     Raises CommandError if the environment's Python cannot be run.
@@ -66,7 +66,7 @@ def load_libraries(subject: Subject, names: Sequence[str]) -> dict[str, LoadedLi
     return {library.name: library for library in libraries}
 
 
-def find_mpi(subject: Subject) -> Iterator[Diagnosis]:
+def find_mpi(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """Which MPI a rank gets, whether it is the right one for the machine, and whether something starts its ranks."""
     name = _mpi_library(subject.installed)
     library = load_libraries(subject, [name]).get(name)
@@ -92,11 +92,11 @@ def _mpi_library(installed: Mapping[str, str]) -> str:
     return OPEN_MPI if "openmpi" in installed else MPI
 
 
-def _is_external(subject: Subject) -> bool:
+def _is_external(subject: ExaminedStack) -> bool:
     return "external" in subject.installed.get("mpich", "")
 
 
-def _which_mpi(subject: Subject, library: LoadedLibrary) -> Diagnosis:
+def _which_mpi(subject: ExaminedStack, library: LoadedLibrary) -> Diagnosis:
     description = f"{library.file}: {library.version}" + (f", {library.device}" if library.device else "")
     if library.takes_gpu is not None:
         description += f", {'takes' if library.takes_gpu else 'does not take'} CUDA memory"
@@ -114,7 +114,7 @@ def _which_mpi(subject: Subject, library: LoadedLibrary) -> Diagnosis:
     return Diagnosis(subject="MPI library", level="ok", found=description)
 
 
-def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Diagnosis]:
+def _fabric_of_mpi(subject: ExaminedStack, library: LoadedLibrary) -> Iterator[Diagnosis]:
     """Whether MPI can use the machine's fabric adapter, if it has one."""
     adapters = fabric_adapters(subject.root)
     if has_slingshot(subject.root) and "cray" not in library.version.lower():
@@ -130,14 +130,14 @@ def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Diagnos
         yield Diagnosis(subject="MPI's fabric", level="ok", found=message)
 
 
-def find_switchml(subject: Subject) -> Iterator[Diagnosis]:
+def find_switchml(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """Whether the plugin's transport loads: the environment's, or the one that SWITCHML_LIBRARY names."""
     named = subject.variable("SWITCHML_LIBRARY")
     fix = "unset SWITCHML_LIBRARY" if named else f"conda install -p {subject.prefix} --force-reinstall libswitchml"
     yield from _loads(subject, named or SWITCHML, "SwitchML library", fix)
 
 
-def find_oneccl(subject: Subject) -> Iterator[Diagnosis]:
+def find_oneccl(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """Whether oneCCL loads, and which transport layer (ATL) and interface it is configured to use."""
     atl = subject.variable("CCL_ATL_TRANSPORT") or "mpi"
     if atl not in _ATL:
@@ -156,7 +156,7 @@ def find_oneccl(subject: Subject) -> Iterator[Diagnosis]:
         yield from find_mpi(subject)
 
 
-def find_nccl(subject: Subject) -> Iterator[Diagnosis]:
+def find_nccl(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """Whether NCCL can load the plugin and has a net ABI in common with it, and libfabric's providers."""
     libraries = load_libraries(subject, [NCCL_PLUGIN])
     for library in libraries.values():
@@ -171,7 +171,7 @@ def find_nccl(subject: Subject) -> Iterator[Diagnosis]:
     yield from find_providers(subject)
 
 
-def _nccl_abis(subject: Subject, plugin: LoadedLibrary) -> Diagnosis:
+def _nccl_abis(subject: ExaminedStack, plugin: LoadedLibrary) -> Diagnosis:
     """Which of the plugin's net ABIs the environment's NCCL would use."""
     has = PluginAbis(net=plugin.net_abis, tuner=plugin.tuner_abis)
     nccl = None if subject.prefix is None else subject.prefix / "lib" / NCCL
@@ -185,7 +185,7 @@ def _nccl_abis(subject: Subject, plugin: LoadedLibrary) -> Diagnosis:
     return Diagnosis(subject="NCCL's plugin", level="ok", found=f"{plugin.file}: NCCL uses its net ABI v{shared}")
 
 
-def find_providers(subject: Subject) -> Iterator[Diagnosis]:
+def find_providers(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """libfabric's providers that work on this machine."""
     for library in load_libraries(subject, [FABRIC]).values():
         wanted = subject.variable("FI_PROVIDER")
@@ -208,7 +208,7 @@ def _bare(providers: Sequence[str]) -> set[str]:
     return {name.partition(";")[0] for name in providers}
 
 
-def _loads(subject: Subject, name: str, title: str, fix: str) -> Iterator[Diagnosis]:
+def _loads(subject: ExaminedStack, name: str, title: str, fix: str) -> Iterator[Diagnosis]:
     for library in load_libraries(subject, [name]).values():
         if library.error:
             yield Diagnosis(subject=title, level="fault", found=library.error, fix=fix)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is examined (a Subject), and what is found (Diagnoses)."""
+"""What is examined (an ExaminedStack), and what is found (Diagnoses)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_PACKAGES = {"libswitchml": "switchml", "mpich": "mpi"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+class ExaminedStack:
     """A stack and the place where it is to run.
 
     ``backend`` is the process group's name, ``switchml`` for SwitchML's stacks, whose ``transport`` is libswitchml's.
@@ -67,7 +67,7 @@ def subject_of(
     installed: Mapping[str, str],
     starts_switch: bool = False,
     root: Path = ROOT,
-) -> Subject:
+) -> ExaminedStack:
     """The subject of a stack, by the options of its validation and its install list.
 
     The list names the transport if no environment does. ``backend`` is the validation method's, "" for a stack that is
@@ -78,7 +78,7 @@ def subject_of(
     build = installed.get("libswitchml", "").partition(" ")[2]
     wanted = next((read_spec(spec).build or "" for spec in specs_on({"libswitchml"}, specs)), "")
     settings = options.get("environment")
-    return Subject(
+    return ExaminedStack(
         stack=stack,
         backend=backend,
         transport=(build or wanted).partition("_h")[0].removesuffix("*") if backend == "switchml" else "",

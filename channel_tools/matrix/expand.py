@@ -11,7 +11,7 @@ from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.matrix.engine import RecipeEngine
 from channel_tools.matrix.load import files_of_stack
-from channel_tools.matrix.model import Pin, RenderedPackage, Source, TestRequirements
+from channel_tools.matrix.model import Pin, RecipeSource, RenderedPackage, TestRequirements
 from channel_tools.matrix.overrides import overridden, with_version
 from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import UsageError, nearest_names_hint
@@ -222,7 +222,7 @@ def _mapping(value: YamlValue) -> Mapping[str, YamlValue]:
     return value if isinstance(value, dict) else {}
 
 
-def read_sources(recipe: Mapping[str, YamlValue], recipe_file: RecipeFile) -> tuple[Source, ...]:
+def read_sources(recipe: Mapping[str, YamlValue], recipe_file: RecipeFile) -> tuple[RecipeSource, ...]:
     """The sources in the recipe's order.
 
     Raises ConfigError (file, line) for a url without sha256 and for git without a full commit: the bytes of either may
@@ -233,7 +233,7 @@ def read_sources(recipe: Mapping[str, YamlValue], recipe_file: RecipeFile) -> tu
     return tuple(_read_source(item, recipe_file) for item in items if isinstance(item, dict))
 
 
-def _read_source(entry: Mapping[str, YamlValue], recipe_file: RecipeFile) -> Source:
+def _read_source(entry: Mapping[str, YamlValue], recipe_file: RecipeFile) -> RecipeSource:
     kind = next(kind for kind in _KINDS if kind in entry)
     addresses = entry[kind]
     locations = [str(item) for item in addresses] if isinstance(addresses, list) else [str(addresses)]
@@ -245,7 +245,7 @@ def _read_source(entry: Mapping[str, YamlValue], recipe_file: RecipeFile) -> Sou
         stated = f"rev {revision}" if revision else "no rev"
         raise _unnamed(recipe_file, f"git source {locations[0]} has {stated}", "name the full commit: rev: <40 digits>")
     patches = entry.get("patches")
-    return Source(
+    return RecipeSource(
         kind=kind,
         location=locations[0],
         mirrors=tuple(locations[1:]),

@@ -203,7 +203,7 @@ class TestRequirements:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class RecipeSource:
     """A source of a recipe: ``location`` is the first address of a tarball or repository, or a path."""
 
     kind: SourceKind
@@ -238,7 +238,7 @@ class RenderedPackage:
     """The used keys and their values."""
     siblings: Mapping[str, str]
     """Engine build strings of other outputs of the recipe that this one pins exactly, by name."""
-    sources: tuple[Source, ...]
+    sources: tuple[RecipeSource, ...]
     build: tuple[Requirement, ...]
     host: tuple[Requirement, ...]
     run: tuple[Requirement, ...]

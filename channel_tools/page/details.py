@@ -61,7 +61,7 @@ _HEADERS = ("From ", "From: ", "Date: ")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patch:
+class SourcePatch:
     """A patch of upstream's source: its file name and the reason in its header (empty if there is none).
 
     ``lines`` are the first of its differences, each with its kind: ``ins``, ``del``, ``b`` for a heading, "" for what
@@ -75,21 +75,21 @@ class Patch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class PackageSource:
     """One source: where it is from, the hash or commit that it is pinned to, and what was changed in it."""
 
     address: str
     pinned: str
-    patches: tuple[Patch, ...]
+    patches: tuple[SourcePatch, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class ListedFile:
     """A file of a package, or a folder with what is in it; ``size_bytes`` is None if the package does not say it."""
 
     name: str
     size_bytes: int | None
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ListedFile, ...] = ()
     file_count: int = 1
 
 
@@ -97,10 +97,10 @@ class Entry:
 class Details:
     """``files`` are the first SHOWN_FILES of ``file_count`` as a tree; ``unpacked_bytes`` is the size of all."""
 
-    files: tuple[Entry, ...]
+    files: tuple[ListedFile, ...]
     file_count: int
     unpacked_bytes: int
-    sources: tuple[Source, ...]
+    sources: tuple[PackageSource, ...]
 
     @property
     def is_cut(self) -> bool:
@@ -146,9 +146,9 @@ def _source_rows(recipe: bytes) -> Iterator[dict[str, object]]:
             yield row
 
 
-def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, bytes]) -> Source:
+def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, bytes]) -> PackageSource:
     pins = [f"{key} {row[key]}" for key in ("sha256", "rev", "tag") if isinstance(row.get(key), str)]
-    return Source(
+    return PackageSource(
         address=" or ".join([*texts(row.get("url")), *texts(row.get("git"))]),
         pinned=", ".join(pins),
         patches=tuple(
@@ -157,7 +157,7 @@ def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, b
     )
 
 
-def as_tree(files: Sequence[tuple[str, int | None]]) -> tuple[Entry, ...]:
+def as_tree(files: Sequence[tuple[str, int | None]]) -> tuple[ListedFile, ...]:
     """Paths with sizes as folders and files: folders first, each with the size of what is in it, sorted."""
     folders: dict[str, list[tuple[str, int | None]]] = {}
     leaves = []
@@ -166,26 +166,26 @@ def as_tree(files: Sequence[tuple[str, int | None]]) -> tuple[Entry, ...]:
         if slash and rest:
             folders.setdefault(first, []).append((rest, size))
         else:
-            leaves.append(Entry(name=first, size_bytes=size))
+            leaves.append(ListedFile(name=first, size_bytes=size))
     inner = [_folder(name, within) for name, within in folders.items()]
     return (*sorted(inner, key=lambda entry: entry.name), *sorted(leaves, key=lambda entry: entry.name))
 
 
-def _folder(name: str, within: Sequence[tuple[str, int | None]]) -> Entry:
+def _folder(name: str, within: Sequence[tuple[str, int | None]]) -> ListedFile:
     """A folder, with the one that it only has in it, if so, as one."""
     entries = as_tree(within)
     if len(entries) == 1 and entries[0].entries:
         return replace(entries[0], name=f"{name}/{entries[0].name}")
     total = sum(size or 0 for _path, size in within)
-    return Entry(name=name, size_bytes=total, entries=entries, file_count=len(within))
+    return ListedFile(name=name, size_bytes=total, entries=entries, file_count=len(within))
 
 
-def _patch(name: str, content: bytes) -> Patch:
+def _patch(name: str, content: bytes) -> SourcePatch:
     text = content.decode(errors="replace").splitlines()
     start = next((number for number, line in enumerate(text) if line.startswith(_DIFF_STARTS)), len(text))
     diff = text[start:]
     shown = [(_kind_of(line), line[:_LINE_CHARACTERS]) for line in diff[:_PATCH_LINES]]
-    return Patch(name=name, reason=patch_reason(content), lines=tuple(shown), left_out=len(diff) - len(shown))
+    return SourcePatch(name=name, reason=patch_reason(content), lines=tuple(shown), left_out=len(diff) - len(shown))
 
 
 def _kind_of(line: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from channel_tools.matrix.model import RenderedPackage, Source
+    from channel_tools.matrix.model import RecipeSource, RenderedPackage
     from channel_tools.system.yamlfile import YamlValue
 
 NeedKind = Literal["url", "git"]
@@ -75,7 +75,7 @@ def needed_sources(packages: Iterable[RenderedPackage]) -> tuple[NeededSource, .
     return tuple(by_identity.values())
 
 
-def need_of(source: Source, excludes: tuple[str, ...] = ()) -> NeededSource | None:
+def need_of(source: RecipeSource, excludes: tuple[str, ...] = ()) -> NeededSource | None:
     """The NeededSource for a recipe's source; None for a local path."""
     urls = (source.location, *source.mirrors)
     if source.kind == "url" and source.sha256 is not None:

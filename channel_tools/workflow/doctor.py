@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from channel_tools.doctor import Diagnosis, Subject, examine, subject_of
+from channel_tools.doctor import Diagnosis, ExaminedStack, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
 from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.matrix import find_stack, load_tree
@@ -30,7 +30,7 @@ def run_doctor(
     hosts_file: Path | None,
     *,
     environ: Mapping[str, str],
-) -> tuple[Subject, tuple[Diagnosis, ...]]:
+) -> tuple[ExaminedStack, tuple[Diagnosis, ...]]:
     """The subject that was examined, and the findings.
 
     In an environment of another stack than ``stack_name``, that is the only finding.
@@ -75,7 +75,7 @@ def _other_stack(loaded: LoadedTree, stack: Stack, installed: Mapping[str, str],
     return "" if other is None else other.name
 
 
-def _environment(subject: Subject) -> Iterator[Diagnosis]:
+def _environment(subject: ExaminedStack) -> Iterator[Diagnosis]:
     if subject.prefix is None:
         message = "none is active and none is given: its libraries are not examined"
         fix = f"channel_tools doctor --stack {subject.stack} PREFIX"
@@ -87,7 +87,7 @@ def _environment(subject: Subject) -> Iterator[Diagnosis]:
         yield Diagnosis(subject="environment", level="ok", found=message)
 
 
-def _between_hosts(subject: Subject, hosts_file: Path | None) -> Iterator[Diagnosis]:
+def _between_hosts(subject: ExaminedStack, hosts_file: Path | None) -> Iterator[Diagnosis]:
     if hosts_file is not None:
         wanted = read_hosts(hosts_file)
         hosts = spread_ranks(dict.fromkeys(wanted, 0), len(wanted), own_names=own_host_names())

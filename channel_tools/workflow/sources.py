@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from channel_tools.matrix import LoadedTree, RenderedPackage
-    from channel_tools.matrix.model import Source
+    from channel_tools.matrix.model import RecipeSource
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.plan.model import BuildFile
     from channel_tools.sources.fetch import DebianSources
@@ -247,7 +247,7 @@ class SuppliedSources:
                 origins.append({source.kind: upstream, **identity})
         return origins
 
-    def _entry(self, source: Source, excludes: tuple[str, ...]) -> dict[str, YamlValue]:
+    def _entry(self, source: RecipeSource, excludes: tuple[str, ...]) -> dict[str, YamlValue]:
         need = need_of(source, excludes)
         entry = dict(source.entry)
         if need is None:
@@ -294,7 +294,7 @@ def patched_sources(store: SourceStore, package: RenderedPackage, files: Sequenc
 
 
 def _patched_source(
-    store: SourceStore, package: RenderedPackage, files: Sequence[BuildFile], source: Source
+    store: SourceStore, package: RenderedPackage, files: Sequence[BuildFile], source: RecipeSource
 ) -> PatchedSource:
     folder = package.recipe_file.folder
     need = need_of(source, source_excludes(package.recipe))
@@ -317,7 +317,7 @@ def _patched_source(
     )
 
 
-def _target_folder(package: RenderedPackage, source: Source) -> str:
+def _target_folder(package: RenderedPackage, source: RecipeSource) -> str:
     """The source's ``target_directory``. Raises ConfigError (file, line) for one outside the work folder."""
     folder = PurePosixPath(source.target_directory or "")
     if folder.is_absolute() or ".." in folder.parts:

@@ -33,6 +33,9 @@ READ_IN_DIGESTS = frozenset(
 )
 """Names that those modules use too."""
 
+OF_RANKS = frozenset({"Case", "Speed"})
+"""Classes of validate/, and of the scripts in validate/workers/, which run where the program is not installed."""
+
 
 def vague_names(source: str) -> list[tuple[int, str]]:
     """The vague names that a module gives or uses, each with its line."""
@@ -88,3 +91,13 @@ def test_names_say_what_they_hold() -> None:
         if (module, name) not in READ_IN_DIGESTS
     ]
     assert vague == []
+
+
+def test_each_class_name_has_one_meaning() -> None:
+    modules: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+    assert len(modules) > 400
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1 and name not in OF_RANKS} == {}

@@ -34,7 +34,7 @@ from channel_tools.doctor.libraries import (
     load_libraries,
     shared_net_abi,
 )
-from channel_tools.doctor.model import Subject
+from channel_tools.doctor.model import ExaminedStack
 from channel_tools.ranks.plan import StartSettings
 from channel_tools.system.errors import ValidationError
 from channel_tools.validate.cases import standard_cases
@@ -163,7 +163,7 @@ def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFac
         if not (lib / name).is_file():
             raise ValidationError(f"{lib / name}: not in the environment", hint=f"install {package} into it")
     plugins = (options.plugin, *(name for name in _TUNERS if (lib / name).is_file()))
-    subject = Subject(
+    subject = ExaminedStack(
         stack=context.stack,
         backend="nccl",
         settings={},

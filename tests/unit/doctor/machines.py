@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from channel_tools.doctor import Diagnosis, Subject, examine
+from channel_tools.doctor import Diagnosis, ExaminedStack, examine
 
 _FILES = {
     "sys/class/net/eth0/operstate": "up",
@@ -61,7 +61,7 @@ class Machine:
 
     def findings(self, backend: str, transport: str = "", **variables: str) -> dict[str, Diagnosis]:
         """What doctor says of this machine, without an environment, by subject."""
-        subject = Subject(
+        subject = ExaminedStack(
             stack="s",
             backend=backend,
             transport=transport,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.doctor import Subject
+from channel_tools.doctor import ExaminedStack
 from channel_tools.doctor.hosts import compare_hosts
 
 _SSH = """#!/bin/sh
@@ -25,7 +25,7 @@ esac
 
 
 @pytest.fixture
-def subject(tmp_path: Path) -> Subject:
+def subject(tmp_path: Path) -> ExaminedStack:
     ssh = tmp_path / "bin" / "ssh"
     ssh.parent.mkdir()
     ssh.write_text(_SSH)
@@ -33,7 +33,7 @@ def subject(tmp_path: Path) -> Subject:
     (tmp_path / "env" / "conda-meta").mkdir(parents=True)
     (tmp_path / "env" / "conda-meta" / "a-1-0.json").touch()
     path = f"{ssh.parent}:{os.environ['PATH']}"
-    return Subject(
+    return ExaminedStack(
         stack="s", backend="mpi", settings={}, prefix=tmp_path / "env", variables={"PATH": path}, installed={}
     )
 
@@ -47,7 +47,7 @@ def subject(tmp_path: Path) -> Subject:
         ("old", {"packages of the environment": ("fault", "old: no such environment")}),
     ],
 )
-def test_the_host_that_differs_is_named(subject: Subject, host: str, named: dict[str, tuple[str, str]]) -> None:
+def test_the_host_that_differs_is_named(subject: ExaminedStack, host: str, named: dict[str, tuple[str, str]]) -> None:
     findings = {one.subject: one for one in compare_hosts(["here", host], frozenset({"here"}), subject)}
     assert {name for name, one in findings.items() if one.level != "ok"} == set(named)
     for name, (level, found) in named.items():

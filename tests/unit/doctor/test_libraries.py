@@ -8,18 +8,18 @@ import pytest
 
 from channel_tools.doctor.examine import examine
 from channel_tools.doctor.libraries import find_mpi
-from channel_tools.doctor.model import Subject
+from channel_tools.doctor.model import ExaminedStack
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def subject(folder: Path, backend: str, installed: dict[str, str], **variables: str) -> Subject:
+def subject(folder: Path, backend: str, installed: dict[str, str], **variables: str) -> ExaminedStack:
     """A stack in an environment that has no library, only a Python that asks the loader."""
     python = folder / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
-    return Subject(
+    return ExaminedStack(
         stack="s",
         backend=backend,
         settings={},

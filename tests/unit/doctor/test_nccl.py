@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.doctor.libraries import FABRIC, NCCL_PLUGIN, find_nccl
-from channel_tools.doctor.model import Diagnosis, Subject
+from channel_tools.doctor.model import Diagnosis, ExaminedStack
 from tests.unit.validate.fakes import write_program
 
 
@@ -23,7 +23,7 @@ def found(prefix: Path, known: bytes) -> Diagnosis:
     write_program(prefix / "bin/python", f"import sys\nprint({lines!r}[sys.argv[-1]])\n")
     (prefix / "lib").mkdir()
     (prefix / "lib/libnccl.so.2").write_bytes(bytes(100) + known)
-    subject = Subject(stack="toy", backend="nccl", settings={}, prefix=prefix, variables={}, installed={})
+    subject = ExaminedStack(stack="toy", backend="nccl", settings={}, prefix=prefix, variables={}, installed={})
     (finding,) = [one for one in find_nccl(subject) if one.subject == "NCCL's plugin"]
     return finding
 
