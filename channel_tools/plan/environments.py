@@ -9,11 +9,9 @@ solution is a result here, not an error: the variant is unsatisfiable, for a rea
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from rattler import (
@@ -34,11 +32,12 @@ from channel_tools.conda.specs import InvalidSpecError, is_virtual, read_spec, s
 from channel_tools.plan.foundation import not_asked_for
 from channel_tools.plan.lock import split_key
 from channel_tools.plan.locking import text_of
-from channel_tools.plan.own import OWN_CHANNEL, index_of
+from channel_tools.plan.own import OWN_CHANNEL
+from channel_tools.plan.solve_cache import Resolved, SolveCache, Solved
 from channel_tools.system.errors import NetworkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rattler import GenericVirtualPackage, PackageName, Subdir
 
@@ -46,10 +45,9 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import Requirement, VariantScalar
     from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.plan.locking import LockedFoundation
-    from channel_tools.plan.own import OwnPackage, OwnRecords
+    from channel_tools.plan.own import OwnRecords
+    from channel_tools.plan.solve_cache import SolveKey
 
-_SolveKey = tuple[tuple[str, ...], tuple[str, ...]]
-"""The requirements of an environment, and those that are their cause."""
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _MAX_REASON = 400
 _SHOWN_VERSIONS = 5
@@ -61,32 +59,6 @@ _PLAIN_VERSION = re.compile(r"[A-Za-z0-9.]+")
 
 class UnsatisfiableError(Exception):
     """The foundation cannot serve an environment; the text is the reason for people."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resolved:
-    """A package in a solved environment; only own packages have a ``digest``."""
-
-    name: str
-    version: str
-    build: str
-    subdir: str
-    file_name: str
-    sha256: str
-    digest: str | None
-    run_exports: RunExports | None
-    date_s: int
-    """The timestamp of its index.json, in seconds since 1970."""
-    channel: str = ""
-    """The name of the further channel that it is from; empty for the foundation's and our own."""
-    is_required: bool
-    """Whether it is itself among the requirements that were solved, not just needed by one."""
-    is_noarch_python: bool
-
-    @property
-    def key(self) -> str:
-        """Its key in a lock."""
-        return "/".join(filter(None, (self.channel, self.subdir, self.file_name)))
 
 
 class _RecordingSource:
@@ -104,66 +76,6 @@ class _RecordingSource:
     def package_names(self, platform: Subdir) -> list[str]:
         self.listed = True
         return self._own.package_names(platform)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Solved:
-    """The result of a solve, and everything that it depends on besides its requirements and the foundation.
-
-    ``names`` are all names that it may have looked up, ``files`` the own packages among them, ``unsatisfiable`` the
-    reasons why own packages that it names have no record.
-    """
-
-    names: frozenset[str]
-    files: Mapping[str, tuple[str, ...]]
-    unsatisfiable: Mapping[str, str | None]
-    packages: tuple[Resolved, ...]
-    reason: str | None
-
-    def holds_for(self, own: OwnRecords) -> bool:
-        """Whether the same solve would have the same result now; own packages with one file name have one content."""
-        return own.among(self.names) == self.files and all(
-            own.unsatisfiable.get(name) == reason for name, reason in self.unsatisfiable.items()
-        )
-
-
-class SolveCache:
-    """A cache of solves for one foundation, platform and machine: stacks share most environments."""
-
-    def __init__(self) -> None:
-        self._solved: dict[_SolveKey, list[_Solved]] = {}
-        self._locks: dict[_SolveKey, asyncio.Lock] = {}
-        self._indexes: dict[tuple[str, ...], list[SparseRepoData]] = {}
-        self._resolved: dict[tuple[str, bool], Resolved] = {}
-
-    def lock(self, key: _SolveKey) -> asyncio.Lock:
-        """The lock for looking up and solving these requirements, so that parallel plans solve them once."""
-        return self._locks.setdefault(key, asyncio.Lock())
-
-    def get(self, key: _SolveKey, own: OwnRecords) -> _Solved | None:
-        """An earlier solve of the same requirements with the same own packages."""
-        return next((solved for solved in self._solved.get(key, ()) if solved.holds_for(own)), None)
-
-    def put(self, key: _SolveKey, solved: _Solved) -> None:
-        """Add a solve that depends only on what ``solved`` says."""
-        self._solved.setdefault(key, []).append(solved)
-
-    def indexes(self, packages: Sequence[OwnPackage], channel: str) -> list[SparseRepoData]:
-        """Repodata of own packages in ``channel``; those with one file name have one content."""
-        file_names = tuple(package.file_name for package in packages)
-        if file_names not in self._indexes:
-            self._indexes[file_names] = index_of(packages, channel)
-        return self._indexes[file_names]
-
-    def resolved(self, key: tuple[str, bool], make: Callable[[], Resolved]) -> Resolved:
-        """What ``make`` returns for the package at an address; cached, since records are slow to read.
-
-        ``key`` is the address, and whether its run_exports are wanted.
-        """
-        resolved = self._resolved.get(key)
-        if resolved is None:
-            resolved = self._resolved[key] = make()
-        return resolved
 
 
 class EnvironmentSolver:
@@ -203,12 +115,12 @@ class EnvironmentSolver:
             raise UnsatisfiableError(solved.reason)
         return list(solved.packages)
 
-    async def _solve_anew(self, key: _SolveKey) -> _Solved:
+    async def _solve_anew(self, key: SolveKey) -> Solved:
         try:
             named = frozenset(spec_name(spec) for specs in key for spec in specs)
         except InvalidSpecError as err:
             wrong = f"a requirement is wrong: {_one_line(str(err))}"
-            return _Solved(names=frozenset(), files={}, unsatisfiable={}, packages=(), reason=wrong)
+            return Solved(names=frozenset(), files={}, unsatisfiable={}, packages=(), reason=wrong)
         reach = self._foundation.reach(named, self.own.requirements)
         source = _RecordingSource(self.own)
         packages: list[Resolved] = []
@@ -230,7 +142,7 @@ class EnvironmentSolver:
             ):
                 locked.refuse(refusal, reason)
         names = source.asked | (reach or frozenset()) | named
-        solved = _Solved(
+        solved = Solved(
             names=frozenset(names),
             files=self.own.among(frozenset(names)),
             unsatisfiable={name: self.own.unsatisfiable.get(name) for name in named},

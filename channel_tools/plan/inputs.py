@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from channel_tools.matrix.model import RecipeFile, RenderedPackage
-    from channel_tools.plan.environments import Resolved
     from channel_tools.plan.model import EnvironmentName, PublishedPackage
+    from channel_tools.plan.solve_cache import Resolved
     from channel_tools.system.yamlfile import YamlValue
 
 HASH_DIGITS = 7

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rattler import GenericVirtualPackage, VirtualPackage
 
 from channel_tools.conda.metadata import UNDATED_S
-from channel_tools.plan.environments import EnvironmentSolver, SolveCache, UnsatisfiableError
+from channel_tools.plan.environments import EnvironmentSolver, UnsatisfiableError
 from channel_tools.plan.inputs import (
     TreeFiles,
     digest_of,
@@ -30,6 +30,7 @@ from channel_tools.plan.inputs import (
 from channel_tools.plan.model import Plan, PlannedPackage, UnsatisfiablePackage
 from channel_tools.plan.own import OwnPackage, OwnRecords
 from channel_tools.plan.resolve import own_run_exports, resolve_environments, resolve_pin
+from channel_tools.plan.solve_cache import SolveCache
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.package import PackageKey
     from channel_tools.matrix.model import RenderedPackage, Requirement
-    from channel_tools.plan.environments import Resolved
     from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.plan.model import BuildFile, PublishedPackage
     from channel_tools.plan.resolve import ResolvedEnvironments
+    from channel_tools.plan.solve_cache import Resolved
 
 _PlannedStack = tuple[list[PlannedPackage], list[UnsatisfiablePackage]]
 FORCED = "--force"

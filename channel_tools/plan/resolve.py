@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from channel_tools.matrix.model import RenderedPackage, Requirement
-    from channel_tools.plan.environments import EnvironmentSolver, Resolved
+    from channel_tools.plan.environments import EnvironmentSolver
     from channel_tools.plan.model import EnvironmentName
     from channel_tools.plan.own import OwnPackage
+    from channel_tools.plan.solve_cache import Resolved
     from channel_tools.system.yamlfile import YamlValue
 
     FindSibling = Callable[[RenderedPackage, str], OwnPackage | None]

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Solves that are remembered: used again exactly where the same solve would come to the same."""
-
 from __future__ import annotations
 
 import asyncio
@@ -8,103 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.conda.package import RunExports
 from channel_tools.plan import open_foundation
-from channel_tools.plan.environments import (
-    EnvironmentSolver,
-    SolveCache,
-    UnsatisfiableError,
-    _Solved,
-)
-from channel_tools.plan.own import OwnPackage, OwnRecords
+from channel_tools.plan.environments import EnvironmentSolver
+from channel_tools.plan.own import OwnRecords
 from channel_tools.system.errors import NetworkError
-from tests.unit.matrix.toytree import PLATFORM, Record, write_foundation
+from tests.unit.matrix.toytree import PLATFORM, write_foundation
 from tests.unit.plan.conftest import VIRTUAL_PACKAGES
-
-RECORDS: tuple[Record, ...] = (
-    ("tool", "1.0", "0", ("lib >=1",)),
-    ("lib", "1.0", "0", ()),
-    ("other", "1.0", "0", ()),
-)
-
-
-def own(name: str, version: str = "9.0") -> OwnPackage:
-    return OwnPackage(
-        name=name,
-        version=version,
-        build_string="0",
-        build_number=0,
-        subdir=PLATFORM,
-        depends=(),
-        digest="d",
-        run_exports=RunExports(),
-    )
-
-
-class Counted(EnvironmentSolver):
-    """Counts what is solved anew."""
-
-    solved = 0
-
-    async def _solve_anew(self, key: tuple[tuple[str, ...], tuple[str, ...]]) -> _Solved:
-        Counted.solved += 1
-        return await super()._solve_anew(key)
-
-
-@pytest.fixture
-def cache() -> SolveCache:
-    Counted.solved = 0
-    return SolveCache()
-
-
-def found(folder: Path, cache: SolveCache, *specs: str, packages: tuple[OwnPackage, ...] = ()) -> list[str]:
-    """What a solver of a new stack with these own packages finds."""
-    index = folder / "foundation"
-    foundation = open_foundation(
-        index if index.exists() else write_foundation(index, RECORDS), kind="registry", platform=PLATFORM
-    )
-    records = OwnRecords()
-    for package in packages:
-        records.add(package)
-    solver = Counted(
-        foundation=foundation, own=records, platform=PLATFORM, virtual_packages=VIRTUAL_PACKAGES, cache=cache
-    )
-    return [f"{item.name} {item.version}" for item in asyncio.run(solver.solve(specs))]
-
-
-def test_an_environment_that_own_packages_do_not_touch_is_solved_once(tmp_path: Path, cache: SolveCache) -> None:
-    for packages in ((), (own("mine"),), (own("mine"), own("yours"))):
-        assert found(tmp_path, cache, "tool", packages=packages) == ["lib 1.0", "tool 1.0"]
-    assert Counted.solved == 1
-
-
-def test_an_own_package_deep_in_an_environment_is_seen(tmp_path: Path, cache: SolveCache) -> None:
-    assert found(tmp_path, cache, "tool") == ["lib 1.0", "tool 1.0"]
-    assert found(tmp_path, cache, "tool", packages=(own("lib"),)) == ["lib 9.0", "tool 1.0"]
-    assert found(tmp_path, cache, "tool", packages=(own("lib"), own("mine"))) == ["lib 9.0", "tool 1.0"]
-    assert Counted.solved == 2
-    assert found(tmp_path, cache, "tool", packages=(own("lib", "8.0"),)) == ["lib 8.0", "tool 1.0"]
-    assert found(tmp_path, cache, "tool") == ["lib 1.0", "tool 1.0"]
-    assert Counted.solved == 3
-
-
-def test_a_reason_is_given_again_until_the_package_is_there(tmp_path: Path, cache: SolveCache) -> None:
-    for _again in range(2):
-        with pytest.raises(UnsatisfiableError, match="mine: the registry foundation has no package of this name"):
-            found(tmp_path, cache, "mine")
-    assert Counted.solved == 1
-    assert found(tmp_path, cache, "mine", packages=(own("mine"),)) == ["mine 9.0"]
 
 
 def test_what_a_solve_can_come_upon_is_known_of_the_registry_foundation_alone(tmp_path: Path) -> None:
-    folder = write_foundation(tmp_path / "foundation", RECORDS)
+    folder = write_foundation(tmp_path / "foundation", (("tool", "1.0", "0", ("lib >=1",)), ("lib", "1.0", "0", ())))
     registry = open_foundation(folder, kind="registry", platform=PLATFORM)
     assert registry.reach(["tool"]) == frozenset({"tool", "lib"})
     assert registry.reach(["other", "mine"]) == frozenset({"other", "mine"})
     assert open_foundation(folder, kind="conda-forge", platform=PLATFORM).reach(["tool"]) is None
 
 
-def test_a_record_of_the_foundation_that_does_not_parse_is_named(tmp_path: Path, cache: SolveCache) -> None:
+def test_a_record_of_the_foundation_that_does_not_parse_is_named(tmp_path: Path) -> None:
     index = write_foundation(tmp_path / "foundation", (("tool", "!!x", "0", ()),))
+    foundation = open_foundation(index, kind="registry", platform=PLATFORM)
+    solver = EnvironmentSolver(
+        foundation=foundation, own=OwnRecords(), platform=PLATFORM, virtual_packages=VIRTUAL_PACKAGES
+    )
     with pytest.raises(NetworkError, match=r"the index of the registry foundation cannot be read: .*'!!x'"):
-        found(index.parent, cache, "tool")
+        asyncio.run(solver.solve(["tool"]))
