@@ -17,18 +17,9 @@ from typing import TYPE_CHECKING
 
 from channel_tools.conda.archive import read_index_json, read_info_json
 from channel_tools.conda.package import NOARCH, PackageKey, link_sidecar, remove_sidecars
-from channel_tools.foundation.acquire import (
-    Sources,
-    UnavailableError,
-    fetch,
-    make_sources,
-    resolve,
-    resolve_locked,
-    wheel_requirements,
-    with_sizes,
-)
 from channel_tools.foundation.codes import engine_digest, step_digest
 from channel_tools.foundation.combinations import given_python, plan_combinations, resolve_combinations
+from channel_tools.foundation.downloads import Sources, UnavailableError, fetch, make_sources, with_sizes
 from channel_tools.foundation.model import names_in, reachable
 from channel_tools.foundation.plan import WHEEL_STEP, PackagePlan, needed_by_wheels, plan_packages
 from channel_tools.foundation.record import (
@@ -41,6 +32,7 @@ from channel_tools.foundation.record import (
     recorded,
     write_record,
 )
+from channel_tools.foundation.resolve import resolve, resolve_locked, wheel_requirements
 from channel_tools.foundation.table import PYTHON
 from channel_tools.foundation.unpack import unpack_conda
 from channel_tools.foundation.worker import MULTIARCH, PackageJob, make_packages
@@ -57,7 +49,7 @@ from channel_tools.system.files import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from channel_tools.foundation.acquire import LockedArtifacts
+    from channel_tools.foundation.downloads import LockedArtifacts
     from channel_tools.foundation.model import Combination, Entry
     from channel_tools.foundation.table import FoundationTable
     from channel_tools.requests.foundation import FoundationRequest

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.foundation.acquire import LockedArtifacts, Sources
+    from channel_tools.foundation.downloads import LockedArtifacts, Sources
     from channel_tools.foundation.model import LockedArtifact
     from channel_tools.foundation.record import FoundationRecord
     from channel_tools.foundation.table import FoundationTable

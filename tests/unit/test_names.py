@@ -29,7 +29,7 @@ IN_DIGESTS = (
 )
 """The text of these is in the digests of a foundation's packages: renaming a variable would make all of them anew."""
 READ_IN_DIGESTS = frozenset(
-    {("foundation/model.py", "place"), ("foundation/acquire.py", "place"), ("system/workers.py", "what")}
+    {("foundation/model.py", "place"), ("foundation/resolve.py", "place"), ("system/workers.py", "what")}
 )
 """Names that those modules use too."""
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from packaging.metadata import parse_email
 
-from channel_tools.foundation.acquire import DownloadStore, Sources
 from channel_tools.foundation.apt import Apt
+from channel_tools.foundation.downloads import DownloadStore, Sources
 from channel_tools.foundation.pypi import Pip
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.processes import CommandResult

@@ -22,7 +22,7 @@ from tests.unit.foundation.registries import NotedProgress, Registries, make_reg
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from channel_tools.foundation.acquire import Sources
+    from channel_tools.foundation.downloads import Sources
 
 ROWS = """
 toy: {debs: [toy], repairs: [flatten], depends: [demo]}

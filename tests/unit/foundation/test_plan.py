@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.foundation.acquire import optional_requirements, wheel_requirements
 from channel_tools.foundation.model import FileKind, LockedArtifact
 from channel_tools.foundation.plan import (
     PackagePlan,
@@ -88,7 +87,6 @@ def test_an_optional_row_counts_only_when_its_wheel_was_taken(tmp_path: Path) ->
     plans = _plan(tmp_path, rows, demo, plugin)
     assert plans["plugin"].version == "2.0"
     assert plans["plugin"].entry.drop == ("x",)
-    assert wheel_requirements(make_table(tmp_path, rows)) == ("demo",)
 
 
 def test_an_optional_row_is_made_with_what_it_depends_on_when_it_is_asked_for(tmp_path: Path) -> None:
@@ -100,10 +98,8 @@ other: {debs: [other], optional: true}
 """
     table = make_table(tmp_path, rows)
     part = _taken("wheel", "part", "3.0")
-    assert (wheel_requirements(table), optional_requirements(table)) == ((), ())
     asking = table.asking({"tool"})
     assert asking.asked == {"tool", "part"}
-    assert (wheel_requirements(asking), optional_requirements(asking)) == ((), ("part",))
     plans = plan_packages(asking, {("wheel", "part"): part}, subdir="linux-64", code_of=lambda _entry: "")
     assert [plan.entry.name for plan in plans] == ["always", "part", "tool"]
     assert plans[2].depends == ("always", "part 3.0")

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Resolving which .debs and wheels a table needs, and downloading them into the download store.
-
-Files in a record are reused, so that a changed row changes one package and not all; apt and pip are asked for new
-names, for an update, or if a recorded version is no longer available. A lock is a record that must be followed exactly.
+"""Downloads .debs and wheels into the download store.
 
 The store has files by sha256, ``<downloads>/<sha256>/<file name>``. A file enters by a rename after its bytes were
 hashed; it is hashed once more before use, because it may have been damaged since by a disk or by copying the folder.
@@ -14,14 +11,9 @@ import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
-
 from channel_tools.foundation.apt import DEB_ARCHITECTURES, OTHER_FOUNDATION, Apt, complaints
-from channel_tools.foundation.model import reachable
-from channel_tools.foundation.plan import project_of
 from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
@@ -35,16 +27,19 @@ from channel_tools.system.files import (
 from channel_tools.system.progress import GrowthReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from channel_tools.foundation.model import Entry, LockedArtifact
-    from channel_tools.foundation.record import FoundationRecord
+    from channel_tools.foundation.model import LockedArtifact
     from channel_tools.foundation.table import FoundationTable
     from channel_tools.system.processes import CommandResult
     from channel_tools.system.progress import Progress
 
 _HASHING_THREADS = 2
+LARGE_BYTES = 100_000_000
+"""A download of at least this size is announced before it starts."""
+_LOCK_WAIT_S = 1800.0
+LockedArtifacts = dict[tuple[str, str], "LockedArtifact"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,13 +103,6 @@ class DownloadStore:
         return False
 
 
-LARGE_BYTES = 100_000_000
-"""A download of at least this size is announced before it starts."""
-_LOCK_WAIT_S = 1800.0
-
-LockedArtifacts = dict[tuple[str, str], "LockedArtifact"]
-
-
 class UnavailableError(FoundationError):
     """Recorded files are neither in the store nor still offered by a registry."""
 
@@ -152,105 +140,6 @@ def make_sources(table: FoundationTable, *, downloads: Path, subdir: str, offlin
     )
 
 
-def wheel_requirements(table: FoundationTable) -> tuple[str, ...]:
-    """The requirements for pip of the rows that are always made."""
-    always = [entry for entry in table.entries if not table.is_optional(entry)]
-    return tuple(sorted({requirement for entry in always for requirement in entry.wheels}))
-
-
-def optional_requirements(table: FoundationTable) -> tuple[str, ...]:
-    """The additional requirements for pip of the optional rows to make."""
-    optional = [entry for entry in table.wanted if table.is_optional(entry)]
-    return tuple(sorted({requirement for entry in optional for requirement in entry.wheels}))
-
-
-def resolve(
-    table: FoundationTable,
-    known: FoundationRecord | None,
-    sources: Sources,
-    *,
-    resolved: Mapping[tuple[str, str], LockedArtifact] = MappingProxyType({}),
-) -> LockedArtifacts:
-    """The file for every deb and wheel of ``table``: the one recorded in ``known``, if there is one.
-
-    ``resolved`` are files that were found for fewer rows of the same table, and are kept.
-
-    Raises FoundationError naming the row if there is no such package, and for a wheel that does not go with those
-    recorded; NetworkError if that cannot be determined.
-    """
-    recorded = {**(known.artifacts() if known else {}), **resolved}
-    debs = _deb_rows(table)
-    artifacts = {("deb", name): recorded["deb", name] for name in debs if ("deb", name) in recorded}
-    unknown = {name: entry for name, entry in debs.items() if ("deb", name) not in artifacts}
-    artifacts |= _find_debs(unknown, sources, table.suite)
-    requirements = wheel_requirements(table)
-    earlier = requirements if resolved else known.requirements if known is not None else ()
-    if earlier and set(earlier) <= set(requirements):
-        artifacts |= {key: file for key, file in recorded.items() if key[0] == "wheel"}
-    elif requirements:
-        earlier = requirements
-        sources.reach(f"the versions of {counted(len(requirements), 'wheel')} ({_some(requirements)})")
-        artifacts |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(requirements)}
-    more = (*(text for text in requirements if text not in earlier), *optional_requirements(table))
-    return artifacts | _find_more_wheels(more, recorded, artifacts, sources)
-
-
-def _find_more_wheels(
-    asked: Sequence[str], recorded: LockedArtifacts, known: LockedArtifacts, sources: Sources
-) -> LockedArtifacts:
-    """The wheels of optional and of new rows, compatible with those in ``known``, which stay as they are.
-
-    A recorded one is used again with what it requires. PyTorch's wheel may require one.
-    """
-    again = {("wheel", project) for project in _needed_projects(asked, recorded)} & recorded.keys()
-    reused = {key: recorded[key] for key in again - known.keys()}
-    missing = [text for text in asked if ("wheel", project_of(text)) not in known | reused]
-    if missing:
-        sources.reach(f"the versions of {counted(len(missing), 'wheel')} ({_some(missing)})")
-        added = {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(missing)}
-        _check_fits(added, known | reused)
-        reused = added | reused
-    return {key: file for key, file in reused.items() if key not in known}
-
-
-def _check_fits(added: LockedArtifacts, locked: LockedArtifacts) -> None:
-    """Raise FoundationError for a requirement of an added wheel that the version kept of another does not meet."""
-    for key, wheel in added.items():
-        for text in wheel.requires if key not in locked else ():
-            requirement = Requirement(text)
-            other = locked.get(("wheel", project_of(text)))
-            if other is not None and not requirement.specifier.contains(other.version, prereleases=True):
-                message = f"{wheel.name} {wheel.version} requires {text}, but the foundation has {other.version} of it"
-                raise FoundationError(
-                    message, hint="take the newest versions of all: channel_tools foundation build --update"
-                )
-
-
-def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArtifacts:
-    """The files in ``lock`` for ``table``. Raises FoundationError if the lock lacks one that the table needs."""
-    locked = lock.artifacts()
-    debs = _deb_rows(table).items()
-    lacking = [f"deb {name} of {entry.place}" for name, entry in debs if ("deb", name) not in locked]
-    wheels = (*wheel_requirements(table), *optional_requirements(table))
-    needed = _needed_projects(wheels, locked)
-    lacking += [f"wheel {project}" for project in sorted(needed) if ("wheel", project) not in locked]
-    if lacking:
-        message = "the lock has no entry for: " + "; ".join(lacking)
-        raise FoundationError(message, hint="make a new lock: channel_tools foundation build --update")
-    wanted = {("wheel", project) for project in needed} | {("deb", name) for name, _ in debs}
-    return {key: artifact for key, artifact in locked.items() if key in wanted}
-
-
-def _needed_projects(requirements: Sequence[str], artifacts: Mapping[tuple[str, str], LockedArtifact]) -> set[str]:
-    """The projects that the requirements need, directly or indirectly, by those of ``artifacts``."""
-
-    def required_by(project: str) -> Iterable[str]:
-        file = artifacts.get(("wheel", project))
-        return () if file is None else map(project_of, file.requires)
-
-    return reachable(map(project_of, requirements), required_by)
-
-
 def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress) -> None:
     """Download ``files`` into the store; a file that arrives damaged is fetched once more.
 
@@ -260,7 +149,7 @@ def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress)
     missing = sources.store.missing(files)
     if not missing:
         return
-    sources.reach(f"{counted(len(missing), 'file')} ({_some(artifact.file_name for artifact in missing)})")
+    sources.reach(f"{counted(len(missing), 'file')} ({some_names(artifact.file_name for artifact in missing)})")
     sources.store.incoming.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(sources.store.lock_file, resource="the download store", timeout_s=_LOCK_WAIT_S):
         remove_leftovers(sources.store.incoming)
@@ -284,27 +173,6 @@ def with_sizes(artifacts: LockedArtifacts, store: DownloadStore) -> LockedArtifa
     }
 
 
-def _deb_rows(table: FoundationTable) -> dict[str, Entry]:
-    return {name: entry for entry in reversed(table.wanted) for name in entry.debs}
-
-
-def _find_debs(rows: Mapping[str, Entry], sources: Sources, suite: str) -> LockedArtifacts:
-    if not rows:
-        return {}
-    sources.reach(f"the versions of {len(rows)} Debian packages ({_some(rows)})")
-    try:
-        sources.apt.update()
-    except NetworkError as err:
-        missing = f"{err.message}\nmissing: the versions of {len(rows)} Debian packages ({_some(rows)})"
-        raise NetworkError(missing, hint=err.hint) from None
-    debs = sources.apt.find(rows)
-    lacking = [f"{name}, wanted by {rows[name].place}" for name in sorted(rows.keys() - debs.keys())]
-    if lacking:
-        message = f"Debian {suite} has no package " + "; ".join(lacking)
-        raise FoundationError(message, hint=f"correct the row, or {OTHER_FOUNDATION}")
-    return {("deb", name): file for name, file in debs.items()}
-
-
 def _announce(missing: Sequence[LockedArtifact], progress: Progress) -> None:
     total = sum(artifact.size_bytes for artifact in missing)
     for artifact in missing:
@@ -320,7 +188,8 @@ def _fetch_debs(debs: Sequence[LockedArtifact], sources: Sources, progress: Prog
     _check_offered(waiting, sources.apt)
     lacking, result = _download("Debian packages", waiting, sources.store, progress, sources.apt.download)
     if lacking:
-        message = f"{len(lacking)} Debian packages could not be downloaded ({_some(file.name for file in lacking)}):\n"
+        names = some_names(file.name for file in lacking)
+        message = f"{len(lacking)} Debian packages could not be downloaded ({names}):\n"
         hint = f"run it again when the mirror responds, or {OTHER_FOUNDATION}"
         raise NetworkError(message + complaints(result), hint=hint)
 
@@ -345,7 +214,7 @@ def _fetch_wheels(wheels: Sequence[LockedArtifact], sources: Sources, progress: 
     download = functools.partial(sources.pip.download, on_large=functools.partial(_note_large, progress))
     lacking, result = _download("wheels", waiting, sources.store, progress, download)
     if lacking:
-        error = pip_error(result, f"wheels {_some(file.name for file in lacking)}")
+        error = pip_error(result, f"wheels {some_names(file.name for file in lacking)}")
         raise error if isinstance(error, (NetworkError, IntegrityError)) else _unavailable(lacking)
 
 
@@ -406,7 +275,8 @@ def _unavailable(gone: Sequence[LockedArtifact]) -> UnavailableError:
     return UnavailableError(message, hint=hint)
 
 
-def _some(names: Iterable[str]) -> str:
+def some_names(names: Iterable[str]) -> str:
+    """The first names in a list of any length, for messages."""
     listed = sorted(names)
     shown = ", ".join(listed[:5])
     return shown if len(listed) <= 5 else f"{shown} and {len(listed) - 5} more"  # noqa: PLR2004 - a readable line

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.foundation.acquire import DownloadStore
+from channel_tools.foundation.downloads import DownloadStore
 from channel_tools.foundation.model import LockedArtifact
 from channel_tools.system.errors import IntegrityError
 
