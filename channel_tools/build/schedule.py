@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import graphlib
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import raise_failures
@@ -123,41 +124,50 @@ def take_over_finished(
     left = {job.file_name: job for job in jobs}
     order = graphlib.TopologicalSorter({job.file_name: job.waits_for for job in jobs}).static_order()
     results = []
+    enter = partial(take_in, writer, admit=admit, progress=progress)
     for job in [left[name] for name in order if name in left]:
         if not left.keys().isdisjoint(job.waits_for):
             continue
-        folder = nodes / job.folder_name
         try:
-            if _finished_elsewhere(folder, job) is None:
-                continue
-            with exclusive_lock(lock_of(folder), resource=f"the build folder {folder}"):
-                if (finished := _finished_elsewhere(folder, job)) is None:
-                    continue
-                outcome, built = finished
-                package = take_in(writer, [built], admit=admit, progress=progress)[built]
-            if isinstance(package, ChannelToolsError):
-                raise package
-        except PermissionError:  # another user's
-            continue
+            entered = _enter_finished(nodes / job.folder_name, job, enter)
         except ChannelToolsError as err:
             progress.note(f"{job.stem}: the package that a cluster's job has built is not used: {err.message}")
             continue
-        remove_build(folder)
+        if entered is None:
+            continue
         progress.note(f"{job.stem}: added to the channel, a cluster's job has built it")
         del left[job.file_name]
+        outcome, package = entered
         if outcome.usage is not None:
             record_usage(writer.channel, {job.stem: outcome.usage})
-        result = BuildResult(
-            job=job,
-            status="built",
-            log=logs / f"{job.stem}.log",
-            seconds=outcome.seconds,
-            package=package,
-            usage=outcome.usage,
-        )
+        log, seconds, usage = logs / f"{job.stem}.log", outcome.seconds, outcome.usage
+        result = BuildResult(job=job, status="built", log=log, seconds=seconds, package=package, usage=usage)
         results.append(result)
         on_result(result)
     return results
+
+
+def _enter_finished(
+    folder: Path, job: BuildJob, enter: Callable[[Sequence[Path]], dict[Path, Path | ChannelToolsError]]
+) -> tuple[Outcome, Path] | None:
+    """Add what a cluster's job has built in ``folder`` to the channel, and remove the folder.
+
+    Returns None if there is nothing, or it is another user's. Raises the error that keeps the package out.
+    """
+    try:
+        if _finished_elsewhere(folder, job) is None:
+            return None
+        with exclusive_lock(lock_of(folder), resource=f"the build folder {folder}"):
+            if (finished := _finished_elsewhere(folder, job)) is None:
+                return None
+            outcome, built = finished
+            package = enter([built])[built]
+    except PermissionError:  # another user's
+        return None
+    if isinstance(package, ChannelToolsError):
+        raise package
+    remove_build(folder)
+    return outcome, package
 
 
 def _finished_elsewhere(folder: Path, job: BuildJob) -> tuple[Outcome, Path] | None:

@@ -43,6 +43,16 @@ class VersionPlace:
     key: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangedLine:
+    """A line that changes: ``before`` is "" for a new one."""
+
+    path: Path
+    line: int
+    before: str
+    after: str
+
+
 def check_version(version: str) -> None:
     """Raise UsageError for what cannot be a conda version in a file name."""
     if not _VERSION.fullmatch(version):
@@ -70,6 +80,44 @@ def version_place(loaded: LoadedTree, recipe: RecipeFile) -> VersionPlace:
         message = f"the version is the variant key {template[1]!r}, whose sources are in a recipe of an upstream"
         raise recipe.document.error(message, *path, hint=_COPY_HINT)
     return VersionPlace(kind="variants", key=template[1])
+
+
+def overriding_stacks(loaded: LoadedTree, recipe: RecipeFile, wanted: str | None) -> tuple[Stack, ...]:
+    """The tree's own stacks that build an upstream's recipe, or the one of them that is ``wanted``.
+
+    Raises UsageError if there is none.
+    """
+    stacks = [stack for stack in loaded.own_stacks if recipe.name in stack.packages and wanted in {None, stack.name}]
+    if not stacks:
+        message = f"no stack of the tree builds {recipe.name}, a recipe of an upstream"
+        if wanted is not None:
+            message = f"{wanted!r} is not a stack of the tree that builds {recipe.name}"
+        hint = "name it in packages of a stack of variants/stacks.yaml, or extend the upstream's stack there"
+        raise UsageError(message, hint=hint)
+    return tuple(stacks)
+
+
+def versions_to_replace(
+    recipe: RecipeFile, location: VersionPlace, versions: Sequence[str], *, old: str | None, new: str
+) -> tuple[str, ...]:
+    """Those of a recipe's ``versions`` that ``new`` replaces: ``old``, or the one that there is; of overrides, all.
+
+    Raises UsageError if that is not clear, and if the recipe has the new version already.
+    """
+    if not versions:
+        message = f"no stack builds a variant of {recipe.name} here"
+        raise UsageError(message, hint="name it in packages of a stack of variants/stacks.yaml")
+    if old is not None and old not in versions:
+        message = f"{recipe.name} has no version {old}: it has {', '.join(versions)}"
+        raise UsageError(message, hint="give one of these to --from")
+    if old is None and len(versions) > 1 and location.kind != "override":
+        message = f"{recipe.name} has several versions: {', '.join(versions)}"
+        raise UsageError(message, hint=f"say which one {new} replaces: --from {versions[-1]}")
+    replaced = tuple(versions) if old is None else (old,)
+    if new in (versions if location.kind == "variants" else replaced):
+        message = f"{recipe.name} has the version {new} already"
+        raise UsageError(message, hint="channel_tools list --variant STACK shows the versions")
+    return replaced
 
 
 def renamed(text: str, old: str, new: str) -> str:
@@ -156,14 +204,19 @@ def texts_of_overrides(
     return {path: text}
 
 
-def changed_lines(before: str, after: str) -> list[tuple[int, str, str]]:
-    """Each line of ``after`` that is not in ``before``: its number, what was there ("": it is new), and what is."""
+def changed_lines(path: Path, before: str, after: str) -> list[ChangedLine]:
+    """Each line of ``after`` that is not in ``before``, both texts of the file at ``path``."""
     old, new = before.splitlines(), after.splitlines()
     if len(old) == len(new):
-        pairs = enumerate(zip(old, new, strict=True), start=1)
-        return [(number, before.strip(), after.strip()) for number, (before, after) in pairs if before != after]
-    known = set(old)
-    return [(number, "", line.strip()) for number, line in enumerate(new, start=1) if line not in known]
+        pairs = zip(old, new, strict=True)
+        changed = [(number, *pair) for number, pair in enumerate(pairs, start=1) if pair[0] != pair[1]]
+    else:
+        known = set(old)
+        changed = [(number, "", line) for number, line in enumerate(new, start=1) if line not in known]
+    return [
+        ChangedLine(path=path, line=number, before=line.strip(), after=new_line.strip())
+        for number, line, new_line in changed
+    ]
 
 
 def _whole(version: str) -> re.Pattern[str]:

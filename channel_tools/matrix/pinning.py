@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 PINNING_KEY = "pinning"
 MIGRATIONS_KEY = "migrations"
 _FEEDSTOCK_MIGRATIONS = "migrations"
+_Read = dict[str, tuple["VariantFile", list["Migration"]]]
+"""For each platform, the pinning without migrations, and the migrations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,36 +82,32 @@ def read_pinning(
         files = _files_of_package(pinned or _pinned_in_tree(file, root, file.pinning), root)
     else:
         files = _files_at(_config_path(file, root, file.pinning))
-    path, text = files.config, files.text(files.config)
-    named = {path: files.text(path) for path in _named_migrations(file, files)}
-    used = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
-    read: dict[str, tuple[VariantFile, list[Migration]]] = {}
+    texts = {path: files.text(path) for path in _named_migrations(file, files)}
+    read: _Read = {}
     for platform in PLATFORMS:
         selectors = Selectors(platform, environ)
-        whole = read_conda_build_config(text, path, selectors, without=OLD_FORMAT_KEYS)
-        read[platform] = whole, [read_migration(content, path, selectors) for path, content in named.items()]
-
-    def migrated(recipe: str) -> VariantFile:
-        return files_by_platform(
-            {
-                platform: _restricted(
-                    apply_migrations(whole, [migration for migration in migrations if recipe not in migration.exclude]),
-                    used,
-                )
-                for platform, (whole, migrations) in read.items()
-            }
-        )
-
+        whole = read_conda_build_config(files.text(files.config), files.config, selectors, without=OLD_FORMAT_KEYS)
+        read[platform] = whole, [read_migration(text, path, selectors) for path, text in texts.items()]
+    used = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
     excluded = frozenset(
         name for _whole, migrations in read.values() for migration in migrations for name in migration.exclude
     )
     return Pinning(
-        file=migrated(""),
+        file=_migrated(read, "", used),
         unmigrated=files_by_platform(
             {platform: _restricted(whole, used) for platform, (whole, _migrations) in read.items()}
         ),
-        excluding={name: migrated(name) for name in sorted(excluded & recipes.keys())},
+        excluding={name: _migrated(read, name, used) for name in sorted(excluded & recipes.keys())},
     )
+
+
+def _migrated(read: _Read, recipe: str, used: frozenset[str]) -> VariantFile:
+    """The pinning with the migrations that do not exclude a recipe, reduced to the keys that recipes use."""
+    by_platform = {}
+    for platform, (whole, migrations) in read.items():
+        applied = [migration for migration in migrations if recipe not in migration.exclude]
+        by_platform[platform] = _restricted(apply_migrations(whole, applied), used)
+    return files_by_platform(by_platform)
 
 
 def _pinned_in_tree(file: StacksFile, root: Path, version: str) -> PinnedPackage:

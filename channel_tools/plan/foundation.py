@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, cast
 from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.addresses import channel_address, channel_name, local_path
+from channel_tools.conda.package import NOARCH
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA
 from channel_tools.conda.solving import check_indexes
 from channel_tools.conda.specs import spec_name, texts_of
 from channel_tools.plan.own import OWN_CHANNEL
 from channel_tools.plan.run_exports import FolderRunExports
 from channel_tools.system.errors import FoundationError, IntegrityError
-from channel_tools.system.files import read_regular
+from channel_tools.system.files import read_regular, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -173,6 +174,13 @@ def open_foundation(
         _plain, client = make_client(remote)
         foundation = replace(foundation, client=client)
     return replace(foundation, further=channels, cache=cache)
+
+
+def index_digest(folder: Path, platform: str) -> str:
+    """A hash of everything that planning reads from a foundation in a folder."""
+    names = [(subdir, name) for subdir in (platform, NOARCH) for name in ("repodata.json", "run_exports.json")]
+    files = [folder.joinpath(*name) for name in names]
+    return " ".join(sha256_of_file(path) for path in files if path.is_file())
 
 
 def _open_further(address: str, platform: str, environ: Mapping[str, str]) -> FurtherChannel:

@@ -17,10 +17,10 @@ from channel_tools.build.usage import read_usage, record_result, with_resources
 from channel_tools.channel import channel_writer, ensure_channel, prefer_packages
 from channel_tools.channel.store import record_further
 from channel_tools.conda.addresses import local_path
-from channel_tools.conda.package import NOARCH
 from channel_tools.conda.platforms import current_platform
 from channel_tools.foundation.model import table_summary
 from channel_tools.plan import judge_again, render_folder
+from channel_tools.plan.foundation import index_digest
 from channel_tools.plan.further_channels import require_here, write_views
 from channel_tools.plan.inputs import variant_name
 from channel_tools.plan.lock import write_lock
@@ -30,7 +30,6 @@ from channel_tools.sources.model import needed_sources
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, FoundationError, NetworkError
-from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import Attester
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
@@ -108,6 +107,7 @@ def build_stacks(
         request=request,
         expansion=expansion,
         tools=tools,
+        command=command,
         attester=None if request.signing is None else Attester(settings, request.signing),
         workers=workers,
         progress=progress,
@@ -122,19 +122,7 @@ def build_stacks(
         from channel_tools.build.cluster import await_earlier_builds  # noqa: PLC0415 - as in check_build
 
         await_earlier_builds(settings, request.cluster, progress.note)
-    results: list[BuildResult] = []
-    with contextlib.ExitStack() as locks:
-        with channel_writer(channel) as writer:
-            locks.enter_context(locked_builds(settings.work))
-            record_further(channel)
-            plan = build.plan(writer, early)
-            jobs = build.jobs(writer, plan)
-            if request.cluster.is_here:
-                results = build.run_here(writer, jobs)
-            else:
-                builds = build.write_workflow(channel, jobs)
-        if request.cluster.on is not None and jobs:  # each admission takes the channel's lock itself
-            results = build.run_on_cluster(channel, command, builds, request.cluster.on)
+    plan, results = build.run(channel, early)
     check_served(plan, request.plan)
     return BuildOutcome(plan=plan, results=tuple(results))
 
@@ -155,6 +143,8 @@ class _Build:
     request: BuildRequest
     expansion: Expansion
     tools: BuildTools
+    command: tuple[str, ...]
+    """Runs the workflow on a cluster; empty for builds on this machine."""
     attester: Attester | None
     workers: ForkServer
     progress: Progress
@@ -191,6 +181,24 @@ class _Build:
         paths = {python.version.rpartition(".")[0]: self.settings.channel / str(python.key) for python in pythons}
         return {minor: path for minor, path in paths.items() if minor in wanted}
 
+    def run(self, channel: Channel, early: _EarlyPlan | None) -> tuple[Plan, list[BuildResult]]:
+        """Plan and build into the channel, or write the workflow that does, and run it on a cluster if asked to."""
+        results: list[BuildResult] = []
+        on = self.request.cluster.on
+        with contextlib.ExitStack() as locks:
+            with channel_writer(channel) as writer:
+                locks.enter_context(locked_builds(self.settings.work))
+                record_further(channel)
+                plan = self.plan(writer, early)
+                jobs = self.jobs(writer, plan)
+                if self.request.cluster.is_here:
+                    results = self.run_here(writer, jobs)
+                else:
+                    builds = self.write_workflow(channel, jobs)
+            if on is not None and jobs:  # each admission takes the channel's lock itself
+                results = self.run_on_cluster(channel, builds, on)
+        return plan, results
+
     def plan(self, writer: ChannelWriter, early: _EarlyPlan | None) -> Plan:
         """Plan while no other run can change the channel; an early plan is updated for the channel's content.
 
@@ -202,7 +210,7 @@ class _Build:
 
             at_once = self.request.foundation.packages_at_once
             link_foundation(self.settings, writer, jobs=at_once, progress=self.progress)
-        if early is None or early.index != _index_digest(self.settings, self.expansion):
+        if early is None or early.index != self._index_digest():
             plan = plan_expansion(self.settings, self.expansion)
         else:
             plan = judge_again(early.plan, published_by_name(self.settings), force=self.request.plan.force)
@@ -322,14 +330,12 @@ class _Build:
         write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=self.progress.note)
         return builds
 
-    def run_on_cluster(
-        self, channel: Channel, command: Sequence[str], builds: RemoteBuilds, on: str
-    ) -> list[BuildResult]:
+    def run_on_cluster(self, channel: Channel, builds: RemoteBuilds, on: str) -> list[BuildResult]:
         """Run the workflow that was written, to its end."""
         from channel_tools.build.cluster import run_on_cluster  # noqa: PLC0415 - as in check_build
 
         return run_on_cluster(
-            command,
+            self.command,
             self.request.cluster.workflow_folder(self.settings),
             builds,
             on=on,
@@ -351,7 +357,7 @@ class _Build:
         early = None
         try:
             if self._is_foundation_ready():
-                early = _EarlyPlan(index=_index_digest(settings, expansion), plan=plan_expansion(settings, expansion))
+                early = _EarlyPlan(index=self._index_digest(), plan=plan_expansion(settings, expansion))
                 packages = [package.rendered for package in early.plan.to_build]
                 require_here(expansion.foundation, early.plan)
             elif settings.channel.exists():  # what it has may need no source
@@ -366,6 +372,12 @@ class _Build:
             raise NetworkError("\n".join(error.message for error in lacking), hint="; and for sources: ".join(hints))
         return early
 
+    def _index_digest(self) -> str:
+        """The digest of the foundation's index as it is now; empty if it is in no folder."""
+        address = self.expansion.foundation.address
+        folder = self.settings.foundation if address is None else local_path(address)
+        return "" if folder is None else index_digest(folder, current_platform())
+
     def _is_foundation_ready(self) -> bool:
         """Whether the foundation is up to date; False if it has to be made from earlier downloads.
 
@@ -373,15 +385,9 @@ class _Build:
         """
         address = self.expansion.foundation.address
         if address is None:
-            from channel_tools.workflow.foundation import (  # noqa: PLC0415 - as in make_foundation
-                make_registry_foundation,
-                with_needs,
-            )
+            from channel_tools.workflow.foundation import is_up_to_date  # noqa: PLC0415 - as in make_foundation
 
-            needs = with_needs(self.settings, self.request.foundation, self.expansion)
-            dry = replace(needs, jobs=1, dry_run=True)
-            made = make_registry_foundation(self.settings, dry, progress=self.progress).made
-            return not made and self.settings.foundation.exists()
+            return is_up_to_date(self.settings, self.request.foundation, self.expansion, progress=self.progress)
         if local_path(address) is None:
             message = f"the foundation {address} needs the network"
             hint = "mirror it into a folder and give --foundation-channel file:///FOLDER"
@@ -398,14 +404,3 @@ def _job(settings: Settings, package: PlannedPackage, sources: SuppliedSources, 
         waits_for=package.waits_for,
         work_name=variant_name(package.rendered),
     )
-
-
-def _index_digest(settings: Settings, expansion: Expansion) -> str:
-    """A hash of everything that planning reads from a foundation in a folder."""
-    address = expansion.foundation.address
-    folder = settings.foundation if address is None else local_path(address)
-    names = [
-        (subdir, name) for subdir in (current_platform(), NOARCH) for name in ("repodata.json", "run_exports.json")
-    ]
-    files = [folder.joinpath(*name) for name in names] if folder is not None else []
-    return " ".join(sha256_of_file(path) for path in files if path.is_file())

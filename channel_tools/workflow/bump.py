@@ -20,11 +20,13 @@ from channel_tools.matrix import load_tree
 from channel_tools.matrix.bump import (
     changed_lines,
     check_version,
+    overriding_stacks,
     renamed,
     texts_of_overrides,
     texts_of_recipe,
     texts_of_variants,
     version_place,
+    versions_to_replace,
     with_hashes,
 )
 from channel_tools.matrix.changed_tree import ChangedTree, every_variant
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.matrix import LoadedTree, RenderedPackage
-    from channel_tools.matrix.bump import VersionPlace
+    from channel_tools.matrix.bump import ChangedLine, VersionPlace
     from channel_tools.matrix.model import RecipeFile, Stack
     from channel_tools.requests.bump import BumpRequest
     from channel_tools.system.progress import Progress
@@ -58,16 +60,6 @@ if TYPE_CHECKING:
 _UNKNOWN_SHA256 = "0" * 64
 """Stands for the sha256 in an override until the source is there."""
 _DOWNLOADS_AT_ONCE = 4
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangedLine:
-    """A line that changes: ``before`` is "" for a new one."""
-
-    path: Path
-    line: int
-    before: str
-    after: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,9 +147,9 @@ class _Bump:
         applied, unchecked = self._try_patches(after, sources)
         removed = self._unused(patches, texts)
         lines = [
-            ChangedLine(path=self._shown(path), line=number, before=before, after=after)
+            line
             for path, text in texts.items()
-            for number, before, after in changed_lines(read_yaml_text(path), text)
+            for line in changed_lines(self._shown(path), read_yaml_text(path), text)
         ]
         if not self._request.check:
             with signals_raised_afterwards():  # of all files or of none
@@ -176,43 +168,21 @@ class _Bump:
         )
 
     def _overriding_stacks(self) -> tuple[Stack, ...]:
-        if self._location.kind != "override":
-            if self._request.stack is not None:
-                message = f"the recipe {self._recipe.name} is the tree's own, the same for every stack"
-                raise UsageError(
-                    message, hint="leave --variant out; it chooses among overrides of an upstream's recipe"
-                )
-            return ()
-        stacks = [stack for stack in self._loaded.own_stacks if self._recipe.name in stack.packages]
+        if self._location.kind == "override":
+            return overriding_stacks(self._loaded, self._recipe, self._request.stack)
         if self._request.stack is not None:
-            stacks = [stack for stack in stacks if stack.name == self._request.stack]
-        if not stacks:
-            message = f"no stack of the tree builds {self._recipe.name}, a recipe of an upstream"
-            if self._request.stack is not None:
-                message = f"{self._request.stack!r} is not a stack of the tree that builds {self._recipe.name}"
-            hint = "name it in packages of a stack of variants/stacks.yaml, or extend the upstream's stack there"
-            raise UsageError(message, hint=hint)
-        return tuple(stacks)
+            message = f"the recipe {self._recipe.name} is the tree's own, the same for every stack"
+            raise UsageError(message, hint="leave --variant out; it chooses among overrides of an upstream's recipe")
+        return ()
 
     def _old_versions(self) -> tuple[str, ...]:
-        """The versions to replace. Raises UsageError unless it is clear which, and ConfigError for the new one."""
-        request, names = self._request, {stack.name for stack in self._stacks}
-        concerned = [package for package in self._before if not names or package.stack in names]
-        versions = sorted({package.version for package in concerned})
-        if not versions:
-            message = f"no stack builds a variant of {self._recipe.name} here"
-            raise UsageError(message, hint="name it in packages of a stack of variants/stacks.yaml")
-        if request.old is not None and request.old not in versions:
-            message = f"{self._recipe.name} has no version {request.old}: it has {', '.join(versions)}"
-            raise UsageError(message, hint="give one of these to --from")
-        if request.old is None and len(versions) > 1 and self._location.kind != "override":
-            message = f"{self._recipe.name} has several versions: {', '.join(versions)}"
-            raise UsageError(message, hint=f"say which one {request.version} replaces: --from {versions[-1]}")
-        old = tuple(versions) if request.old is None else (request.old,)
-        if request.version in (versions if self._location.kind == "variants" else old):
-            message = f"{self._recipe.name} has the version {request.version} already"
-            raise UsageError(message, hint="channel_tools list --variant STACK shows the versions")
-        return old
+        """The versions to replace. Raises UsageError unless it is clear which."""
+        versions = sorted({package.version for package in self._before if self._is_concerned(package)})
+        request = self._request
+        return versions_to_replace(self._recipe, self._location, versions, old=request.old, new=request.version)
+
+    def _is_concerned(self, package: RenderedPackage) -> bool:
+        return not self._stacks or package.stack in {stack.name for stack in self._stacks}
 
     def _texts(self) -> dict[Path, str]:
         """The files with the new version, and with the old hashes."""
@@ -274,20 +244,11 @@ class _Bump:
             yield
 
     def _with_old(self) -> list[RenderedPackage]:
-        names = {stack.name for stack in self._stacks}
-        return [
-            package
-            for package in self._before
-            if package.version in self._old and (not names or package.stack in names)
-        ]
+        return [package for package in self._before if package.version in self._old and self._is_concerned(package)]
 
     def _with_new(self, after: Sequence[RenderedPackage]) -> list[RenderedPackage]:
-        names = {stack.name for stack in self._stacks}
-        return [
-            package
-            for package in after
-            if package.version == self._request.version and (not names or package.stack in names)
-        ]
+        new = self._request.version
+        return [package for package in after if package.version == new and self._is_concerned(package)]
 
     def _check_others(self, after: Sequence[RenderedPackage]) -> None:
         """Raise ConfigError unless exactly the variants of the old version have the new one, and no other changed."""

@@ -70,6 +70,16 @@ def with_needs(settings: Settings, request: FoundationRequest, expansion: Expans
     return replace(request, needed=foundation_needs(settings, expansion), asked=asked)
 
 
+def is_up_to_date(settings: Settings, request: FoundationRequest, expansion: Expansion, *, progress: Progress) -> bool:
+    """Whether the registry foundation has what an expanded request needs; False if it can be made from downloads.
+
+    Raises the errors of building it.
+    """
+    dry = replace(with_needs(settings, request, expansion), jobs=1, dry_run=True)
+    made = make_registry_foundation(settings, dry, progress=progress).made
+    return not made and settings.foundation.exists()
+
+
 def make_needed_foundation(settings: Settings, request: PlanRequest, *, progress: Progress) -> None:
     """Make the registry foundation for a plan, as a build would, but for other Pythons, which only builds make.
 

@@ -128,23 +128,19 @@ def validate_installed(
     stack = stack_to_validate(settings, request)
     variants = variants_of(settings, stack.name)
     choice = variants.choose(request.install)
-    name = variants.report_name(choice)
     # the channel's page shows the reports of what its packages were installed as, not of whatever somebody has
     reports = settings.reports / "as-installed" if request.as_installed else settings.reports
-    folder = reports / "history" / name
-    earlier = read_history(folder) if request.history else ()
+    path = reports / f"{variants.report_name(choice)}.json"
+    history = reports / "history" / variants.report_name(choice)
+    earlier = read_history(history) if request.history else ()
     _check_folder(reports)
-    path = reports / f"{name}.json"
     specs = stack.install if request.as_installed else variants.specs_for(choice)
     wanted = _run_of(settings, request, stack, specs, job_place)
     check_request(wanted)
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
         written.unlink(missing_ok=True)
-    # a channel that is named, or that installed packages or stacks come from, belongs to somebody else
-    remembers = not (request.install.channels or request.as_installed) and (
-        settings.tree.has_recipes or settings.channel.exists()
-    )
+    remembers = _remembers(settings, request)
 
     def broke_off(environment: EnvironmentResult, started: str, seconds: float) -> None:
         if remembers:
@@ -153,20 +149,23 @@ def validate_installed(
 
     report = validate_stack(wanted, environ=environ, progress=progress, on_broken=broke_off)
     if request.history:
-        report = replace(report, history=compare_with_history(report, earlier, folder))
-        write_report(report, kept_file(folder, report))
+        report = replace(report, history=compare_with_history(report, earlier, history))
+        write_report(report, kept_file(history, report))
     write_report(report, path)
     write_page(report, path.with_suffix(".html"))
     if remembers:
-        _keep_result(
-            settings,
-            wanted,
-            report.environment,
-            passed=report.passed,
-            started=report.started,
-            seconds=report.seconds,
-        )
+        started, seconds, passed = report.started, report.seconds, report.passed
+        _keep_result(settings, wanted, report.environment, passed=passed, started=started, seconds=seconds)
     return report, path
+
+
+def _remembers(settings: Settings, request: ValidateRequest) -> bool:
+    """Whether the local channel records the run's result.
+
+    A channel that is named, or that installed packages or stacks come from, belongs to somebody else.
+    """
+    is_elsewhere = request.install.channels or request.as_installed
+    return not is_elsewhere and (settings.tree.has_recipes or settings.channel.exists())
 
 
 def _run_of(

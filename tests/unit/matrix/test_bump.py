@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.matrix.bump import changed_lines, check_version, renamed, with_hashes
+from channel_tools.matrix.bump import ChangedLine, changed_lines, check_version, renamed, with_hashes
 from channel_tools.system.errors import UsageError
 
 
@@ -31,6 +31,7 @@ def test_hashes_are_replaced_in_every_file() -> None:
 
 
 def test_only_lines_that_changed_are_shown() -> None:
-    assert changed_lines("a\nb\nc\n", "a\nB\nc\n") == [(2, "b", "B")]
-    assert changed_lines("a\n", "a\n") == []
-    assert changed_lines("a\n", "a\nb\n") == [(2, "", "b")]
+    path = Path("recipe.yaml")
+    assert changed_lines(path, "a\nb\nc\n", "a\nB\nc\n") == [ChangedLine(path=path, line=2, before="b", after="B")]
+    assert changed_lines(path, "a\n", "a\n") == []
+    assert changed_lines(path, "a\n", "a\nb\n") == [ChangedLine(path=path, line=2, before="", after="b")]
