@@ -38,7 +38,7 @@ _TOGETHER_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Build:
+class _RunningBuild:
     """A build that was started: its process, and its line in the progress display."""
 
     child: Child
@@ -46,7 +46,7 @@ class _Build:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Ended(_Build):
+class _Ended(_RunningBuild):
     """A build whose process has ended, and whose package, if it made one, has not been entered."""
 
     seconds: float
@@ -78,7 +78,7 @@ class BuildRun:
         self._start = start
         self._enter = enter
         self._progress = progress
-        self._running: dict[int, _Build] = {}
+        self._running: dict[int, _RunningBuild] = {}
         self._ended: list[_Ended] = []
         """Those whose packages have not been entered yet, in the order of their ends."""
         self._until = Deadline.after(0)
@@ -146,7 +146,7 @@ class BuildRun:
         self._waiting.remove(job)
         child = self._start(job, at_once)
         shown = contextlib.ExitStack()
-        self._running[child.process.end_descriptor()] = _Build(child=child, shown=shown)
+        self._running[child.process.end_descriptor()] = _RunningBuild(child=child, shown=shown)
         task = shown.enter_context(self._progress.task(f"building {job.stem}", total=None))
         task.follow(lambda: state_of(child))
 

@@ -103,7 +103,7 @@ def build_foundation(
             and _is_finished(known, digest, destination, lock)
         ):
             return FoundationResult(made=(), kept=_names(known.packages), removed=())
-        run = _Run(
+        run = _FoundationRun(
             table=table,
             destination=destination,
             subdir=subdir,
@@ -135,7 +135,7 @@ def code_digest(entry: Entry) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Run:
+class _FoundationRun:
     """A run that has something to do."""
 
     table: FoundationTable
@@ -150,7 +150,7 @@ class _Run:
 
     def begin(
         self, known: FoundationRecord | None, *, lock: FoundationRecord | None, update: bool
-    ) -> tuple[_Run, list[PackagePlan], dict[str, RecordedPackage]]:
+    ) -> tuple[_FoundationRun, list[PackagePlan], dict[str, RecordedPackage]]:
         """Plan, and download the files for the packages to make; returns which packages are already there.
 
         The run that is returned has the rows that the wheels need as well.

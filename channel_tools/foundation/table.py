@@ -210,7 +210,7 @@ class _Combinations(_Strict):
     packages: list[str] = Field(description="The rows that are made again for each.")
 
 
-class _File(_Strict):
+class _TableFile(_Strict):
     """The registry foundation's table, or a part of it; exactly one file has the header (suite, python ...)."""
 
     model_config = ConfigDict(title="FoundationTable")
@@ -233,7 +233,7 @@ class _File(_Strict):
 
 def table_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a table file, for editors."""
-    return _File.model_json_schema()
+    return _TableFile.model_json_schema()
 
 
 def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] | None = None) -> FoundationTable:
@@ -294,25 +294,25 @@ def _program_repairs() -> Collection[str]:
     return REPAIRS.keys()
 
 
-def _parse(document: YamlDocument) -> _File:
+def _parse(document: YamlDocument) -> _TableFile:
     if not isinstance(document.value, dict):
         message = "a table file must be a mapping with the key 'packages'"
         raise document.error(message, hint="see the files in channel_tools/foundation/data")
     try:
-        return _File.model_validate(document.value)
+        return _TableFile.model_validate(document.value)
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         where = first["loc"]
         name = ".".join(str(part) for part in where)
         if first["type"] == "extra_forbidden":
-            known = _Row.model_fields if where[0] == "packages" else _File.model_fields
+            known = _Row.model_fields if where[0] == "packages" else _TableFile.model_fields
             raise document.error(
                 f"unknown key {name}", *where, hint=nearest_names_hint(str(where[-1]), known, noun="key")
             ) from None
         raise document.error(f"{name}: {first['msg']}, found {first['input']!r}", *where) from None
 
 
-def _header(files: Sequence[tuple[YamlDocument, _File]]) -> tuple[YamlDocument, _File]:
+def _header(files: Sequence[tuple[YamlDocument, _TableFile]]) -> tuple[YamlDocument, _TableFile]:
     """The one file with the header, which must be complete."""
     holders = [(document, file) for document, file in files if file.suite is not None]
     names = ", ".join(str(document.path) for document, _ in files) or f"{DATA_FOLDER}/*.yaml"

@@ -62,7 +62,7 @@ class PinnedPackage:
         return _identity(self.ref.file_name)[2]
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=True):
+class _PinningRecord(msgspec.Struct, forbid_unknown_fields=True):
     schema: int
     package: str
     sha256: str
@@ -124,10 +124,10 @@ def recorded_package(root: Path, version: str) -> PackageRef | None:
         return None
 
 
-def _read_record(folder: Path, version: str) -> _Record:
+def _read_record(folder: Path, version: str) -> _PinningRecord:
     path = folder / RECORD_FILE
     try:
-        record = decode_json(path.read_bytes(), _Record)
+        record = decode_json(path.read_bytes(), _PinningRecord)
         key = PackageKey.parse(record.package)
     except FileNotFoundError:
         raise PinningFilesError("does not exist; expected the record of a pinning", path=path) from None
@@ -142,7 +142,7 @@ def _read_record(folder: Path, version: str) -> _Record:
     return record
 
 
-def _ref_of(record: _Record) -> PackageRef:
+def _ref_of(record: _PinningRecord) -> PackageRef:
     return PackageKey.parse(record.package).ref(record.sha256, record.size, foundation=True)
 
 
@@ -153,7 +153,7 @@ def _identity(file_name: str) -> tuple[str, str, str]:
 def write_pinned(root: Path, pinned: PinnedPackage) -> Path:
     """Write the pinning into the tree, in place of what is there of its version; returns its folder."""
     folder = pinned_folder(root, pinned.version)
-    record = _Record(
+    record = _PinningRecord(
         schema=RECORD_SCHEMA,
         package=str(pinned.ref.key),
         sha256=pinned.ref.sha256,

@@ -93,7 +93,7 @@ class RecordedUpstream:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Record:
+class _UpstreamRecord:
     schema: Literal[1]
     upstreams: tuple[RecordedUpstream, ...]
 
@@ -189,7 +189,7 @@ def read_upstream_record(tree: Tree) -> dict[str, RecordedUpstream]:
     if not path.is_file():
         return {}
     try:
-        record = decode_json(path.read_bytes(), _Record)
+        record = decode_json(path.read_bytes(), _UpstreamRecord)
     except msgspec.DecodeError as err:
         raise ConfigError(f"not a record of upstreams: {err}", path=path, hint=f"remove it and {UPDATE_HINT}") from None
     return {item.name: item for item in record.upstreams}

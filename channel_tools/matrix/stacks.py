@@ -31,7 +31,7 @@ _Setting = _Plain | list[dict[str, _Plain]]
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 
 
-class _Model(BaseModel):
+class _StrictModel(BaseModel):
     # descriptions are for editors; if they were docstrings of attributes, every command would parse this file for them
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
@@ -47,7 +47,7 @@ class _ValidationModel(BaseModel):
     )
 
 
-class _OverrideModel(_Model):
+class _OverrideModel(_StrictModel):
     """What a stack changes in a recipe without a copy of it."""
 
     model_config = ConfigDict(title="Override")
@@ -66,7 +66,7 @@ class _OverrideModel(_Model):
     )
 
 
-class _StackModel(_Model):
+class _StackModel(_StrictModel):
     """A stack: what ``--variant NAME`` builds, installs and validates."""
 
     model_config = ConfigDict(title="Stack")
@@ -88,7 +88,7 @@ class _StackModel(_Model):
     )
 
 
-class _ResourcesModel(_Model):
+class _ResourcesModel(_StrictModel):
     """What a build may use; other values come from earlier builds, else from the scheduler's profile."""
 
     model_config = ConfigDict(title="Resources")
@@ -98,7 +98,7 @@ class _ResourcesModel(_Model):
     minutes: int | None = Field(default=None, ge=1, description="Wall time in minutes.")
 
 
-class _StacksModel(_Model):
+class _StacksModel(_StrictModel):
     """The stacks of a tree of recipes (variants/stacks.yaml)."""
 
     model_config = ConfigDict(title="Stacks")

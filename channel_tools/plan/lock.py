@@ -44,7 +44,7 @@ class FoundationLock:
     unserved: Mapping[str, str] = field(default_factory=dict)
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _FoundationLockFile(msgspec.Struct, forbid_unknown_fields=True):
     schema: int
     foundation: str
     platform: str
@@ -69,7 +69,7 @@ def read_lock(root: Path, kind: FoundationKind, platform: str) -> FoundationLock
     """The tree's lock; an empty one if it has none. Raises ConfigError for a file that cannot be used as it is."""
     path = lock_path(root, kind, platform)
     try:
-        file = decode_json(path.read_bytes(), _File)
+        file = decode_json(path.read_bytes(), _FoundationLockFile)
     except FileNotFoundError:
         return FoundationLock()
     except (OSError, ValueError) as err:
@@ -88,7 +88,7 @@ def read_lock(root: Path, kind: FoundationKind, platform: str) -> FoundationLock
     )
 
 
-def _check_records(file: _File, path: Path) -> None:
+def _check_records(file: _FoundationLockFile, path: Path) -> None:
     for key, record in file.records.items():
         _channel, subdir, _name = split_key(key)
         if subdir not in {file.platform, "noarch"} or "sha256" not in record:
