@@ -31,6 +31,10 @@ _Setting = _Plain | list[dict[str, _Plain]]
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 
 
+MethodName = Literal["distributed", "nccl", "switchml"]
+"""The methods of validating a stack, each with a folder of its name in ``validate/``."""
+
+
 class _StrictModel(BaseModel):
     # descriptions are for editors; if they were docstrings of attributes, every command would parse this file for them
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -42,7 +46,7 @@ class _ValidationModel(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, title="Validation", defer_build=True)
     __pydantic_extra__: dict[str, _Setting]
 
-    method: Literal["distributed", "nccl", "switchml"] = Field(
+    method: MethodName = Field(
         description="How the installed stack is validated; its settings: docs/how-to/validate.md."
     )
 

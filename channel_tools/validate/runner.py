@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import platform
 import shutil
@@ -18,7 +19,7 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
 from channel_tools import __version__
 from channel_tools.conda.addresses import channel_address, local_path
@@ -31,14 +32,12 @@ from channel_tools.environments import (
     installed_environment,
     missing_specs,
 )
+from channel_tools.matrix.stacks import MethodName
 from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.work_folder import make_work_folder, temporary_folder
-from channel_tools.validate.distributed.method import DistributedMethod
 from channel_tools.validate.local_scratch import copy_to_hosts, scratch_folder
-from channel_tools.validate.model import Check, HostFacts, MethodContext, ValidationMethod, ValidationReport
-from channel_tools.validate.nccl.method import NcclMethod
-from channel_tools.validate.switchml.method import SwitchmlMethod
+from channel_tools.validate.model import Check, HostFacts, MethodContext, ValidationReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,17 +47,12 @@ if TYPE_CHECKING:
     from channel_tools.ranks.hosts import RankHosts
     from channel_tools.system.progress import Progress
     from channel_tools.system.yamlfile import YamlValue
+    from channel_tools.validate.model import ValidationMethod
 
 DEFAULT_TIMEOUT_S = 600.0
 _FINDINGS_SHOWN = 3
 _ENVIRONMENT = "env"
 _CPUINFO = Path("/proc/cpuinfo")
-METHODS: dict[str, ValidationMethod] = {
-    "distributed": DistributedMethod(),
-    "nccl": NcclMethod(),
-    "switchml": SwitchmlMethod(),
-}
-"""The methods, one per way of starting ranks and counting what carried their data; new ones are registered here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -258,12 +252,14 @@ def _local_folders(channels: Sequence[str]) -> Iterator[Path]:
 
 
 def find_method(stack: str, name: str) -> ValidationMethod:
-    """The method of that name. Raises ConfigError naming the known ones."""
-    method = METHODS.get(name)
-    if method is None:
-        known = ", ".join(sorted(METHODS))
-        raise ConfigError(f"stack {stack}: validate: method: found {name!r}, expected one of {known}")
-    return method
+    """The method of that name: ``METHOD`` in the module ``method`` of its folder.
+
+    Each is one way of starting ranks and counting what carried their data. Raises ConfigError naming the known ones.
+    """
+    names = get_args(MethodName)
+    if name not in names:
+        raise ConfigError(f"stack {stack}: validate: method: found {name!r}, expected one of {', '.join(names)}")
+    return cast("ValidationMethod", importlib.import_module(f"channel_tools.validate.{name}.method").METHOD)
 
 
 def how_to_run(stack: str, validation: Mapping[str, YamlValue]) -> tuple[str, ...]:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from channel_tools import validate
 from channel_tools.foundation.table import table_schema
 from channel_tools.matrix.site import site_schema
 from channel_tools.matrix.stacks import stacks_schema
-from channel_tools.validate.runner import METHODS
+from channel_tools.validate.model import ValidationMethod
+from channel_tools.validate.runner import find_method
 from tests.support.golden import assert_golden
 
 if TYPE_CHECKING:
@@ -56,4 +58,5 @@ def test_a_file_names_its_schema_and_keeps_to_it(path: Path) -> None:
 
 def test_the_methods_that_a_stack_may_name_are_those_that_there_are() -> None:
     named = stacks_schema()["$defs"]["_ValidationModel"]["properties"]["method"]["enum"]
-    assert sorted(named) == sorted(METHODS)
+    assert sorted(named) == sorted(path.parent.name for path in Path(validate.__file__).parent.glob("*/method.py"))
+    assert all(isinstance(find_method("stack", name), ValidationMethod) for name in named)

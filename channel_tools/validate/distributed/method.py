@@ -159,6 +159,9 @@ class DistributedMethod(ValidationMethod):
         return program, plan_here(placed, settings, stack=context.stack, words=words, folder=context.folder)
 
 
+METHOD = DistributedMethod()
+
+
 def _affinity(options: DistributedOptions, ranks: int) -> OneCclAffinity | None:
     """The cores of ranks on this machine and of oneCCL's workers, for a stack that divides them."""
     return plan_oneccl_affinity(usable_cores(), ranks) if options.affinity == "oneccl" else None

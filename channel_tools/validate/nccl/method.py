@@ -123,6 +123,9 @@ class NcclMethod(ValidationMethod):
         return replace(result, checks=(*checks, *proof, *result.checks), details={**result.details, **details})
 
 
+METHOD = NcclMethod()
+
+
 def without_allreduces(checks: tuple[Check, ...], details: dict[str, str]) -> MethodResult:
     """The result on a machine without a GPU: ``checks`` alone, every allreduce omitted."""
     omitted = tuple(OmittedCase(name=case.name, reason="this machine has no GPU") for case in standard_cases())

@@ -148,6 +148,9 @@ class SwitchmlMethod(ValidationMethod):
         )
 
 
+METHOD = SwitchmlMethod()
+
+
 def _with_switch(address: str, variables: Mapping[str, str] | None = None) -> StartSettings:
     """A software switch beside the ranks, which learn its controller."""
     switch = ServiceOptions(

@@ -13,7 +13,6 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings
 from channel_tools.validate import ValidationReport, validate_stack
 from channel_tools.validate.nccl.method import NcclMethod
-from channel_tools.validate.runner import METHODS
 from tests.integration.conftest import build_into_output
 from tests.support.stacks import build_from_upstream, validation_request
 
@@ -46,7 +45,7 @@ def validated(settings: Settings, work: Path, ranks: int) -> ValidationReport:
 def test_nccl_takes_the_plugin_without_a_gpu(
     own_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS, "nccl", NcclMethod(root=tmp_path))
+    monkeypatch.setattr("channel_tools.validate.nccl.method.METHOD", NcclMethod(root=tmp_path))
     report = validated(own_settings, tmp_path, 2)
     assert report.failed_checks == ()
     (shared,) = [check for check in report.result.checks if check.name == "NCCL and the plugin share a net ABI"]

@@ -10,9 +10,9 @@ import pytest
 
 from channel_tools.system.errors import ConfigError, SolveError, UsageError, ValidationError
 from channel_tools.system.progress import SilentProgress
-from channel_tools.validate import ValidationRequest, validate_stack
+from channel_tools.validate import ValidationRequest, runner, validate_stack
 from channel_tools.validate.model import Check, MethodResult, ValidationMethod
-from channel_tools.validate.runner import METHODS, _processor, describe_host, find_method
+from channel_tools.validate.runner import _processor, describe_host, find_method
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class LookingMethod(ValidationMethod):
 @pytest.fixture
 def method(monkeypatch: pytest.MonkeyPatch) -> LookingMethod:
     fake = LookingMethod()
-    monkeypatch.setitem(METHODS, "looking", fake)
+    monkeypatch.setattr(runner, "find_method", lambda _stack, _name: fake)
     return fake
 
 
