@@ -137,6 +137,8 @@ def channel_packages(folder: Path) -> list[Path]:
         listed = _listed(below)
         for name, status in sorted(below.stats()):
             if name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)) and (listed is None or name in listed):
+                if stat.S_ISDIR(status.st_mode):
+                    continue
                 if not stat.S_ISREG(status.st_mode):
                     below.file_stat(name)
                 packages.append(folder / subdir / name)

@@ -75,7 +75,7 @@ class SourcePatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PackageSource:
+class SourceDetails:
     """One source: where it is from, the hash or commit that it is pinned to, and what was changed in it."""
 
     address: str
@@ -100,7 +100,7 @@ class Details:
     files: tuple[ListedFile, ...]
     file_count: int
     unpacked_bytes: int
-    sources: tuple[PackageSource, ...]
+    sources: tuple[SourceDetails, ...]
 
     @property
     def is_cut(self) -> bool:
@@ -146,9 +146,9 @@ def _source_rows(recipe: bytes) -> Iterator[dict[str, object]]:
             yield row
 
 
-def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, bytes]) -> PackageSource:
+def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, bytes]) -> SourceDetails:
     pins = [f"{key} {row[key]}" for key in ("sha256", "rev", "tag") if isinstance(row.get(key), str)]
-    return PackageSource(
+    return SourceDetails(
         address=" or ".join([*texts(row.get("url")), *texts(row.get("git"))]),
         pinned=", ".join(pins),
         patches=tuple(

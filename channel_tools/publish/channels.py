@@ -220,8 +220,8 @@ class ChannelTarget(ABC):
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Compare with the target, changing nothing. Raises ChannelError for a yanked name or one with other bytes."""
         hashes = {key: file.sha256 for key, file in packages.by_name().items()}
-        found = self._compare(hashes, label, packages.foundation)
-        comparison = Comparison(upload=found.upload, link=found.link, present=found.present)
+        compared = self._compare(hashes, label, packages.foundation)
+        comparison = Comparison(upload=compared.upload, link=compared.link, present=compared.present)
         return PublishPlan(packages=packages, label=label, comparison=comparison)
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
