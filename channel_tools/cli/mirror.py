@@ -166,7 +166,7 @@ def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
 
     plan, report = result.plan, result.report
     if as_json:
-        wanted, size_bytes = len(plan.wanted), sum(package.size_bytes for package in plan.wanted)
+        wanted, size_bytes = len(plan.new_packages), sum(package.size_bytes for package in plan.new_packages)
         planned = {"packages": wanted, "package_bytes": size_bytes}
         planned |= {"omitted": len(plan.packages) - wanted, "bytes": plan.size_bytes}
         made = None if report is None else {**asdict(report), "path": str(report.path)}

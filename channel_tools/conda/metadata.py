@@ -117,7 +117,7 @@ def check_index(index: Mapping[str, object], path: Path) -> None:
         if value is None and key not in _REQUIRED:
             continue
         if not check(value):
-            raise damaged_package(path, f"its index.json has {key} {_shown(value)}; expected {expected}")
+            raise damaged_package(path, f"its index.json has {key} {_quoted(value)}; expected {expected}")
     for key in ("depends", "constrains"):
         for spec in _texts(index.get(key)):
             _check_spec(spec, key, path)
@@ -163,7 +163,7 @@ def check_about(about: Mapping[str, object], path: Path) -> None:
         texts = value if isinstance(value, list) else [value]
         if value is not None and not all(isinstance(text, str) for text in texts):
             raise damaged_package(
-                path, f"its about.json has {key} {_shown(value)}; expected a string or a list of them"
+                path, f"its about.json has {key} {_quoted(value)}; expected a string or a list of them"
             )
 
 
@@ -172,7 +172,7 @@ def check_run_exports(exports: Mapping[str, object], path: Path) -> None:
     for kind in RUN_EXPORT_KINDS:
         value = exports.get(kind) or []
         if not _is_lines(value):
-            raise damaged_package(path, f"its run_exports.json has {kind} {_shown(value)}; expected {_MATCH_SPECS}")
+            raise damaged_package(path, f"its run_exports.json has {kind} {_quoted(value)}; expected {_MATCH_SPECS}")
         for spec in _texts(value):
             _check_spec(spec, f"run_exports, {kind}", path)
 
@@ -188,7 +188,7 @@ def check_link(link: Mapping[str, object], path: Path) -> tuple[str, ...]:
         raise damaged_package(path, "noarch.entry_points in info/link.json is not a list of strings")
     for line in _texts(lines):
         if _ENTRY_POINT.fullmatch(line) is None:
-            message = f"its link.json has the entry point {_shown(line)}; expected NAME = MODULE:FUNCTION"
+            message = f"its link.json has the entry point {_quoted(line)}; expected NAME = MODULE:FUNCTION"
             raise damaged_package(path, message)
     return tuple(_texts(lines))
 
@@ -202,7 +202,7 @@ def is_inner_path(value: object) -> bool:
     return _is_line(value) and posixpath.normpath(str(value)) != "."
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     try:
         return repr(value)[:80]
     except (RecursionError, ValueError):  # nested too deep, a number of 5,000 digits
@@ -223,7 +223,7 @@ def _check_spec(spec: str, where: str, path: Path) -> None:
         read_spec(spec)
     except InvalidSpecError as err:
         raise damaged_package(
-            path, f"its metadata has {where} {_shown(spec)}, which is not a valid MatchSpec ({_in_a_line(err.reason)})"
+            path, f"its metadata has {where} {_quoted(spec)}, which is not a valid MatchSpec ({_in_a_line(err.reason)})"
         ) from None
 
 
@@ -237,7 +237,7 @@ def _check_version(version: str, path: Path) -> None:
         Version(version)
     except InvalidVersionError as err:
         raise damaged_package(
-            path, f"its index.json has version {_shown(version)}, which conda cannot order ({_in_a_line(err)})"
+            path, f"its index.json has version {_quoted(version)}, which conda cannot order ({_in_a_line(err)})"
         ) from None
 
 

@@ -182,7 +182,11 @@ def compare_locks(before: Lock, after: Lock) -> tuple[PinChange, ...]:
         if old is not None and new is not None and (old.sha256, old.file_name) == (new.sha256, new.file_name):
             continue
         kind: ChangeKind = "added" if old is None else "removed" if new is None else "changed"
-        changes.append(PinChange(platform=key[0], name=key[1], kind=kind, before=_shown(old), after=_shown(new)))
+        changes.append(
+            PinChange(
+                platform=key[0], name=key[1], kind=kind, before=_version_and_build(old), after=_version_and_build(new)
+            )
+        )
     return tuple(changes)
 
 
@@ -190,5 +194,5 @@ def _packages(lock: Lock) -> dict[tuple[str, str], LockedPackage]:
     return {(platform.platform, package.name): package for platform in lock.platforms for package in platform.packages}
 
 
-def _shown(package: LockedPackage | None) -> str | None:
+def _version_and_build(package: LockedPackage | None) -> str | None:
     return None if package is None else f"{package.version} {package.build}"

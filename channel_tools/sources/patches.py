@@ -99,7 +99,7 @@ def try_patches(sources: Sequence[PatchedSource]) -> Iterator[tuple[Path, Config
         for index, source in enumerate(sources):
             folder = work / source.folder
             folder.mkdir(parents=True, exist_ok=True)
-            for name, content in _content(source, _wanted(sources[index:], source.folder)).items():
+            for name, content in _content(source, _patched_names(sources[index:], source.folder)).items():
                 if content is not None:
                     check_member_path(name)
                     (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def try_patches(sources: Sequence[PatchedSource]) -> Iterator[tuple[Path, Config
                     yield path, None
 
 
-def _wanted(sources: Sequence[PatchedSource], folder: str) -> set[str]:
+def _patched_names(sources: Sequence[PatchedSource], folder: str) -> set[str]:
     """The files below ``folder``, by their path from there, that the patches of ``sources`` may name."""
     start = PurePosixPath(folder)
     named = {

@@ -132,7 +132,7 @@ class _Slurm:
 
     def state(self, job: str) -> JobState:
         command = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T|%r|%N"]
-        if (match := _SLURM_STATE.search(_asked(command, self.environ).stdout)) is None:
+        if (match := _SLURM_STATE.search(_query(command, self.environ).stdout)) is None:
             return JobState(phase="ended", words="no longer known")
         state, reason, nodes = match.groups()
         if state in _SLURM_ENDED:
@@ -143,7 +143,7 @@ class _Slurm:
 
     def queued(self, folder: Path, names: Collection[str]) -> dict[str, QueuedJob]:
         command = ["squeue", "--me", "--noheader", "--format=%i|%T|%k|%Z|%r"]
-        rows = [line.split("|", maxsplit=4) for line in _asked(command, self.environ).stdout.splitlines()]
+        rows = [line.split("|", maxsplit=4) for line in _query(command, self.environ).stdout.splitlines()]
         folders, jobs = {str(folder), str(folder.resolve())}, {}
         for job, state, comment, work_folder, reason in (fields for fields in rows if len(fields) == _SLURM_FIELDS):
             if comment in names and work_folder in folders:
@@ -167,10 +167,10 @@ class _Pbs:
         return _submitted(command, _PBS_JOB, self.environ)
 
     def state(self, job: str) -> JobState:
-        answer = _asked(["qstat", "-x", "-f", job], self.environ)
-        if answer.returncode:
+        result = _query(["qstat", "-x", "-f", job], self.environ)
+        if result.returncode:
             return JobState(phase="ended", words="no longer known")
-        attributes = dict(_PBS_ATTRIBUTE.findall(_unwrapped(answer.stdout)))
+        attributes = dict(_PBS_ATTRIBUTE.findall(_unwrapped(result.stdout)))
         state = attributes.get("job_state", "")
         if state in _PBS_ENDED:
             return JobState(phase="ended", words=state, failure=_pbs_end(attributes.get("Exit_status", "")))
@@ -187,9 +187,9 @@ class _Pbs:
         if not ids:
             return {}
         command = ["qstat", "-x", "-f", *ids]  # it fails if one of them is no longer known
-        answer = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
+        result = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
         jobs = {}
-        for job, text in _PBS_ENTRY.findall(_unwrapped(answer.stdout)):
+        for job, text in _PBS_ENTRY.findall(_unwrapped(result.stdout)):
             attributes = dict(_PBS_ATTRIBUTE.findall(text))
             if job in ids and attributes.get("job_state") not in _PBS_ENDED:
                 comment = attributes.get("comment", "")
@@ -210,12 +210,12 @@ def _stuck_in_slurm(reason: str) -> str:
     return "" if _SLURM_TURN.fullmatch(reason) else reason
 
 
-def _asked(command: Sequence[str], environ: Mapping[str, str]) -> CommandResult:
+def _query(command: Sequence[str], environ: Mapping[str, str]) -> CommandResult:
     """Query the scheduler about jobs. Raises CommandError if that failed for a reason other than an unknown job."""
-    answer = run_command(command, env=environ, timeout_s=_LIMIT_S, check=False)
-    if answer.returncode and not _NOT_KNOWN.search(answer.stderr):
-        raise CommandError(f"{command[0]}: exit status {answer.returncode}\n{answer.tail()}")
-    return answer
+    result = run_command(command, env=environ, timeout_s=_LIMIT_S, check=False)
+    if result.returncode and not _NOT_KNOWN.search(result.stderr):
+        raise CommandError(f"{command[0]}: exit status {result.returncode}\n{result.tail()}")
+    return result
 
 
 def _submitted(command: Sequence[str], pattern: re.Pattern[str], environ: Mapping[str, str]) -> str:

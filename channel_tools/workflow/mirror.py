@@ -136,7 +136,8 @@ def _check_readable(channels: Iterable[SourceChannel]) -> None:
     for channel in channels:
         if channel.registry is None and not is_web(channel.address) and local_path(channel.address) is None:
             message = (
-                f"{channel.shown}: channels are mirrored from folders, http://, https:// and oci:// addresses only"
+                f"{channel.plain_address}: channels are mirrored from folders, "
+                "http://, https:// and oci:// addresses only"
             )
             raise UsageError(message, hint="mirror the channel that it was published from, or the bucket over https")
 
@@ -314,7 +315,7 @@ def _whole_foundation(own: SourceChannel, local: Path, platforms: Sequence[str])
     for key, file in indexed_files(open_channel(local), [NOARCH, *platforms]).items():
         if file.ref.foundation and file.hidden is None:
             yield (
-                own.shown,
+                own.plain_address,
                 key.ref(file.ref.sha256, file.ref.size_bytes),
             )  # in the form of locks, so that a package is included once
 
@@ -329,17 +330,16 @@ def _find(
             for file_name, record in channel.read_index(subdir, file_names, client).records.items():
                 sha256, size_bytes = record.get("sha256"), record.get("size")
                 if isinstance(sha256, str) and sha256 in names and isinstance(size_bytes, int):
-                    yield channel.shown, PackageKey(subdir, file_name).ref(sha256, size_bytes)
+                    yield channel.plain_address, PackageKey(subdir, file_name).ref(sha256, size_bytes)
 
 
 def in_words(plan: BundlePlan) -> str:
     """The planned content of a bundle, in one line."""
-    present = len(plan.packages) - len(plan.wanted)
+    present = len(plan.packages) - len(plan.new_packages)
     already = f"; the importing site has {present} packages already" if present else ""
-    files = len(plan.wanted) + len(plan.brought) + len(plan.small)
-    return (
-        f"{counted(len(plan.wanted), 'package')}, {counted(files, 'file')}, {plan.size_bytes / _MEGA:.1f} MB{already}"
-    )
+    files = len(plan.new_packages) + len(plan.new_extras) + len(plan.small)
+    packages = counted(len(plan.new_packages), "package")
+    return f"{packages}, {counted(files, 'file')}, {plan.size_bytes / _MEGA:.1f} MB{already}"
 
 
 def source_channels(addresses: Iterable[str], environ: Mapping[str, str]) -> list[SourceChannel]:

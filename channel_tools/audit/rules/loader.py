@@ -224,13 +224,13 @@ def _is_for_linking(file: FileFacts) -> bool:
     return SYSROOT in file.path or file.path.endswith(".o")
 
 
-def newest_release(package: PackageFacts, library: str) -> tuple[str, Wanted] | None:
+def newest_release(package: PackageFacts, library: str) -> tuple[str, NeededRelease] | None:
     """The file that needs the newest release of a library, and the symbol version that it needs."""
-    newest: tuple[str, Wanted] | None = None
+    newest: tuple[str, NeededRelease] | None = None
     for path, elf in _elf_files(package):
-        wanted = wanted_releases(elf.symbol_versions).get(library)
-        if wanted and (newest is None or newest[1].release < wanted.release):
-            newest = path, wanted
+        needed = needed_releases(elf.symbol_versions).get(library)
+        if needed and (newest is None or newest[1].release < needed.release):
+            newest = path, needed
     return newest
 
 
@@ -247,23 +247,23 @@ def _text(version: Version) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class NeededRelease:
     """The release of a library that symbol versions need, and the newest of these versions."""
 
     symbol: str
     release: Version
 
 
-def wanted_releases(symbols: Iterable[str]) -> dict[str, Wanted]:
+def needed_releases(symbols: Iterable[str]) -> dict[str, NeededRelease]:
     """Map ``glibc``, ``libstdcxx`` and ``libgcc`` to the oldest release that has all these symbol versions."""
-    newest: dict[str, Wanted] = {}
+    newest: dict[str, NeededRelease] = {}
     for symbol in symbols:
         match = _SYMBOL.fullmatch(symbol)
         if match is None:
             continue
         library, release = _release(match[1], parse_version(match[2]))
         if library not in newest or newest[library].release < release:
-            newest[library] = Wanted(symbol=symbol, release=release)
+            newest[library] = NeededRelease(symbol=symbol, release=release)
     return newest
 
 

@@ -68,8 +68,8 @@ def create_bundle(
         folder.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(lock_file, resource=f"the unfinished bundle {folder}"):
             check_space(folder, _needed_bytes(files, plan, tar=_is_tar(destination)))
-            fetched = fetch_files(plan.wanted, folder, options=options, progress=progress)
-            for extra in plan.brought:
+            fetched = fetch_files(plan.new_packages, folder, options=options, progress=progress)
+            for extra in plan.new_extras:
                 _copy(extra, files)
             version, metadata = _sign(plan, files, signing)
             names = _complete(plan, files, metadata)
@@ -160,7 +160,7 @@ def _manifest(plan: BundlePlan, version: int, now: datetime) -> bytes:
         channels=tuple(
             BundleChannel(
                 name=part.channel.name,
-                address=part.channel.shown,
+                address=part.channel.plain_address,
                 own=part.channel.own,
                 removed=tuple(map(str, part.removed)),
             )
@@ -179,7 +179,7 @@ def _complete(plan: BundlePlan, files: Beneath, metadata: Mapping[str, bytes]) -
     """Write the signatures, remove files of an earlier, other plan, and flush all to the disk; returns the names."""
     files.write_all(metadata.items(), durable=False)
     names = {*metadata, *plan.small, MANIFEST}
-    names |= {item.path for item in plan.wanted} | {extra.path for extra in plan.brought}
+    names |= {item.path for item in plan.new_packages} | {extra.path for extra in plan.new_extras}
     for name, status in list(files.walk()):
         if not stat.S_ISDIR(status.st_mode):
             if name not in names:

@@ -63,7 +63,7 @@ class SourceChannel:
     registry: RegistryChannel | None = None
 
     @property
-    def shown(self) -> str:
+    def plain_address(self) -> str:
         """The address without credentials."""
         return without_credentials(self.address).rstrip("/")
 
@@ -73,7 +73,7 @@ class SourceChannel:
             return read_index(self.address, subdir, names, client)
         records = self.registry.records(subdir) if names else {}
         listed = {name: records[name] for name in sorted(names) if name in records}
-        return SubdirIndex(records=listed, folder=f"{self.shown}/{subdir}/")
+        return SubdirIndex(records=listed, folder=f"{self.plain_address}/{subdir}/")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,12 +119,12 @@ class BundlePlan:
         return [package for part in self.parts for package in part.packages]
 
     @property
-    def wanted(self) -> list[RemoteFile]:
+    def new_packages(self) -> list[RemoteFile]:
         """The packages to include in the bundle."""
         return [package for package in self.packages if not self._is_there(package)]
 
     @property
-    def brought(self) -> list[ExtraFile]:
+    def new_extras(self) -> list[ExtraFile]:
         """The other files of this machine to include in the bundle."""
         return [extra for extra in self.extras if not self._is_there(extra)]
 
@@ -136,11 +136,13 @@ class BundlePlan:
     @property
     def size_bytes(self) -> int:
         """The size of the bundle, without metadata."""
-        return sum(file.size_bytes for file in (*self.wanted, *self.brought)) + sum(map(len, self.small.values()))
+        return sum(file.size_bytes for file in (*self.new_packages, *self.new_extras)) + sum(
+            map(len, self.small.values())
+        )
 
     def brings_nothing(self) -> bool:
         """Whether the importing site already has all of it, byte for byte."""
-        if self.since is None or self.wanted or self.brought:
+        if self.since is None or self.new_packages or self.new_extras:
             return False
         return all(self.since.files.get(path) == sha256_of(content) for path, content in self.small.items())
 
@@ -233,7 +235,7 @@ def plan_packages(
     Raises UsageError for a package of another channel, IntegrityError if a channel lists other bytes than were locked,
     ChannelError and NetworkError for channels that cannot be read.
     """
-    known = {channel.shown for channel in channels}
+    known = {channel.plain_address for channel in channels}
     for address, package in sorted(needed):
         if address not in known:
             message = f"{package.file_name} is locked from {address}, which is not one of the mirrored channels"
@@ -241,7 +243,7 @@ def plan_packages(
     return [
         _plan_channel(
             channel,
-            sorted(package for address, package in needed if address == channel.shown),
+            sorted(package for address, package in needed if address == channel.plain_address),
             [NOARCH, *platforms],
             _received_packages(channel, since),
             client,
@@ -283,10 +285,12 @@ def _plan_channel(
             removed.append(key)
         if key in needed_packages:
             packages.append(
-                _wanted(channel, _checked(channel, needed_packages[key], record), indexes[key.subdir].folder)
+                _remote_package(channel, _checked(channel, needed_packages[key], record), indexes[key.subdir].folder)
             )
         elif record is not None:
-            packages.append(_wanted(channel, key.ref(received[key], _size_in(record)), indexes[key.subdir].folder))
+            packages.append(
+                _remote_package(channel, key.ref(received[key], _size_in(record)), indexes[key.subdir].folder)
+            )
     return ChannelPart(channel=channel, packages=tuple(packages), records=records, removed=tuple(removed))
 
 
@@ -294,7 +298,7 @@ def _checked(channel: SourceChannel, package: PackageRef, record: JsonObject | N
     """The locked package, with its size from the channel's record if the lock's format does not have it."""
     if record is not None and record.get("sha256") != package.sha256:
         message = (
-            f"{channel.shown}/{package.key}: the channel lists other bytes "
+            f"{channel.plain_address}/{package.key}: the channel lists other bytes "
             f"(sha256 {record.get('sha256')}) than were locked ({package.sha256})"
         )
         raise IntegrityError(message, hint="published files never change: find out who changed it, then lock again")
@@ -307,11 +311,12 @@ def _size_in(record: JsonObject) -> int:
     return size_bytes if isinstance(size_bytes, int) else 0
 
 
-def _wanted(channel: SourceChannel, package: PackageRef, folder: str) -> RemoteFile:
+def _remote_package(channel: SourceChannel, package: PackageRef, folder: str) -> RemoteFile:
     path = channel_path(channel.name, package.key)
     if not package.size_bytes or not is_safe_path(path):
         message = (
-            f"{channel.shown}/{package.key}: its record in the index has no size, or a name not allowed in bundles"
+            f"{channel.plain_address}/{package.key}: its record in the index has no size, "
+            "or a name not allowed in bundles"
         )
         raise IntegrityError(message, hint="index the channel again")
     url = folder + package.file_name

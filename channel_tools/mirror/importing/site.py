@@ -322,13 +322,13 @@ def check_held(
     they are published. Raises IntegrityError for a file that has changed.
     """
     known = [file for path, file in sorted(bundle.targets.items()) if received.get(path) == file.sha256]
-    held = [file for file in known if _stays_as_signed(file.path)]
-    here = [file for file in held if target.server is None or not file.path.startswith(f"{CHANNELS_FOLDER}/")]
-    if trust or not here:
-        return len(held), 0
+    signed = [file for file in known if _stays_as_signed(file.path)]
+    readable = [file for file in signed if target.server is None or not file.path.startswith(f"{CHANNELS_FOLDER}/")]
+    if trust or not readable:
+        return len(signed), 0
 
     with progress.task(
-        "checking files that are already here", total=sum(file.size_bytes for file in here), unit="bytes"
+        "checking files that are already here", total=sum(file.size_bytes for file in readable), unit="bytes"
     ) as task:
 
         def check(file: HashedFile) -> None:
@@ -340,8 +340,8 @@ def check_held(
                 raise IntegrityError(message, hint=hint)
             task.advance(file.size_bytes)
 
-        run_in_threads(check, here, threads=VERIFY_THREADS)
-    return len(held), len(here)
+        run_in_threads(check, readable, threads=VERIFY_THREADS)
+    return len(signed), len(readable)
 
 
 def _sha256_here(target: ImportTarget, path: str) -> str:

@@ -144,7 +144,7 @@ class S3Store:
         unfinished = dict(zip(resumed, in_parallel(self.uploads, resumed), strict=True))
         parts = [part for upload in uploads for part in self._begin(upload, unfinished.get(upload.key, ()))]
         etags = in_parallel(lambda part: self._send_part(part, task), parts)
-        for (upload, upload_id), sent in groupby(zip(parts, etags, strict=True), key=lambda pair: pair[0].whole):
+        for (upload, upload_id), sent in groupby(zip(parts, etags, strict=True), key=lambda pair: pair[0].transfer):
             if upload_id is not None:
                 self._finish(upload, upload_id, [etag for _part, etag in sent])
 
@@ -337,7 +337,7 @@ class _Part:
     arrived: str = ""
 
     @property
-    def whole(self) -> tuple[Upload, str | None]:
+    def transfer(self) -> tuple[Upload, str | None]:
         """The upload that it is a part of."""
         return self.upload, self.upload_id
 

@@ -217,11 +217,11 @@ class UploadApi:
             self._guard.may_write(request, channel, package_set.label)
             yield channel, package_set
 
-    async def _compared(self, channel: str, wanted: SetRequest) -> Comparison:
+    async def _compared(self, channel: str, set_request: SetRequest) -> Comparison:
         """The set compared with the channel's content; raises as FolderTarget.plan does."""
         target = FolderTarget(root=self._root / channel)
-        packages = package_set(self._store.described("publish", channel, wanted), wanted)
-        plan = await asyncio.to_thread(target.plan, packages, label=wanted.label)
+        packages = package_set(self._store.described("publish", channel, set_request), set_request)
+        plan = await asyncio.to_thread(target.plan, packages, label=set_request.label)
         return plan.comparison
 
     async def quetz(self, request: Request) -> Response:

@@ -117,46 +117,46 @@ async def received_of(job: Job, file: PackageRef) -> ReceivedBytes:
     return ReceivedBytes(received=size_bytes, complete=False)
 
 
-async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> ReceivedBytes:
-    if job.is_complete(wanted):
-        return ReceivedBytes(received=wanted.size_bytes, complete=True)
+async def _receive_locked(job: Job, file: PackageRef, span: Span, receive: Receive) -> ReceivedBytes:
+    if job.is_complete(file):
+        return ReceivedBytes(received=file.size_bytes, complete=True)
     flags = os.O_RDWR | (os.O_TRUNC if span.start == 0 else 0)
-    descriptor = job.files.open_to_write(job.part_name(wanted), flags, mode=0o644)
+    descriptor = job.files.open_to_write(job.part_name(file), flags, mode=0o644)
     try:
         size_bytes = os.fstat(descriptor).st_size
         if span.start != size_bytes:
-            message = f"{wanted.key}: bytes from {span.start} on were sent, but the server has {size_bytes} bytes"
+            message = f"{file.key}: bytes from {span.start} on were sent, but the server has {size_bytes} bytes"
             raise OffsetError(message, hint="continue from there")
-        return await _receive_body(job, wanted, span, descriptor, receive)
+        return await _receive_body(job, file, span, descriptor, receive)
     finally:
         os.close(descriptor)
 
 
-async def _receive_body(job: Job, wanted: PackageRef, span: Span, descriptor: int, receive: Receive) -> ReceivedBytes:
+async def _receive_body(job: Job, file: PackageRef, span: Span, descriptor: int, receive: Receive) -> ReceivedBytes:
     """Write what is received from ``span.start`` on, and accept the file with its last byte."""
-    limit = wanted.size_bytes if span.end is None else span.end
+    limit = file.size_bytes if span.end is None else span.end
     position, is_accepted = span.start, False
 
     def write(piece: bytes, *, is_last: bool) -> bool:
         write_all(descriptor, piece, position)
-        if not (is_last and position + len(piece) == wanted.size_bytes):
+        if not (is_last and position + len(piece) == file.size_bytes):
             return False
-        _accept(job, wanted, descriptor)
+        _accept(job, file, descriptor)
         return True
 
     async for piece, is_last in pieces(receive):
         if position + len(piece) > limit:
             os.ftruncate(descriptor, span.start)
-            message = f"{wanted.key}: more than the {limit - span.start} announced bytes were sent"
+            message = f"{file.key}: more than the {limit - span.start} announced bytes were sent"
             raise IntegrityError(message, hint="send the file that was announced")
         # in one thread's turn: what a small file takes is mostly turns
         is_accepted = await asyncio.to_thread(write, piece, is_last=is_last)
         position += len(piece)
     if span.end is not None and position != span.end:
-        raise ClientGoneError(f"{wanted.key}: only {position - span.start} of {span.end - span.start} bytes were sent")
-    if position == wanted.size_bytes and not is_accepted:
-        await asyncio.to_thread(_accept, job, wanted, descriptor)
-    return ReceivedBytes(received=position, complete=position == wanted.size_bytes)
+        raise ClientGoneError(f"{file.key}: only {position - span.start} of {span.end - span.start} bytes were sent")
+    if position == file.size_bytes and not is_accepted:
+        await asyncio.to_thread(_accept, job, file, descriptor)
+    return ReceivedBytes(received=position, complete=position == file.size_bytes)
 
 
 async def pieces(receive: Receive) -> AsyncIterator[tuple[bytes, bool]]:
@@ -169,16 +169,16 @@ async def pieces(receive: Receive) -> AsyncIterator[tuple[bytes, bool]]:
     more = True
     while more:
         message = await receive()
-        gone = message["type"] == "http.disconnect"
-        body = b"" if gone else message.get("body", b"")
-        more = not gone and message.get("more_body", False)
+        has_ended = message["type"] == "http.disconnect"
+        body = b"" if has_ended else message.get("body", b"")
+        more = not has_ended and message.get("more_body", False)
         gathered.append(body)
         size += len(body)
         if size and (size >= _GATHERED_BYTES or not more):
             piece = b"".join(gathered)
             gathered, size = [], 0
-            yield piece, not (more or gone)
-        if gone:
+            yield piece, not (more or has_ended)
+        if has_ended:
             raise ClientGoneError("the client closed the connection")
 
 
@@ -195,32 +195,32 @@ def write_all(descriptor: int, piece: bytes, position: int) -> None:
         view, position = view[written:], position + written
 
 
-def _accept_part(job: Job, wanted: PackageRef) -> None:
+def _accept_part(job: Job, file: PackageRef) -> None:
     """As _accept, for a part that is not open."""
-    descriptor = job.files.open_file(job.part_name(wanted))
+    descriptor = job.files.open_file(job.part_name(file))
     try:
-        _accept(job, wanted, descriptor)
+        _accept(job, file, descriptor)
     finally:
         os.close(descriptor)
 
 
-def _accept(job: Job, wanted: PackageRef, descriptor: int) -> None:
+def _accept(job: Job, file: PackageRef, descriptor: int) -> None:
     """Move a part with all its bytes to the complete files. Raises IntegrityError if they are not those announced.
 
     ``descriptor`` is the part's, which is what is hashed and flushed to the disk.
     """
-    part = job.part_name(wanted)
+    part = job.part_name(file)
     os.lseek(descriptor, 0, os.SEEK_SET)
     with os.fdopen(descriptor, "rb", closefd=False) as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    if sha256 != wanted.sha256:
+    if sha256 != file.sha256:
         job.files.remove(part)
-        message = f"{wanted.key}: the received bytes have sha256 {sha256}; expected the announced {wanted.sha256}"
+        message = f"{file.key}: the received bytes have sha256 {sha256}; expected the announced {file.sha256}"
         raise IntegrityError(
             message, hint="send the file again; if that fails too, find out what changes it on the way"
         )
     os.fsync(descriptor)
-    job.files.move(part, job.file_name(wanted))
+    job.files.move(part, job.file_name(file))
 
 
 def check_space(folder: Beneath, needed: int) -> None:

@@ -136,41 +136,41 @@ class Job:
         """Whether any process has locked the job now."""
         return is_locked(self.files, _LOCK)
 
-    def file(self, wanted: PackageRef) -> Path:
+    def file(self, package: PackageRef) -> Path:
         """The path of a complete, checked file."""
-        return self.folder / self.file_name(wanted)
+        return self.folder / self.file_name(package)
 
-    def file_name(self, wanted: PackageRef) -> str:
+    def file_name(self, package: PackageRef) -> str:
         """The name of a complete, checked file in the job's folder."""
-        return f"{_FILES}/{wanted.key}"
+        return f"{_FILES}/{package.key}"
 
-    def part_name(self, wanted: PackageRef) -> str:
+    def part_name(self, package: PackageRef) -> str:
         """The name of a file while it is being received."""
-        return f"{_PARTS}/{wanted.key}"
+        return f"{_PARTS}/{package.key}"
 
-    def part_lock(self, wanted: PackageRef) -> AbstractContextManager[int | None]:
+    def part_lock(self, package: PackageRef) -> AbstractContextManager[int | None]:
         """Lock a file while it is being received, see uploads/locks.py."""
-        return try_lock(self.files, f"{_PARTS}/{wanted.subdir}/.{wanted.file_name}.lock")
+        return try_lock(self.files, f"{_PARTS}/{package.subdir}/.{package.file_name}.lock")
 
-    def is_complete(self, wanted: PackageRef) -> bool:
+    def is_complete(self, package: PackageRef) -> bool:
         """Whether all of a file was received and checked, and has the bytes still.
 
         Raises ChannelError if something else is in its place.
         """
-        status = self.files.file_stat(self.file_name(wanted))
-        return status is not None and status.st_size == wanted.size_bytes
+        status = self.files.file_stat(self.file_name(package))
+        return status is not None and status.st_size == package.size_bytes
 
     def has_files(self) -> bool:
         """Whether any sent files are still kept."""
         return any(self.files.stat(name) is not None for name in _SENT_FOLDERS)
 
-    def received(self, wanted: PackageRef) -> int:
+    def received(self, package: PackageRef) -> int:
         """How many bytes of an incomplete file were received; none if there are more than it has, as after damage.
 
         Raises ChannelError as is_complete does.
         """
-        status = self.files.file_stat(self.part_name(wanted))
-        return 0 if status is None or status.st_size > wanted.size_bytes else status.st_size
+        status = self.files.file_stat(self.part_name(package))
+        return 0 if status is None or status.st_size > package.size_bytes else status.st_size
 
     def state(self) -> State:
         """Its state."""

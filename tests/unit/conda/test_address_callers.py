@@ -132,7 +132,7 @@ def test_channel_has_one_address_and_one_name(case: Case) -> None:
     assert channel_name(case.given) == channel_name(case.address) == case.name
     assert host_of(case.address) == case.host
     [channel] = source_channels([case.given], {})
-    assert (channel.address, channel.shown) == (case.address, case.plain)
+    assert (channel.address, channel.plain_address) == (case.address, case.plain)
 
 
 @every_case

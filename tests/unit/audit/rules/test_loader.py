@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from channel_tools.audit.rules.loader import is_enough, wanted_releases
+from channel_tools.audit.rules.loader import is_enough, needed_releases
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from channel_tools.audit.rules.loader import is_enough, wanted_releases
     ],
 )
 def test_symbol_versions_ask_for_releases(symbols: list[str], wanted: dict[str, tuple[str, tuple[int, ...]]]) -> None:
-    found = wanted_releases(symbols)
+    found = needed_releases(symbols)
     assert {library: (one.symbol, one.release) for library, one in found.items()} == wanted
 
 
