@@ -154,6 +154,15 @@ _DEBIAN = {
     "lua": ("usr/bin/lua5.3", _Unpacked(packages=("lua5.3", "libreadline8", "libtinfo6"))),
     "mount": ("bin/mount", _MOUNT),
     "nginx": ("usr/sbin/nginx", _Unpacked(packages=("nginx", "libcrypt1", "libpcre2-8-0", "libssl3", "zlib1g"))),
+    "nft": (
+        "usr/sbin/nft",
+        _Unpacked(
+            packages=(
+                *("nftables", "libbsd0", "libedit2", "libgmp10", "libjansson4", "libmd0", "libmnl0", "libnftables1"),
+                *("libnftnl11", "libtinfo6", "libxtables12"),
+            )
+        ),
+    ),
     "patch": ("usr/bin/patch", _Unpacked(packages=("patch",))),
     "slurmctld": ("usr/sbin/slurmctld-wlm", _SLURM),
     "tclsh": ("usr/bin/tclsh8.6", _Unpacked(packages=("tcl8.6", "libtcl8.6", "zlib1g"))),

@@ -116,6 +116,23 @@ def cluster_of(num_workers: int) -> Iterator[Cluster]:
             _try_ip("netns", "del", namespace)
 
 
+@contextmanager
+def dropping(namespace: str, what: str) -> Iterator[None]:
+    """While the block runs, packets that arrive in the namespace are dropped where they fit what nftables calls
+    ``what``, such as ``meta l4proto udp`` or ``numgen random mod 100 < 5``; skips where there is no such filter."""
+    nft = [*Cluster.inside(namespace), program("nft")]
+    rules = f"table inet drops {{ chain arriving {{ type filter hook input priority 0; {what} drop; }}; }}"
+    result = subprocess.run(
+        [*nft, rules], capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S, stdin=subprocess.DEVNULL
+    )
+    if result.returncode != 0:
+        pytest.skip(f"no filter of packets: {result.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run([*nft, "delete table inet drops"], check=True, timeout=TEST_TIMEOUT_S)
+
+
 def _connect(cluster: Cluster) -> None:
     refusal = _try_ip("-n", cluster.switch, "link", "add", "bridge", "type", "bridge")
     if refusal:

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from channel_tools.system.settings import Settings
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import HEAVY_VARIABLE
 from tests.support.stacks import build_from_upstream, install_stack
-from tests.support.switch import SWITCH_ADDRESS, Cluster, cluster_of, worker_address, worker_interface
+from tests.support.switch import SWITCH_ADDRESS, Cluster, cluster_of, dropping, worker_address, worker_interface
 
 pytestmark = pytest.mark.integration
 
@@ -241,6 +242,54 @@ def test_a_worker_that_stops_is_noticed(prefix: Path, cluster: Cluster) -> None:
     session = json.loads(output)[0]
     assert session["status"] == TIMED_OUT
     assert "SWITCHML_JOB_TIMEOUT_MS" in session["message"]
+
+
+def test_packets_that_do_not_pass_are_named_before_the_first_job(prefix: Path, cluster: Cluster) -> None:
+    """UDP is dropped on its way to the switch and the controller is not: a job would wait for its whole time limit."""
+    commands = [bench(prefix, rank, "--numel", "1000") for rank in range(2)]
+    with running_switch(prefix, cluster) as stats, dropping(cluster.switch, "meta l4proto udp"):
+        started = time.monotonic()
+        results = try_workers(cluster, commands, SWITCHML_JOB_TIMEOUT_MS="600000", SWITCHML_CONNECT_TIMEOUT_MS="3000")
+        seconds = time.monotonic() - started
+    for rank, result in enumerate(results):
+        assert result.returncode == 1, result.stderr
+        assert f"no packets (UDP) pass between {worker_address(rank)}:4000 and the switch" in result.stderr
+        assert "while its controller answers (TCP); check the firewalls" in result.stderr
+    assert seconds < TEST_TIMEOUT_S
+    assert stats["slots_completed"] == 0
+
+
+_ANSWERS_PROBES = """
+import socket, struct, sys
+probe = bytes([0x23]) + bytes(9 + 4 * 256)
+datagram = struct.pack("!HHHH", 48864, 4000, 8 + len(probe), 0) + probe
+with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP) as raw:
+    print("ready", flush=True)
+    while True:
+        for worker in sys.argv[1:]:
+            raw.sendto(datagram, (worker, 0))
+"""
+"""Sends what the switch sends back for a probe from the switch's port to that of each worker, again and again."""
+
+
+def test_a_late_answer_to_a_probe_is_no_result(prefix: Path, cluster: Cluster) -> None:
+    """A probe is sent again while none is answered; a late answer would be all zeros for the first job's first packet.
+
+    Results that are lost keep that packet waiting until such an answer has come.
+    """
+    workers = [worker_address(rank) for rank in range(2)]
+    command = [*cluster.inside(cluster.switch), sys.executable, "-c", _ANSWERS_PROBES, *workers]
+    with (
+        running_switch(prefix, cluster, "--drop-result-rate", "0.5"),
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as answering,
+    ):
+        try:
+            assert answering.stdout is not None
+            assert answering.stdout.readline() == "ready\n"
+            reports = reports_of(prefix, cluster, "--numel", "20001", "--iterations", "1")
+        finally:
+            answering.kill()
+    assert [report["wrong"] for report in reports] == [0, 0]
 
 
 _NO_PORT = "--no-huge --no-pci -m 64"

@@ -2,7 +2,9 @@
 #include "controller_client.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <random>
+#include <utility>
 
 #include "authorization.hpp"
 #include "controller_access.hpp"
@@ -42,24 +44,50 @@ std::uint64_t random_number() {
     return std::uint64_t{device()} << 32 | device();
 }
 
-// A call of the opening. Where that is cancelled, the call is too: its status is CANCELLED, or what came just before.
-template <class Response, class Prepare>
-grpc::Status call(const Settings &settings, grpc::ClientContext &context, Response &response, Prepare prepare) {
-    grpc::CompletionQueue queue;
-    const auto reader = prepare(&queue);
-    grpc::Status status;
-    void *tag = nullptr;
-    bool ok = false;
-    reader->StartCall();
-    reader->Finish(&response, &status, &queue);
-    while (queue.AsyncNext(&tag, &ok, from_now(kGlance)) == grpc::CompletionQueue::TIMEOUT) {
-        if (settings.is_cancelled && settings.is_cancelled()) context.TryCancel();
+// Whether the controller still answers, asked beside a call that may take as long as other workers do. Any answer is a
+// sign of life, also that of a controller that knows no leases.
+class LifeSign {
+  public:
+    using Reader = grpc::ClientAsyncResponseReader<switchml_proto::RenewResponse>;
+    using Prepare = std::function<std::unique_ptr<Reader>(grpc::ClientContext &)>;
+
+    LifeSign(std::chrono::milliseconds limit, Prepare prepare)
+        : limit_(limit), prepare_(std::move(prepare)), next_(Clock::now() + period()) {}
+
+    // Where it is time to. Its answer comes out of the queue with this object's address as its tag.
+    void ask() {
+        if (reader_ != nullptr || Clock::now() < next_) return;
+        context_ = std::make_unique<grpc::ClientContext>();
+        reader_ = prepare_(*context_);
+        reader_->StartCall();
+        reader_->Finish(&response_, &status_, this);
     }
-    queue.Shutdown();
-    while (queue.Next(&tag, &ok)) {
+
+    void take_answer() {
+        is_missing_ = status_.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+        reader_.reset();
+        next_ = Clock::now() + period();
     }
-    return status;
-}
+
+    // The last question had no answer within the limit.
+    bool is_missing() const noexcept { return is_missing_; }
+
+    void cancel() {
+        if (reader_ != nullptr) context_->TryCancel();
+    }
+
+  private:
+    std::chrono::milliseconds period() const { return std::min(limit_ / 3, std::chrono::milliseconds(1000)); }
+
+    const std::chrono::milliseconds limit_;
+    const Prepare prepare_;
+    Clock::time_point next_;
+    switchml_proto::RenewResponse response_;
+    grpc::Status status_;
+    std::unique_ptr<grpc::ClientContext> context_;
+    std::unique_ptr<Reader> reader_;
+    bool is_missing_ = false;
+};
 
 template <class Request>
 void name_worker(Request &request, const Settings &settings) {
@@ -139,7 +167,7 @@ std::uint64_t ControllerClient::broadcast(std::uint64_t value) {
     request.set_job(settings_.job_name);
     switchml_proto::BroadcastResponse response;
     const auto context = make_context();
-    check(call(settings_, *context, response,
+    check(call(*context, response,
                [&](auto *queue) { return sync_->PrepareAsyncBroadcast(context.get(), request, queue); }),
           "Sync.Broadcast");
     return response.value();
@@ -152,7 +180,7 @@ void ControllerClient::barrier() {
     request.set_rank(settings_.rank);
     switchml_proto::BarrierResponse response;
     const auto context = make_context();
-    check(call(settings_, *context, response,
+    check(call(*context, response,
                [&](auto *queue) { return sync_->PrepareAsyncBarrier(context.get(), request, queue); }),
           "Sync.Barrier");
 }
@@ -163,7 +191,7 @@ switchml_proto::UdpSessionResponse ControllerClient::request_session(std::uint64
     name_worker(request, settings_);
     switchml_proto::UdpSessionResponse response;
     const auto context = make_context();
-    check(call(settings_, *context, response,
+    check(call(*context, response,
                [&](auto *queue) { return session_->PrepareAsyncUdpSession(context.get(), request, queue); }),
           "Session.UdpSession");
     if (response.session_id() != session_id || address_in(response).is_unspecified())
@@ -182,7 +210,7 @@ switchml_proto::RdmaSessionResponse ControllerClient::request_session(std::uint6
     name_worker(request, settings_);
     switchml_proto::RdmaSessionResponse response;
     const auto context = make_context();
-    check(call(settings_, *context, response,
+    check(call(*context, response,
                [&](auto *queue) { return session_->PrepareAsyncRdmaSession(context.get(), request, queue); }),
           "Session.RdmaSession");
     const bool complete = response.qpns_size() == request.qpns_size() && response.psns_size() == request.psns_size();
@@ -226,6 +254,46 @@ void ControllerClient::end_lease(std::uint64_t session_id) {
     prepare(context, kFarewell);
     switchml_proto::EndResponse response;
     (void)lease_->End(&context, request, &response);  // a lease that is not ended runs out
+}
+
+// A call of the opening. Where that is cancelled, the call is too: its status is CANCELLED, or what came just before.
+template <class Response, class Prepare>
+grpc::Status ControllerClient::call(grpc::ClientContext &context, Response &response, Prepare begin) {
+    const std::chrono::milliseconds limit(settings_.connect_timeout_ms);
+    grpc::CompletionQueue queue;
+    LifeSign sign(limit, [&](grpc::ClientContext &asking) {
+        prepare(asking, limit);
+        return lease_->PrepareAsyncRenew(&asking, switchml_proto::LeaseRequest(), &queue);
+    });
+    const auto reader = begin(&queue);
+    grpc::Status status;
+    void *tag = nullptr;
+    bool ok = false;
+    reader->StartCall();
+    reader->Finish(&response, &status, &queue);
+    for (;;) {
+        const bool came = queue.AsyncNext(&tag, &ok, from_now(kGlance)) == grpc::CompletionQueue::GOT_EVENT;
+        if (came && tag == &queue) break;
+        if (came) sign.take_answer();
+        if (sign.is_missing() || (settings_.is_cancelled && settings_.is_cancelled())) {
+            context.TryCancel();
+        } else {
+            sign.ask();
+        }
+    }
+    sign.cancel();
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+    if (sign.is_missing() && status.error_code() == grpc::StatusCode::CANCELLED) throw silent();
+    return status;
+}
+
+// It was there when the opening began.
+Error ControllerClient::silent() const {
+    return {SWITCHML_EUNREACHABLE, "the switch controller at " + target_ + " has stopped answering: nothing for " +
+                                       std::to_string(settings_.connect_timeout_ms) +
+                                       " ms; see whether it still runs, and the network to it"};
 }
 
 std::unique_ptr<grpc::ClientContext> ControllerClient::make_context() const {

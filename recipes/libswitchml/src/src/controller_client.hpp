@@ -54,6 +54,9 @@ class ControllerClient {
     void await_connection();
     std::string why_no_connection();
     Error unreachable();
+    template <class Response, class Prepare>
+    grpc::Status call(grpc::ClientContext &context, Response &response, Prepare begin);
+    Error silent() const;
     std::unique_ptr<grpc::ClientContext> make_context() const;
     void prepare(grpc::ClientContext &context, std::chrono::nanoseconds limit) const;
     void check(const grpc::Status &status, const std::string &method) const;

@@ -52,6 +52,7 @@ class FakeController final : public switchml_proto::Session::Service,
     switchml_proto::UdpSessionRequest seen;
     std::function<void()> on_broadcast;
     std::function<void()> on_session;
+    std::function<void()> on_renewal;
     std::function<void()> on_end;
 
   private:
@@ -81,6 +82,12 @@ class FakeController final : public switchml_proto::Session::Service,
         response->set_lease_ms(lease_ms);
         response->set_answers_probes(answers_probes);
         return grpc::Status::OK;
+    }
+
+    grpc::Status Renew(grpc::ServerContext *context, const switchml_proto::LeaseRequest *request,
+                       switchml_proto::RenewResponse *response) override {
+        if (on_renewal) on_renewal();
+        return switchml_proto::Lease::Service::Renew(context, request, response);  // as one that has no leases
     }
 
     grpc::Status End(grpc::ServerContext *, const switchml_proto::LeaseRequest *request,

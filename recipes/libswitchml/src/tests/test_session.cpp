@@ -121,6 +121,36 @@ TEST(a_clock_that_is_set_while_the_session_opens_ends_nothing) {
     CHECK_EQ(controller.calls, "VSBB");
 }
 
+TEST(a_controller_that_stops_while_workers_wait_is_noticed) {
+    FakeController controller(private_address(1));
+    std::promise<void> over;
+    const std::shared_future<void> end = over.get_future().share();
+    controller.on_broadcast = [end] { end.wait(); };
+    controller.on_renewal = controller.on_broadcast;
+    Settings settings = settings_for(controller);
+    settings.connect_timeout_ms = 300;
+    settings.job_timeout_ms = 600000;
+    const Error error = failure_of([&] { open_session(settings, {private_address(2), 4000}); });
+    over.set_value();
+    CHECK_EQ(error.status(), SWITCHML_EUNREACHABLE);
+    CHECK_MENTIONS(error.what(), "the switch controller at " + controller.target() + " has stopped answering");
+    CHECK_MENTIONS(error.what(), "nothing for 300 ms");
+}
+
+TEST(a_controller_that_knows_no_leases_lets_workers_wait) {
+    FakeController controller(private_address(1));
+    std::promise<void> third;
+    int renewals = 0;
+    controller.on_renewal = [&] {
+        if (++renewals == 3) third.set_value();
+    };
+    controller.on_broadcast = [&] { third.get_future().wait(); };
+    Settings settings = settings_for(controller);
+    settings.connect_timeout_ms = 300;
+    open_session(settings, {private_address(2), 4000});
+    CHECK_EQ(controller.calls, "VSBB");
+}
+
 TEST(zeros_are_a_refusal) {
     FakeController controller(private_address(1));
     controller.refuse = true;

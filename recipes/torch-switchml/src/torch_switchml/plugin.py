@@ -130,7 +130,7 @@ class Plugin:
         for watch in self._watches:
             watch.end()
         self._watches.clear()
-        if self._place is not None and (line := unused_line(self.report())) is not None:
+        if self._sessions and (line := unused_line(self.report())) is not None:  # else an error said why
             logger.warning("%s", line)
 
     def report(self) -> dict[str, Any]:
@@ -257,7 +257,8 @@ class Plugin:
         if session is None and report.error is None:
             agreement.raise_announced()
         if session is None and report.error is None and time.monotonic() > deadline:
-            report = Report(error=f"not all ranks came to open the session within {limit.total_seconds():g} s")
+            reason = "a rank did not come to open it, or this process has too little memory for it (ulimit -v)"
+            report = Report(error=f"the session did not open within {limit.total_seconds():g} s: {reason}")
         try:
             # a rank that fails has the others end their wait at once
             self._settle(agreement, stage="open", report=report, timeout=limit if session is not None else _MARGIN)

@@ -5,13 +5,11 @@
 #include <string>
 #include <system_error>
 
+#include "error.hpp"
 #include "wire/packet.hpp"
 
 namespace switchml::udp {
 namespace {
-
-constexpr std::size_t kIpv4HeaderBytes = 28;  // with UDP's
-constexpr std::size_t kIpv6HeaderBytes = 48;
 
 Error bind_error(const std::system_error &error, const wire::Endpoint &wanted) {
     const std::string what = error.what();
@@ -40,17 +38,6 @@ std::vector<wire::UdpSocket> bind_sockets(const Settings &settings, const wire::
         }
     }
     return sockets;
-}
-
-std::size_t bytes_on_the_way(const wire::Endpoint &data_plane, std::size_t packet_bytes) {
-    return packet_bytes + (data_plane.ip.is_ipv4() ? kIpv4HeaderBytes : kIpv6HeaderBytes);
-}
-
-Error too_large(const wire::Endpoint &data_plane, std::size_t packet_bytes) {
-    return {SWITCHML_EIO, "packets of " + std::to_string(bytes_on_the_way(data_plane, packet_bytes)) +
-                              " bytes do not pass to " + wire::to_text(data_plane) +
-                              ": the path's MTU is smaller; raise it, or set "
-                              "SWITCHML_PACKET_NUMEL=64 on all workers"};
 }
 
 }  // namespace switchml::udp

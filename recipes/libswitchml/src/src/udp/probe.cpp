@@ -9,11 +9,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <string>
 #include <system_error>
 
 #include "error.hpp"
-#include "udp/endpoint.hpp"
+#include "path_failures.hpp"
 #include "udp/monotonic.hpp"
 #include "wire/packet.hpp"
 
@@ -90,16 +89,8 @@ class Probe {
     }
 
     Error silence() const {
-        const std::string from = wire::to_text(silent_.front()->local());
-        std::string text = "no packets (UDP) pass between " + from + " and the switch at " +
-                           wire::to_text(data_plane_) + ": none of " + std::to_string(sent_) + " was answered within " +
-                           std::to_string(settings_.connect_timeout_ms) + " ms";
-        if (last_error_ != 0) text += " (the network's last answer: " + std::string(std::strerror(last_error_)) + ")";
-        return {SWITCHML_EUNREACHABLE,
-                text +
-                    ", while its controller answers (TCP); check the firewalls of both hosts and between them, and "
-                    "that packets of " +
-                    std::to_string(bytes_on_the_way(data_plane_, packet_.size())) + " bytes pass"};
+        return no_path({silent_.front()->local(), data_plane_, sent_, settings_.connect_timeout_ms, packet_.size(),
+                        last_error_ != 0 ? std::strerror(last_error_) : ""});
     }
 
     const Settings &settings_;

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "error.hpp"
-#include "udp/endpoint.hpp"
+#include "path_failures.hpp"
 #include "udp/monotonic.hpp"
 
 namespace switchml::udp {
