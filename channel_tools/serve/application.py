@@ -100,10 +100,10 @@ class ChannelServer:
             await asyncio.sleep(0)  # lets uvicorn learn of it, which else would complain of an unfinished response
         finally:
             if outcome.kind != "other" and outcome.status < _BAD_REQUEST:  # the name of a file is no secret
-                shown = path if token is None else f"/t/***{path}"
+                shown_path = path if token is None else f"/t/***{path}"
             else:
-                shown = masked(scope["path"])
-            self._record(scope, shown, outcome, time.perf_counter() - started_s)
+                shown_path = masked(scope["path"])
+            self._record(scope, shown_path, outcome, time.perf_counter() - started_s)
 
     def _record(self, scope: Scope, path: str, outcome: _Outcome, seconds: float) -> None:
         method = scope["method"]
@@ -121,11 +121,11 @@ class ChannelServer:
     async def _read(self, scope: Scope, send: Send, path: str, path_token: str | None, outcome: _Outcome) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         head = scope["method"] == "HEAD"
-        asked = parse_path(path)
-        if asked is None:
+        channel_file = parse_path(path)
+        if channel_file is None:
             await _reject(send, outcome, _NOT_FOUND, head=head)
             return
-        public = self._gate.is_public(asked.channel, asked.label)
+        public = self._gate.is_public(channel_file.channel, channel_file.label)
         if not public:
             tokens = tokens_of(path_token, headers.get(b"authorization"), headers.get(b"x-api-key"))
             try:
@@ -134,16 +134,16 @@ class ChannelServer:
                 await _reject(send, outcome, _TOO_MANY_REQUESTS, head=head, wait_s=err.wait_s)
                 return
             outcome.token = record.id if record else None
-            if not self._gate.may(record, "read", asked.channel, asked.label):
+            if not self._gate.may(record, "read", channel_file.channel, channel_file.label):
                 await _reject(send, outcome, _UNAUTHORIZED, head=head)
                 return
-        await self._send_file(scope, send, asked, headers, outcome, public=public)
+        await self._send_file(scope, send, channel_file, headers, outcome, public=public)
 
     async def _send_file(
         self,
         scope: Scope,
         send: Send,
-        asked: ChannelFile,
+        channel_file: ChannelFile,
         headers: dict[bytes, bytes],
         outcome: _Outcome,
         *,
@@ -153,8 +153,8 @@ class ChannelServer:
         if head:
             headers.pop(b"range", None)  # it has a meaning for GET only
         for _attempt in range(_ATTEMPTS):
-            file = self._files.find(asked)
-            outcome.kind = "package" if (file or asked).never_changes else "index"
+            file = self._files.find(channel_file)
+            outcome.kind = "package" if (file or channel_file).never_changes else "index"
             if file is None:
                 break
             response = respond_to_read(file, headers, public=public)

@@ -69,9 +69,9 @@ class _Transport(asyncio.Transport):
 class Connection(asyncio.BufferedProtocol):
     """One connection; uvicorn passes all but ``admission``. The application must be wrapped with ``limited``."""
 
-    def __init__(self, *, admission: Admission, app_state: dict[str, Any], **given: Any) -> None:  # noqa: ANN401 - passed on to uvicorn's
+    def __init__(self, *, admission: Admission, app_state: dict[str, Any], **arguments: Any) -> None:  # noqa: ANN401 - passed on to uvicorn's
         self._state: dict[str, Any] = {**app_state, _STATE_KEY: self}
-        self._uvicorn = HttpToolsProtocol(app_state=self._state, **given)
+        self._uvicorn = HttpToolsProtocol(app_state=self._state, **arguments)
         self._admission = admission
         self._framing = Framing()
         self.address = self.network = ""
@@ -81,10 +81,10 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._rest = b""
+        self._pending = b""
         """What was read and not yet passed on."""
         self._reading = True
-        self._asked = self._waits = self._unread = self._uvicorn_has_room = False
+        self._body_requested = self._waits = self._unread = self._uvicorn_has_room = False
         """About the present body: whether the application has asked for it, is waiting for more, and has not yet got
         what arrived; whether uvicorn has room for more."""
         self._requests = self._responses = 0
@@ -142,22 +142,22 @@ class Connection(asyncio.BufferedProtocol):
         """Pass on what arrived, as far as it can be taken now."""
         self._heard_s = self.loop.time()
         read = bytes(_BUFFER[:nbytes])
-        self._rest = self._rest + read if self._rest else read
+        self._pending = self._pending + read if self._pending else read
         self._go_on()
 
     def _go_on(self) -> None:
         """Pass on what can be passed on; then read more only if nothing is left."""
-        rest, position = self._rest, 0
+        pending, position = self._pending, 0
         try:
-            while position < len(rest) and self._may_pass_on() and not self.transport.is_closing():
-                size = self._pass_on(rest, position)
+            while position < len(pending) and self._may_pass_on() and not self.transport.is_closing():
+                size = self._pass_on(pending, position)
                 position += size
         except FramingError as err:
             self._reject(err.status)
-            position = len(rest)
-        self._rest = rest[position:]
+            position = len(pending)
+        self._pending = pending[position:]
         self._set_reading()
-        if self._at_end and not self._rest and self._responses == self._requests:
+        if self._at_end and not self._pending and self._responses == self._requests:
             self.transport.close()
 
     def _pass_on(self, data: bytes, start: int) -> int:
@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         size = framing.advance(data, start)
         if was_in_headers and (not framing.in_headers or not framing.header_bytes):
             self._requests += 1
-            self._asked, self._waits, self._unread, self._uvicorn_has_room = False, False, False, True
+            self._body_requested, self._waits, self._unread, self._uvicorn_has_room = False, False, False, True
             self._admission.busy(self)
         else:
             self._waits, self._unread = False, True
@@ -178,15 +178,15 @@ class Connection(asyncio.BufferedProtocol):
     def _may_pass_on(self) -> bool:
         if self._responses == self._requests:  # this is a new request, or the rest of one that already has its response
             return self._writable.is_set() or not self._framing.in_headers
-        return not self._framing.in_headers and self._asked and self._uvicorn_has_room
+        return not self._framing.in_headers and self._body_requested and self._uvicorn_has_room
 
     def _set_reading(self) -> None:
         """Read only while everything that was read has been passed on and more is wanted."""
-        wanted = not self._rest and (self._framing.in_headers or self._may_pass_on())
-        if wanted == self._reading or self.transport.is_closing():
+        is_wanted = not self._pending and (self._framing.in_headers or self._may_pass_on())
+        if is_wanted == self._reading or self.transport.is_closing():
             return
-        self._reading = wanted
-        if not wanted:
+        self._reading = is_wanted
+        if not is_wanted:
             self._paused_s = self.loop.time()
             self.transport.pause_reading()
             return
@@ -197,8 +197,8 @@ class Connection(asyncio.BufferedProtocol):
     def ask_for_body(self) -> None:
         """Note that the application waits for the body of the present request, or for more of it."""
         self._waits = not self._unread
-        if not self._asked:
-            self._asked = True
+        if not self._body_requested:
+            self._body_requested = True
             self._go_on()
         if self._at_end and self._waits and not self._framing.in_headers:  # no more will arrive
             self.transport.close()
@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """Note that the client sends no more; complete requests still get their responses."""
         waits_in_vain = self._waits and not self._framing.in_headers
-        self._at_end = bool(self._rest) or (self._responses < self._requests and not waits_in_vain)
+        self._at_end = bool(self._pending) or (self._responses < self._requests and not waits_in_vain)
         return self._at_end
 
     def response_complete(self) -> None:

@@ -56,7 +56,7 @@ class CachedFile:
     content_type: bytes
     validators: tuple[Headers, Headers]
     """The headers of every response for the file, for a private and for a public channel."""
-    whole: tuple[Headers, Headers]
+    whole_headers: tuple[Headers, Headers]
     """The headers of a response with the whole file, for a private and for a public channel."""
     content: bytes | None
     never_changes: bool
@@ -73,27 +73,27 @@ class FileCache:
         self._used_bytes = 0
         self._files: OrderedDict[ChannelFile, CachedFile] = OrderedDict()
 
-    def find(self, wanted: ChannelFile) -> CachedFile | None:
+    def find(self, channel_file: ChannelFile) -> CachedFile | None:
         """The file in its present state; None if there is no such file that may be served.
 
         Raises WithoutMeansError if it cannot be read now.
         """
-        cached = self._files.get(wanted)
-        path = cached.path if cached is not None else "/".join((self._root, *wanted.parts))
+        cached = self._files.get(channel_file)
+        path = cached.path if cached is not None else "/".join((self._root, *channel_file.parts))
         try:
             status = os.lstat(path)
         except OSError as err:
             raise_without_means(err)
-            self._forget(wanted)
+            self._forget(channel_file)
             return None
         if cached is not None and cached.signature == signature_of(status):
-            self._files.move_to_end(wanted)
+            self._files.move_to_end(channel_file)
             return cached
-        self._forget(wanted)
-        return self._load(wanted, path)
+        self._forget(channel_file)
+        return self._load(channel_file, path)
 
-    def _load(self, wanted: ChannelFile, path: str) -> CachedFile | None:
-        channel, *below = wanted.parts
+    def _load(self, channel_file: ChannelFile, path: str) -> CachedFile | None:
+        channel, *below = channel_file.parts
         try:
             descriptor = Beneath(root=self._channels / channel).open_file("/".join(below))
         except ChannelToolsError:
@@ -112,18 +112,18 @@ class FileCache:
             os.close(descriptor)
         if content is not None and len(content) != status.st_size:
             return None  # another program is writing it in place
-        file = _cached_file(path, status, content, never_changes=wanted.never_changes)
-        self._keep(wanted, file)
+        file = _cached_file(path, status, content, never_changes=channel_file.never_changes)
+        self._keep(channel_file, file)
         return file
 
-    def _keep(self, wanted: ChannelFile, file: CachedFile) -> None:
-        self._files[wanted] = file
+    def _keep(self, channel_file: ChannelFile, file: CachedFile) -> None:
+        self._files[channel_file] = file
         self._used_bytes += _weight(file)
         while self._used_bytes > self._memory_bytes or len(self._files) > _ENTRIES_LIMIT:
             self._forget(next(iter(self._files)))
 
-    def _forget(self, wanted: ChannelFile) -> None:
-        file = self._files.pop(wanted, None)
+    def _forget(self, channel_file: ChannelFile) -> None:
+        file = self._files.pop(channel_file, None)
         if file is not None:
             self._used_bytes -= _weight(file)
 
@@ -148,7 +148,7 @@ def _cached_file(path: str, status: os.stat_result, content: bytes | None, *, ne
         modified=modified,
         content_type=content_type,
         validators=(private, public),
-        whole=(body + private, body + public),
+        whole_headers=(body + private, body + public),
         content=content,
         never_changes=never_changes,
     )

@@ -163,19 +163,19 @@ class Framing:
     def _headers(self, data: bytes, start: int) -> int:
         if not self.header_bytes:
             self._names = self._once = self.length = 0
-        found = (self._tail + data[start : start + _OVERLAP]).find(_END_OF_HEADERS) if self._tail else -1
-        if found >= 0:
-            size = found + len(_END_OF_HEADERS) - len(self._tail)
+        end_at = (self._tail + data[start : start + _OVERLAP]).find(_END_OF_HEADERS) if self._tail else -1
+        if end_at >= 0:
+            size = end_at + len(_END_OF_HEADERS) - len(self._tail)
         else:
-            found = data.find(_END_OF_HEADERS, start)
-            size = found + len(_END_OF_HEADERS) - start if found >= 0 else len(data) - start
+            end_at = data.find(_END_OF_HEADERS, start)
+            size = end_at + len(_END_OF_HEADERS) - start if end_at >= 0 else len(data) - start
         self._feed_headers(data, start, size)
-        if self._begun and found >= 0 and not self._doubtful:
+        if self._begun and end_at >= 0 and not self._doubtful:
             self._begin_body()
         elif self._begun or self._ended:
             raise FramingError(_BAD_REQUEST)
         else:
-            self._tail = b"" if found >= 0 else (self._tail + data[start : start + size])[-_OVERLAP:]
+            self._tail = b"" if end_at >= 0 else (self._tail + data[start : start + size])[-_OVERLAP:]
         return size
 
     def _begin_body(self) -> None:
@@ -216,10 +216,10 @@ class Framing:
         self._feed(data, start, size)
         self._line += data[start : start + size]
         if complete:
-            found = _CHUNK_SIZE.match(self._line)
-            if found is None:
+            match = _CHUNK_SIZE.match(self._line)
+            if match is None:
                 raise FramingError(_BAD_REQUEST)
-            chunk, self._line = int(found[0], 16), b""
+            chunk, self._line = int(match[0], 16), b""
             self.remaining = chunk + len(_LINE_END) if chunk else 0
             self._overhead += len(_LINE_END)
             self._part = _Part.CHUNK if chunk else _Part.TRAILERS

@@ -40,7 +40,7 @@ def parse_ranges(header: bytes, total: int) -> tuple[range, ...] | None:
     parts = [part for part in parts if part]
     if not parts or len(parts) > RANGES_LIMIT:
         return None
-    found: list[range] = []
+    ranges: list[range] = []
     for part in parts:
         matched = _RANGE.fullmatch(part)
         if matched is None or not any(matched.groups()):
@@ -48,10 +48,10 @@ def parse_ranges(header: bytes, total: int) -> tuple[range, ...] | None:
         first, last = matched.groups()
         if first and last and int(last) < int(first):
             return None
-        one = _range_of(first, last, total)
-        if one is not None:
-            found.append(one)
-    return None if _overlap(found) else tuple(found)
+        part_range = _range_of(first, last, total)
+        if part_range is not None:
+            ranges.append(part_range)
+    return None if _overlap(ranges) else tuple(ranges)
 
 
 def _range_of(first: str, last: str, total: int) -> range | None:
@@ -64,7 +64,7 @@ def _range_of(first: str, last: str, total: int) -> range | None:
 
 
 def _overlap(ranges: list[range]) -> bool:
-    ordered = sorted(ranges, key=lambda one: one.start)
+    ordered = sorted(ranges, key=lambda part: part.start)
     return any(later.start < earlier.stop for earlier, later in itertools.pairwise(ordered))
 
 
@@ -103,13 +103,13 @@ def respond_to_read(file: CachedFile, request: Mapping[bytes, bytes], *, public:
         if_modified_since=request.get(b"if-modified-since"),
     ):
         return ReadResponse(status=NOT_MODIFIED, headers=file.validators[public])
-    wanted = request.get(b"range")
-    if wanted is not None and range_applies(file.etag, file.modified, request.get(b"if-range")):
-        ranges = parse_ranges(wanted, file.size_bytes)
+    requested = request.get(b"range")
+    if requested is not None and range_applies(file.etag, file.modified, request.get(b"if-range")):
+        ranges = parse_ranges(requested, file.size_bytes)
         if ranges is not None:
             return _partial_response(file, ranges, public=public)
-    whole = file.content if file.content is not None else range(file.size_bytes)
-    return ReadResponse(status=OK, headers=file.whole[public], body=(whole,))
+    body = file.content if file.content is not None else range(file.size_bytes)
+    return ReadResponse(status=OK, headers=file.whole_headers[public], body=(body,))
 
 
 def _partial_response(file: CachedFile, ranges: tuple[range, ...], *, public: bool) -> ReadResponse:
@@ -131,12 +131,12 @@ def _partial_response(file: CachedFile, ranges: tuple[range, ...], *, public: bo
 
 def _multipart_response(file: CachedFile, ranges: tuple[range, ...], *, public: bool) -> ReadResponse:
     body: list[bytes | range] = []
-    for one in ranges:
-        content_range = _content_range(one, file.size_bytes)
+    for part in ranges:
+        content_range = _content_range(part, file.size_bytes)
         body.append(
             b"\r\n--%s\r\nContent-Type: %s\r\nContent-Range: %s\r\n\r\n" % (_BOUNDARY, file.content_type, content_range)
         )
-        body.append(one)
+        body.append(part)
     body.append(b"\r\n--%s--\r\n" % _BOUNDARY)
     length = sum(map(len, body))
     headers = [
