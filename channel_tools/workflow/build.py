@@ -251,23 +251,21 @@ class _Build:
     def run_here(self, writer: ChannelWriter, jobs: Sequence[BuildJob]) -> list[BuildResult]:
         """Build on this machine, after what earlier builds of a cluster have finished was taken over."""
         gate = functools.cache(functools.partial(self._gate, writer.channel))
-        on_result = self._recording(writer.channel)
+        on_result = functools.partial(self._record, writer.channel)
 
         def admit(package: Path) -> PackageInfo | None:
             return gate()(package)
 
         places = BuildPlaces(work=self.settings.work, logs=self.settings.logs, cache=self.settings.cache)
-        finished: list[BuildResult] = []
-        if not self.request.plan.force:
-            finished = take_over_finished(
-                self.settings.nodes,
-                jobs,
-                writer=writer,
-                logs=places.logs,
-                admit=admit,
-                progress=self.progress,
-                on_result=on_result,
-            )
+        finished = take_over_finished(
+            self.settings.nodes,
+            [] if self.request.plan.force else jobs,
+            writer=writer,
+            logs=places.logs,
+            admit=admit,
+            progress=self.progress,
+            on_result=on_result,
+        )
         finished_files = {result.job.file_name for result in finished}
         options = BuildOptions(
             platform=current_platform(),
@@ -299,14 +297,10 @@ class _Build:
         _ = self.attester.signer
         return self.attester.attesting(audited)
 
-    def _recording(self, channel: Channel) -> Callable[[BuildResult], None]:
-        """What is called with each result: it is recorded in the channel, and passed on."""
-
-        def record(result: BuildResult) -> None:
-            record_result(channel, result)
-            self.on_result(result)
-
-        return record
+    def _record(self, channel: Channel, result: BuildResult) -> None:
+        """Record a result in the channel, and pass it on."""
+        record_result(channel, result)
+        self.on_result(result)
 
     def write_workflow(self, channel: Channel, jobs: Sequence[BuildJob]) -> RemoteBuilds:
         """Write the workflow of a cluster's builds."""
@@ -341,7 +335,7 @@ class _Build:
             on=on,
             environ=self.settings.environ,
             progress=self.progress,
-            on_result=self._recording(channel),
+            on_result=functools.partial(self._record, channel),
         )
 
     def check_offline(self) -> _EarlyPlan | None:
