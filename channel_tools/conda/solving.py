@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 REPODATA_CACHE = ".repodata"
 _MAX_EXPLANATION_LINES = 15
+_INDEX_AGAIN = "remove it, and index the channel again"
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"`()<>,]+")
 _REFUSED = re.compile(r"HTTP status client error \((401|403)\b")
@@ -62,7 +63,9 @@ def check_indexes(folder: Path, subdirs: Iterable[str]) -> None:
     for path in (folder / subdir / name for subdir in subdirs for name in (REPODATA, REPODATA_ZST, SHARD_INDEX)):
         try:
             status = path.stat()
-        except OSError:  # nothing, or what the library names when it opens it
+        except OSError:
+            if path.is_symlink():
+                raise ChannelError(f"{path}: is a symbolic link that leads nowhere", hint=_INDEX_AGAIN) from None
             continue
         if (kind := kind_of(status.st_mode)) is not None:
             message = f"{path}: is {kind}; expected a channel's index, which is a regular file"
@@ -70,7 +73,7 @@ def check_indexes(folder: Path, subdirs: Iterable[str]) -> None:
             message = f"{path}: has {status.st_size} bytes; at most {INDEX_LIMIT_BYTES} are read"
         else:
             continue
-        raise ChannelError(message, hint="remove it, and index the channel again")
+        raise ChannelError(message, hint=_INDEX_AGAIN)
 
 
 def check_local_indexes(channels: Sequence[str], subdirs: Iterable[str]) -> None:

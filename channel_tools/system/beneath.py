@@ -26,13 +26,12 @@ from channel_tools.system.entries import (
     MODE,
     link_or_copy_entry,
     made_folder,
-    read_at_most,
     remove_entry,
     status_at,
     temporary_name,
 )
 from channel_tools.system.errors import NO_MEANS_ERRNOS, ChannelError, error_from_os
-from channel_tools.system.files import SYNC_EACH_LIMIT, TEMPORARY_PREFIX, kind_of, open_regular
+from channel_tools.system.files import SYNC_EACH_LIMIT, TEMPORARY_PREFIX, kind_of, open_regular, read_at_most
 from channel_tools.system.resolving import FOLDER_FLAGS, LinkError, open_below
 from channel_tools.system.staging import Staged
 

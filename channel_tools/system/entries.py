@@ -65,15 +65,6 @@ def sync_entry(folder: int, name: str) -> None:
         os.close(descriptor)
 
 
-def read_at_most(stream: IO[bytes], amount: int) -> bytes:
-    """At most ``amount`` bytes of an unbuffered stream; fewer only at its end."""
-    pieces: list[bytes] = []
-    while amount and (piece := stream.read(min(amount, _PIECE_BYTES))):
-        pieces.append(piece)
-        amount -= len(piece)
-    return b"".join(pieces)
-
-
 def link_or_copy_entry(source: IO[bytes], folder: int, name: str) -> None:
     """Give an open file the new name by a hard link; by a copy where there can be none."""
     try:

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
     from io import BufferedReader
+    from typing import IO
 
 TEMPORARY_PREFIX = ".tmp-"
+_PIECE_BYTES = 1 << 20
 _TAIL_BYTES = 256 << 10
 SYNC_EACH_LIMIT = 64
 NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP})
@@ -192,10 +194,19 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes:
     """
     with open_regular(path) as stream:
         is_larger = os.fstat(stream.fileno()).st_size > limit_bytes
-        content = b"" if is_larger else stream.read(limit_bytes + 1)
+        content = b"" if is_larger else read_at_most(stream, limit_bytes + 1)
     if is_larger or len(content) > limit_bytes:
         raise FileAccessError(f"{path}: has more than {limit_bytes} bytes; at most that many are read")
     return content
+
+
+def read_at_most(stream: IO[bytes], amount: int) -> bytes:
+    """At most ``amount`` bytes of an unbuffered stream; fewer only at its end."""
+    pieces: list[bytes] = []
+    while amount and (piece := stream.read(min(amount, _PIECE_BYTES))):
+        pieces.append(piece)
+        amount -= len(piece)
+    return b"".join(pieces)
 
 
 def sha256_of_file(path: Path) -> str:

@@ -22,9 +22,8 @@ from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
 from channel_tools.ranks.plan import find_placement, plan_ranks, rank_variables, without_loopback
 from channel_tools.ranks.run import check_plan_reachable, running_ranks
 from channel_tools.system.beneath import Beneath
-from channel_tools.system.entries import read_at_most
 from channel_tools.system.errors import ChannelToolsError, ValidationError
-from channel_tools.system.files import read_tail
+from channel_tools.system.files import read_at_most, read_tail
 from channel_tools.system.processes import last_lines
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ _PATHS = (
     *("/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem", "/"),
     *(f"{PLACE}/{name}" for name in ("fifo", "socket", "dangling", "loop", "unreadable", "file", "folder")),
     *(f"{PLACE}/{name}" for name in ("file/x", "locked/x", "nowhere/a/b/c", "fifo/x", "x" * 256, "a\nb", "\udcff")),
-    *(f"{PLACE}/world/damaged/{name}" for name in ("channel", "listing", "bundle", "tree", "cache")),
+    *(f"{PLACE}/world/damaged/{name}" for name in ("channel", "listing", "index", "bundle", "tree", "cache")),
     *(f"{PLACE}/locked", FULL, f"{FULL}/x", READONLY, f"{READONLY}/x", f"{PLACE}/{'x/' * 2300}"),
 )
 _ADDRESSES = (
@@ -308,6 +308,7 @@ def _make_damaged(world: Path) -> None:
     for name, place, kind in (
         ("channel", ".channel_tools", "link out"),
         ("listing", "linux-64", "link to a device"),
+        ("index", "linux-64/repodata.json", "gone"),
         ("bundle", "bundle.json", "link to a device"),
         ("tree", "variants", "link to itself"),
         ("cache", "pkgs", "link to a device"),
@@ -323,6 +324,8 @@ def _make_damaged(world: Path) -> None:
             case _:
                 shutil.copytree(world / "published", folder)
         damage(folder, place, kind, outside)
+    # to the pipe of each run, since a pipe itself cannot be copied
+    (damaged / "index" / "linux-64" / "repodata.json").symlink_to("../../../../fifo")
 
 
 @pytest.fixture(scope="module")

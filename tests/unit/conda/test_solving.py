@@ -45,7 +45,9 @@ def test_no_credentials_are_shown() -> None:
 
 
 @pytest.mark.parametrize("name", ["repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"])
-@pytest.mark.parametrize("kind", ["folder", "pipe", "socket", "link to a device", "too large"])
+@pytest.mark.parametrize(
+    "kind", ["folder", "pipe", "socket", "link to a device", "link to nothing", "link to itself", "too large"]
+)
 def test_what_is_no_index_is_not_given_to_a_library_that_opens_it(tmp_path: Path, name: str, kind: str) -> None:
     """It would wait for the other end of a pipe for ever."""
     index = tmp_path / "channel" / "noarch" / name

@@ -479,7 +479,7 @@ def test_every_order_respects_every_need(raw: list[frozenset[int]]) -> None:
 
 
 @pytest.mark.parametrize("subdir", ["linux-64", "noarch"])
-@pytest.mark.parametrize("kind", ["folder", "pipe", "link to a device"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to a device", "link to nothing"])
 def test_an_index_that_is_no_file_is_not_taken_for_none(tmp_path: Path, subdir: str, kind: str) -> None:
     """A plan without the packages of that subdir would be another one."""
     for name in ("linux-64", "noarch"):

@@ -11,7 +11,6 @@ import pytest
 from channel_tools.system.entries import (
     link_or_copy_entry,
     made_folder,
-    read_at_most,
     remove_entry,
     status_at,
     temporary_name,
@@ -60,15 +59,6 @@ def test_an_open_file_gets_another_name(tmp_path: Path, folder: int) -> None:
     with (tmp_path / "one").open("rb") as source:
         link_or_copy_entry(source, folder, "two")
     assert (tmp_path / "two").read_bytes() == b"content"
-
-
-def test_a_stream_is_read_up_to_an_amount_in_however_small_pieces() -> None:
-    class Slow(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:
-            return super().read(min(size or 0, 3))
-
-    assert read_at_most(Slow(b"0123456789"), 8) == b"01234567"
-    assert read_at_most(Slow(b"0123456789"), 80) == b"0123456789"
 
 
 def test_a_temporary_name_is_one_that_leftovers_are_known_by() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,9 @@ from channel_tools.system.files import (
     disk_full_reported,
     exclusive_lock,
     link_or_copy,
+    read_at_most,
     read_first_line,
+    read_regular,
     read_tail,
     remove_leftovers,
     remove_tree,
@@ -128,6 +132,34 @@ def test_no_first_line_is_waited_for_without_end(tmp_path: Path) -> None:
         read_first_line(Path("/dev/zero"))
     with pytest.raises(FileAccessError, match="no such file"):
         read_first_line(tmp_path / "none")
+
+
+def test_a_stream_is_read_up_to_an_amount_in_however_small_pieces() -> None:
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read(min(size or 0, 3))
+
+    assert read_at_most(Slow(b"0123456789"), 8) == b"01234567"
+    assert read_at_most(Slow(b"0123456789"), 80) == b"0123456789"
+
+
+def test_a_small_file_takes_little_memory_whatever_the_limit(tmp_path: Path) -> None:
+    """A read of so many bytes in one call makes room for all of them first."""
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    tracemalloc.start()
+    try:
+        assert read_regular(file, limit_bytes=1 << 40) == b"content"
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(FileAccessError, match="has more than 4294967296 bytes"):
+        read_regular(tmp_path / "file", limit_bytes=4 << 30)
 
 
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
