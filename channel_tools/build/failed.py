@@ -89,8 +89,8 @@ def work_folder_of(build: FailedBuild) -> Path:
             return folder
     for package in sorted(build.folder.glob(_PACKAGES)):
         untested = package.parent.name == _UNTESTED
-        how = "the recipe's test of the package failed" if untested else "the package was not added to the channel"
-        message = f"{build.folder}: the build script succeeded, but {how}: {package}"
+        reason = "the recipe's test of the package failed" if untested else "the package was not added to the channel"
+        message = f"{build.folder}: the build script succeeded, but {reason}: {package}"
         raise BuildError(message, hint=f"see the build's log; to examine the package: channel_tools audit {package}")
     message = f"{build.folder}: the build failed before its script started; only its log can be examined"
     raise BuildError(message, hint="for a build with --engine conda-build, use conda debug")

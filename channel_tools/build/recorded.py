@@ -147,9 +147,9 @@ class RecordedBuild:
         channels = self.info.about.get("channels")
         names = [str(name) for name in channels] if isinstance(channels, list) and channels else ["channel/"]
         own = EnvironmentChannel(folder=holder / "own" / _last_part(names[0]), recorded=names[0])
-        here = [known[identity] for identity in wanted.values() if identity in known]
+        in_channel = [known[identity] for identity in wanted.values() if identity in known]
         without_exports = self._without_exports()
-        _write_index(own.folder, {file.path: file.row for file in here}, without_exports)
+        _write_index(own.folder, {file.path: file.row for file in in_channel}, without_exports)
         addresses = channel.foundation.addresses
         others = names[1:] or names  # a package that names no channel was built from the foundation's, too
         places = [(name, _address_among(addresses, name)) for name in others] if addresses else []
@@ -157,12 +157,12 @@ class RecordedBuild:
             name: list(self._remote(address, set(missing.values()), name if len(places) > 1 else None))
             for name, address in places
         }
-        if lost := set(missing.values()) - {file.sha256 for files in remote.values() for file in files}:
-            lines = "\n".join(f"{name} {identity}" for name, identity in missing.items() if identity in lost)
+        if unavailable := set(missing.values()) - {file.sha256 for files in remote.values() for file in files}:
+            lines = "\n".join(f"{name} {identity}" for name, identity in missing.items() if identity in unavailable)
             hint = "rebuild it with a copy or a mirror of the channel that still has these packages"
             message = f"{channel.path}: no longer has these packages that {self.package.name} was built with:\n{lines}"
             raise FoundationError(message, hint=hint)
-        made = [own]
+        linked = [own]
         for number, (name, address) in enumerate(places):
             if offline and local_path(address) is None:
                 shown = without_credentials(address)
@@ -172,8 +172,8 @@ class RecordedBuild:
             fetch_files(remote[name], other.folder, options=options, progress=progress)
             rows = {path: _row(path) for path in sorted(other.folder.glob(f"*/*{PACKAGE_SUFFIX}"))}
             _write_index(other.folder, rows, without_exports)
-            made.append(other)
-        return tuple(made)
+            linked.append(other)
+        return tuple(linked)
 
     def _wanted(self) -> Iterator[tuple[str, str]]:
         """Every package of the environments, with the digest of ours or the sha256 of the foundation's.
@@ -270,18 +270,18 @@ def _write_index(folder: Path, rows: Mapping[Path, CachedPackage], without_expor
     The records of ``without_exports`` say so.
     """
     for subdir in (current_platform(), NOARCH):
-        here = {path: row for path, row in rows.items() if path.parent.name == subdir}
+        of_subdir = {path: row for path, row in rows.items() if path.parent.name == subdir}
         (folder / subdir).mkdir(parents=True, exist_ok=True)
-        for path in here:
+        for path in of_subdir:
             if path.parent != folder / subdir:
                 link_or_copy(path, folder / subdir / path.name)
         records = {
             path.name: {**row.record, "run_exports": {}}
             if row.sha256 in without_exports
             else msgspec.Raw(row.record_json)
-            for path, row in here.items()
+            for path, row in of_subdir.items()
         }
-        exports = {path.name: msgspec.Raw(row.exports_json) for path, row in here.items()}
+        exports = {path.name: msgspec.Raw(row.exports_json) for path, row in of_subdir.items()}
         (folder / subdir / REPODATA).write_bytes(encode_repodata(subdir, records))
         (folder / subdir / RUN_EXPORTS).write_bytes(encode_run_exports(subdir, exports))
 

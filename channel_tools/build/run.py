@@ -208,11 +208,13 @@ class BuildRun:
 
 def held_back(failed: BuildJob, waiting: Iterable[BuildJob]) -> list[BuildJob]:
     """Those of ``waiting`` that wait for ``failed``, directly or through others."""
-    lost, left = [failed], list(waiting)
-    while hit := next((job for job in left if not {other.file_name for other in lost}.isdisjoint(job.waits_for)), None):
-        left.remove(hit)
-        lost.append(hit)
-    return lost[1:]
+    lost_jobs, left = [failed], list(waiting)
+    while blocked := next(
+        (job for job in left if not {other.file_name for other in lost_jobs}.isdisjoint(job.waits_for)), None
+    ):
+        left.remove(blocked)
+        lost_jobs.append(blocked)
+    return lost_jobs[1:]
 
 
 def state_of(child: Child) -> str:

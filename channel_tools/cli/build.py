@@ -179,7 +179,7 @@ def _print_outcome(outcome: BuildOutcome, channel: Path, *, as_json: bool) -> No
     seconds = {result.job.file_name: result.seconds for result in outcome.results}
     paths = [(package, channel / package.subdir / package.file_name) for package in outcome.plan.packages]
     if as_json:
-        made = [
+        packages = [
             {
                 "name": package.name,
                 "path": str(path),
@@ -188,7 +188,7 @@ def _print_outcome(outcome: BuildOutcome, channel: Path, *, as_json: bool) -> No
             }
             for package, path in paths
         ]
-        print_json({"schema": 1, "channel": str(channel), "packages": made})
+        print_json({"schema": 1, "channel": str(channel), "packages": packages})
         return
     rows = [
         (path.name, f"{path.stat().st_size / _MB:.2f} MB", _seconds_text(seconds.get(package.file_name)))

@@ -58,28 +58,28 @@ def bump(
     from channel_tools.workflow.bump import bump as bumped
 
     with shown_progress() as progress:
-        done = bumped(options.settings_from(root, output), request, progress)
+        change = bumped(options.settings_from(root, output), request, progress)
     if as_json:
-        print_json(done.as_json())
+        print_json(change.as_json())
         return
-    _print_bumped(done, check=request.check)
+    _print_bumped(change, check=request.check)
 
 
-def _print_bumped(done: Bumped, *, check: bool) -> None:
-    for line in done.lines:
+def _print_bumped(change: Bumped, *, check: bool) -> None:
+    for line in change.lines:
         print_line(f"{line.path}:{line.line}: " + (f"{line.before}  ->  {line.after}" if line.before else line.after))
-    for source in done.sources:
+    for source in change.sources:
         print_line(f"{source.url}: sha256 {source.sha256}" + ("" if source.is_checked else " (as given, not fetched)"))
-    for name in done.patches:
+    for name in change.patches:
         print_line(f"{name}: applies")
-    for name in done.unchecked:
+    for name in change.unchecked:
         print_line(f"{name}: not tried, since the source is not in the store; builds try it")
-    for before, after in done.moved:
+    for before, after in change.moved:
         print_line(f"{before}  ->  {after}")
-    if done.also:
-        print_note(f"the key of the version is also used by {', '.join(done.also)}: see channel_tools plan --why")
+    if change.also:
+        print_note(f"the key of the version is also used by {', '.join(change.also)}: see channel_tools plan --why")
     would = "would have" if check else "have"
-    summary = f"{done.recipe} {', '.join(done.old)} -> {done.new}"
+    summary = f"{change.recipe} {', '.join(change.old)} -> {change.new}"
     print_line(
-        f"{summary}: {counted(done.variants, 'variant')} {would} it" + (", nothing was written" if check else "")
+        f"{summary}: {counted(change.variants, 'variant')} {would} it" + (", nothing was written" if check else "")
     )

@@ -147,8 +147,8 @@ def write_result(text: str, to: Path | None) -> None:
     from channel_tools.system.files import write_text_atomically
 
     if to is None:
-        whole = text.removesuffix("\n")
-        _print_text(harmless(whole) if sys.stdout.isatty() else whole)
+        body = text.removesuffix("\n")
+        _print_text(harmless(body) if sys.stdout.isatty() else body)
     else:
         write_text_atomically(to, text)
 
@@ -240,8 +240,8 @@ def read_arguments(arguments: Sequence[str]) -> list[str]:
         option, equals, value = text.partition("=")
         is_option = option.startswith("--") and bool(equals)
         if not (value if is_option else text):
-            where = option if is_option else before if before.startswith("-") else "an argument"
-            message = f"{where}: is empty"
+            subject = option if is_option else before if before.startswith("-") else "an argument"
+            message = f"{subject}: is empty"
             raise UsageError(message, hint="give a value; an unset variable of the shell gives an empty one")
         # unchanged if there is no such home folder
         read.append(f"{option}={os.path.expanduser(value)}" if is_option else text)  # noqa: PTH111

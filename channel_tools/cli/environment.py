@@ -99,10 +99,10 @@ def create(
         packages = [asdict(record) for record in result.records]
         print_json({"schema": 1, "prefix": str(result.prefix), "changed": result.changed, "packages": packages})
         return
-    done = f"{counted(result.changed, 'package')} changed" if result.changed else "nothing to do"
+    summary = f"{counted(result.changed, 'package')} changed" if result.changed else "nothing to do"
     print_line(
         f"{result.prefix}: {counted(len(result.records), 'package')}, {result.size_bytes / 1e6:.0f} MB; "
-        f"{done} ({result.seconds:.1f} s)"
+        f"{summary} ({result.seconds:.1f} s)"
     )
 
 

@@ -169,9 +169,9 @@ def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
         wanted, size_bytes = len(plan.new_packages), sum(package.size_bytes for package in plan.new_packages)
         planned = {"packages": wanted, "package_bytes": size_bytes}
         planned |= {"omitted": len(plan.packages) - wanted, "bytes": plan.size_bytes}
-        made = None if report is None else {**asdict(report), "path": str(report.path)}
+        written = None if report is None else {**asdict(report), "path": str(report.path)}
         nothing_new = plan.brings_nothing()
-        print_json({"schema": 1, "path": str(to), "nothing_new": nothing_new, "planned": planned, "made": made})
+        print_json({"schema": 1, "path": str(to), "nothing_new": nothing_new, "planned": planned, "made": written})
     elif plan.brings_nothing():
         print_line(f"{to}: not made: the importing site has everything")
     elif report is None:
@@ -256,7 +256,7 @@ def import_(
     from channel_tools.mirror.importing.site import import_target
 
     target = import_target(to, state=state or user_folder("state") / "mirrors", cwd=Path.cwd())
-    how = ImportOptions(
+    import_options = ImportOptions(
         root_sha256=root_sha256,
         environ=os.environ,
         client=make_http_client(os.environ),
@@ -264,7 +264,7 @@ def import_(
         trust_existing=trust_existing,
     )
     with shown_progress() as progress:
-        report = import_bundle(open_bundle(bundle), target, how, progress=progress)
+        report = import_bundle(open_bundle(bundle), target, import_options, progress=progress)
     if as_json:
         print_json({"schema": 1, "dry_run": dry_run, **asdict(report), "received": str(report.received)})
         return

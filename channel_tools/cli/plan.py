@@ -73,36 +73,36 @@ def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: b
     from channel_tools.plan import plan_to_json
     from channel_tools.workflow.plan import plan_request
 
-    made = plan_request(settings, request, note=print_note)
+    planned = plan_request(settings, request, note=print_note)
     if as_json:
-        print_json(plan_to_json(made))
+        print_json(plan_to_json(planned))
         return
-    print_table(("package", "version", "build", "subdir", "status"), [_row(package) for package in made.packages])
+    print_table(("package", "version", "build", "subdir", "status"), [_row(package) for package in planned.packages])
     if why:
         print_gap()
-        _print_reasons(made)
-        _print_lock(made)
-    if made.unsatisfiable:
+        _print_reasons(planned)
+        _print_lock(planned)
+    if planned.unsatisfiable:
         if why:
             print_line("")
         else:
             print_gap()
         if request.stack is not None and not request.every_stack:
-            _print_unsatisfiable(made)
+            _print_unsatisfiable(planned)
         else:
-            variants = counted(len(made.unsatisfiable), "variant")
+            variants = counted(len(planned.unsatisfiable), "variant")
             print_line(f"{variants} that this foundation cannot serve; --variant NAME shows each:")
-            for line in unsatisfiable_in_short(made.unsatisfiable):
+            for line in unsatisfiable_in_short(planned.unsatisfiable):
                 print_line(f"  {line}")
 
 
-def _print_unsatisfiable(made: Plan) -> None:
-    variants = variant_texts([(item.rendered.name, item.rendered.variant) for item in made.unsatisfiable])
+def _print_unsatisfiable(planned: Plan) -> None:
+    variants = variant_texts([(item.rendered.name, item.rendered.variant) for item in planned.unsatisfiable])
     print_table(
         ("package", "version", "variant", "reason"),
         [
             (item.rendered.name, item.rendered.version, text, item.reason)
-            for item, text in zip(made.unsatisfiable, variants, strict=True)
+            for item, text in zip(planned.unsatisfiable, variants, strict=True)
         ],
         title="Variants that this foundation cannot serve:",
     )
@@ -122,19 +122,19 @@ def _row(package: PlannedPackage) -> tuple[str, ...]:
     return (package.name, package.version, package.build_string, package.subdir, package.status)
 
 
-def _print_reasons(made: Plan) -> None:
-    for package in made.packages:
+def _print_reasons(planned: Plan) -> None:
+    for package in planned.packages:
         print_line(f"{package.folder_name}: {package.status}, because")
         for reason in package.reasons or ("a package with this digest is in the channel",):
             print_line(f"  {reason}")
 
 
-def _print_lock(made: Plan) -> None:
+def _print_lock(planned: Plan) -> None:
     """What the plan took from the foundation lock, and what the lock lacks."""
-    if made.lock is None or made.lock_file is None:
+    if planned.lock is None or planned.lock_file is None:
         return
-    new, total = len(made.locks), len(made.lock.environments) + len(made.lock.unserved)
-    print_line(f"foundation lock {made.lock_file}: {total - new} of {counted(total, 'environment')} in it")
+    new, total = len(planned.locks), len(planned.lock.environments) + len(planned.lock.unserved)
+    print_line(f"foundation lock {planned.lock_file}: {total - new} of {counted(total, 'environment')} in it")
     if new:
         print_line(f"  {new} are new: solved with the foundation as it is now; build and foundation lock add them")
 

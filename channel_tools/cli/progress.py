@@ -67,8 +67,8 @@ class _Amount:
     def __str__(self) -> str:
         from channel_tools.system.progress import format_amount
 
-        done = format_amount(self.done, self._unit)
-        return done if self._total is None else f"{done} of {format_amount(self._total, self._unit)}"
+        amount = format_amount(self.done, self._unit)
+        return amount if self._total is None else f"{amount} of {format_amount(self._total, self._unit)}"
 
 
 class _BarTask:

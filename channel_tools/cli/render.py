@@ -83,17 +83,17 @@ def feedstock(
     """Write recipe/, conda_build_config.yaml and conda-forge.yml, from which conda-smithy generates the rest."""
     from channel_tools.workflow.render import export_feedstock
 
-    made = export_feedstock(options.settings_from(root, output), request)
-    for line in made.variants.left_out:
+    written = export_feedstock(options.settings_from(root, output), request)
+    for line in written.variants.left_out:
         print_note(line)
     if not as_json:
-        print_line(str(made.folder))
+        print_line(str(written.folder))
         return
     result = {
         "schema": 1,
-        "folder": str(made.folder),
-        "platforms": list(made.platforms),
-        "variants": {key: list(values) for key, values in made.variants.keys.items()},
-        "left_out": list(made.variants.left_out),
+        "folder": str(written.folder),
+        "platforms": list(written.platforms),
+        "variants": {key: list(values) for key, values in written.variants.keys.items()},
+        "left_out": list(written.variants.left_out),
     }
     print_json(result)

@@ -175,8 +175,8 @@ def find_huge_pages(root: Path) -> Iterator[Diagnosis]:
     """Whether DPDK gets memory: free huge pages of any size, and a place where they are mounted."""
     sizes = root / "sys/kernel/mm/hugepages"
     free = {name.removeprefix("hugepages-"): read_line(sizes / name / "free_hugepages") for name in names_in(sizes)}
-    some = {size: int(count) for size, count in free.items() if count.isdecimal() and int(count)}
-    if not some:
+    free_sizes = {size: int(count) for size, count in free.items() if count.isdecimal() and int(count)}
+    if not free_sizes:
         message = "none is free (" + (", ".join(f"{size}: 0" for size in free) or "the kernel has no support") + ")"
         fix = "sudo sysctl -w vm.nr_hugepages=1024, or --no-huge in SWITCHML_DPDK_EAL_OPTIONS"
         yield Diagnosis(subject="huge pages", level="fault", found=message, fix=fix)
@@ -184,7 +184,7 @@ def find_huge_pages(root: Path) -> Iterator[Diagnosis]:
         fix = "sudo mkdir -p /dev/hugepages && sudo mount -t hugetlbfs nodev /dev/hugepages"
         yield Diagnosis(subject="huge pages", level="fault", found="hugetlbfs is not mounted", fix=fix)
     else:
-        message = ", ".join(f"{count} of {size}" for size, count in some.items())
+        message = ", ".join(f"{count} of {size}" for size, count in free_sizes.items())
         yield Diagnosis(subject="huge pages", level="ok", found=f"{message} free")
 
 

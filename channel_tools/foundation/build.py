@@ -155,7 +155,7 @@ class _FoundationRun:
 
         The run that is returned has the rows that the wheels need as well.
         """
-        table, plans = self._plan(None if update else known, lock, made=known)
+        table, plans = self._plan(None if update else known, lock, record=known)
         run = replace(self, table=table, digest=foundation_digest(table, self.subdir))
         present = self._present(plans, known)
         if self.request.dry_run and not self.sources.offline:
@@ -172,11 +172,11 @@ class _FoundationRun:
     def finish(self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage]) -> FoundationResult:
         """Make what is missing and write the record."""
         missing = [plan for plan in plans if plan.file_name not in present]
-        made = [] if self.request.dry_run or not missing else self._make(plans, missing)
+        built = [] if self.request.dry_run or not missing else self._make(plans, missing)
         wanted = {str(plan.key) for plan in plans}
         superseded = sorted(set(self._files()) - wanted)
         if not self.request.dry_run:
-            packages = {**present, **{package.file_name: package for package in made}}
+            packages = {**present, **{package.file_name: package for package in built}}
             write_record(self.destination, self._record([packages[plan.file_name] for plan in plans]))
         return FoundationResult(
             made=tuple(sorted(str(plan.key) for plan in missing)),
@@ -185,7 +185,7 @@ class _FoundationRun:
         )
 
     def _plan(
-        self, known: FoundationRecord | None, lock: FoundationRecord | None, *, made: FoundationRecord | None
+        self, known: FoundationRecord | None, lock: FoundationRecord | None, *, record: FoundationRecord | None
     ) -> tuple[FoundationTable, list[PackagePlan]]:
         with self.progress.task("resolving versions", total=None):
             table, artifacts = self._resolved(known, lock)
@@ -195,7 +195,7 @@ class _FoundationRun:
         for combination, locked_wheels in wheels.items():
             self.wheels[combination] = with_sizes(locked_wheels, self.sources.store)
         added = plan_combinations(table, self.wheels, artifacts, plans, subdir=self.subdir, code_of=code_digest)
-        return table, [*plans, *self._pythons(made), *added]
+        return table, [*plans, *self._pythons(record), *added]
 
     def _resolved(
         self, known: FoundationRecord | None, lock: FoundationRecord | None
@@ -212,14 +212,14 @@ class _FoundationRun:
                 return table, artifacts
             table = grown
 
-    def _pythons(self, made: FoundationRecord | None) -> list[PackagePlan]:
+    def _pythons(self, record: FoundationRecord | None) -> list[PackagePlan]:
         """The Pythons that combinations need besides the table's: as given, else those of an earlier run."""
         pythons: dict[str, PackagePlan] = {}
         for combination in self.table.asked_combinations:
             minor = combination.python
             if minor == self.table.python or minor in pythons:
                 continue
-            packages = made.packages if made else ()
+            packages = record.packages if record else ()
             before = [self.destination / str(package.key) for package in packages if package.name == PYTHON]
             fitting = (path for path in before if path.is_file() and path.name.startswith(f"{PYTHON}-{minor}."))
             path = self.request.pythons.get(minor) or next(fitting, None)
@@ -264,7 +264,7 @@ class _FoundationRun:
             (self.destination / subdir).mkdir(exist_ok=True)
         compiles = any(plan.holds_bytecode for plan in missing)
         python_needs, python, others = _in_making_order(plans)
-        made: list[RecordedPackage] = []
+        built: list[RecordedPackage] = []
         with (
             tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.destination) as compiler,
             self.progress.task("foundation packages", total=len(missing)) as task,
@@ -272,11 +272,11 @@ class _FoundationRun:
             for group in (python_needs, python, others):
                 jobs = [self._job(plan, Path(compiler)) for plan in group if plan in missing]
                 for package in make_packages(jobs, processes=self.request.packages_at_once):
-                    made.append(package)
+                    built.append(package)
                     task.advance(detail=package.file_name)
                 for plan in group if compiles and group is not others else ():
                     unpack_conda(self.destination / str(plan.key), Path(compiler))
-        return made
+        return built
 
     def _job(self, plan: PackagePlan, compiler: Path) -> PackageJob:
         return PackageJob(

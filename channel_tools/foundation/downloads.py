@@ -198,13 +198,13 @@ def _check_offered(debs: Sequence[LockedArtifact], apt: Apt) -> None:
     """Raise UnavailableError if freshly fetched lists no longer have one of these files."""
     apt.update()
     offered = apt.find(f"{artifact.name}={artifact.version}" for artifact in debs)
-    gone = [
+    unavailable = [
         artifact
         for artifact in debs
         if artifact.name not in offered or offered[artifact.name].sha256 != artifact.sha256
     ]
-    if gone:
-        raise _unavailable(gone)
+    if unavailable:
+        raise _unavailable(unavailable)
 
 
 def _fetch_wheels(wheels: Sequence[LockedArtifact], sources: Sources, progress: Progress) -> None:
@@ -266,11 +266,12 @@ def _accept_incoming(
     return waiting
 
 
-def _unavailable(gone: Sequence[LockedArtifact]) -> UnavailableError:
+def _unavailable(unavailable: Sequence[LockedArtifact]) -> UnavailableError:
     names = "; ".join(
-        f"{artifact.kind} {artifact.name} {artifact.version} (sha256 {artifact.sha256[:12]}...)" for artifact in gone
+        f"{artifact.kind} {artifact.name} {artifact.version} (sha256 {artifact.sha256[:12]}...)"
+        for artifact in unavailable
     )
-    message = f"{len(gone)} recorded files are neither in the download store nor available any more: {names}"
+    message = f"{len(unavailable)} recorded files are neither in the download store nor available any more: {names}"
     hint = "copy them into the download store of this machine, or do without the lock and use the available versions"
     return UnavailableError(message, hint=hint)
 

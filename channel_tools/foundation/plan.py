@@ -92,8 +92,8 @@ def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, LockedArtifact]
             message = f"the wheel {project} would become package {name}, whose row does not name that wheel"
             raise ConfigError(message, hint="add the wheel to that row, or map the project in conda_names")
         added.append(_added_row(name, project, wheels[project], taken_names))
-    made = {entry.name for entry in table.wanted} | _required_names(table, wheels)
-    rows = [entry for entry in table.entries if entry.name in made]
+    names = {entry.name for entry in table.wanted} | _required_names(table, wheels)
+    rows = [entry for entry in table.entries if entry.name in names]
     return tuple(sorted((*rows, *added), key=lambda entry: entry.name))
 
 

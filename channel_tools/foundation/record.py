@@ -162,9 +162,9 @@ class FoundationRow:
 
 def list_foundation(table: FoundationTable, record: FoundationRecord | None) -> list[FoundationRow]:
     """A row per package, by name: those of the table, and those made from wheels that pip added."""
-    made = record.packages if record else ()
-    missing = {entry.name for entry in table.entries} - {package.name for package in made}
-    rows = [_row(table.entry(package.name), package, package.name) for package in made]
+    packages = record.packages if record else ()
+    missing = {entry.name for entry in table.entries} - {package.name for package in packages}
+    rows = [_row(table.entry(package.name), package, package.name) for package in packages]
     rows += [_row(table.entry(name), None, name) for name in missing]
     return sorted(rows, key=lambda row: (row.name, row.version or "", row.build or ""))
 

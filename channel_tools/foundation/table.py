@@ -302,14 +302,14 @@ def _parse(document: YamlDocument) -> _TableFile:
         return _TableFile.model_validate(document.value)
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
-        where = first["loc"]
-        name = ".".join(str(part) for part in where)
+        key_path = first["loc"]
+        name = ".".join(str(part) for part in key_path)
         if first["type"] == "extra_forbidden":
-            known = _Row.model_fields if where[0] == "packages" else _TableFile.model_fields
+            known = _Row.model_fields if key_path[0] == "packages" else _TableFile.model_fields
             raise document.error(
-                f"unknown key {name}", *where, hint=nearest_names_hint(str(where[-1]), known, noun="key")
+                f"unknown key {name}", *key_path, hint=nearest_names_hint(str(key_path[-1]), known, noun="key")
             ) from None
-        raise document.error(f"{name}: {first['msg']}, found {first['input']!r}", *where) from None
+        raise document.error(f"{name}: {first['msg']}, found {first['input']!r}", *key_path) from None
 
 
 def _header(files: Sequence[tuple[YamlDocument, _TableFile]]) -> tuple[YamlDocument, _TableFile]:
@@ -331,26 +331,28 @@ def _header(files: Sequence[tuple[YamlDocument, _TableFile]]) -> tuple[YamlDocum
 
 
 def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collection[str]) -> Entry:
-    where = ("packages", name)
+    key_path = ("packages", name)
     if not _NAME.fullmatch(name):
         raise document.error(
-            f"{name!r} is not a valid conda package name: expected lower-case letters, digits, - _ .", *where
+            f"{name!r} is not a valid conda package name: expected lower-case letters, digits, - _ .", *key_path
         )
     if row.debs and row.wheels:
-        raise document.error(f"{name}: give debs or wheels, not both", *where)
+        raise document.error(f"{name}: give debs or wheels, not both", *key_path)
     if not (row.debs or row.wheels or row.version):
-        raise document.error(f"{name}: a row without debs and wheels needs a version", *where)
+        raise document.error(f"{name}: a row without debs and wheels needs a version", *key_path)
     if row.optional and len(row.wheels) > 1:
-        raise document.error(f"{name}: an optional row can have at most one wheel, which other wheels require", *where)
+        raise document.error(
+            f"{name}: an optional row can have at most one wheel, which other wheels require", *key_path
+        )
     if "{hash}" not in row.build:
         message = f"{name}: build {row.build!r} lacks {{hash}}, without which one name could have two contents"
-        raise document.error(message, *where, "build", hint='for example build: "h{hash}_0"')
+        raise document.error(message, *key_path, "build", hint='for example build: "h{hash}_0"')
     for index, step in enumerate(row.repairs):
         if step not in known_repairs:
             message = f"{name}: there is no repair step {step!r}"
             raise document.error(
-                message, *where, "repairs", index, hint=nearest_names_hint(step, known_repairs, noun="repair step")
+                message, *key_path, "repairs", index, hint=nearest_names_hint(step, known_repairs, noun="repair step")
             )
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row}
     values["run_exports"] = RunExports(**{kind: tuple(specs) for kind, specs in row.run_exports})
-    return Entry(name=name, line=document.line_of(*where), path=document.path, **values)
+    return Entry(name=name, line=document.line_of(*key_path), path=document.path, **values)

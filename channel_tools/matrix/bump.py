@@ -187,20 +187,20 @@ def texts_of_overrides(
     path = loaded.tree.stacks_file
     text = read_yaml_text(path)
     for stack in stacks:
-        where = ("stacks", stack.name)
-        override = node_of(text, *where, "overrides", recipe.name)
+        key_path = ("stacks", stack.name)
+        override = node_of(text, *key_path, "overrides", recipe.name)
         for key, value in (("version", new), ("sha256", sha256)):
-            override = node_of(text, *where, "overrides", recipe.name)
-            node = node_of(text, *where, "overrides", recipe.name, key)
+            override = node_of(text, *key_path, "overrides", recipe.name)
+            node = node_of(text, *key_path, "overrides", recipe.name, key)
             if node is not None:
                 text = with_replaced(text, {span_of(node): json.dumps(value)})
             elif override is not None:
                 text = _with_entry(text, override, key, json.dumps(value))
-            elif (overrides := node_of(text, *where, "overrides")) is not None:
+            elif (overrides := node_of(text, *key_path, "overrides")) is not None:
                 text = _with_entry(text, overrides, recipe.name, f"{{{key}: {json.dumps(value)}}}")
             else:
                 entry = f"{{{json.dumps(recipe.name)}: {{{key}: {json.dumps(value)}}}}}"
-                text = _with_entry(text, node_of(text, *where), "overrides", entry)
+                text = _with_entry(text, node_of(text, *key_path), "overrides", entry)
     return {path: text}
 
 

@@ -107,9 +107,9 @@ class RecipeEngine:
         distinct = {_cache_key(*item): item for item in wanted}
         if sum(_combinations(*item) for item in distinct.values()) < _WORTH_A_COPY:
             return
-        here, forked_half = _halves(distinct.values())
+        own_half, forked_half = _halves(distinct.values())
         with forked(lambda: self._evaluate_all(forked_half, self._folder / "copy")) as result:
-            self._evaluate_all(here, self._folder)
+            self._evaluate_all(own_half, self._folder)
             self._evaluated.update(result() or {})
 
     def _evaluate_all(self, wanted: Iterable[_Evaluation], folder: Path) -> dict[_CacheKey, list[EvaluatedRecipe]]:

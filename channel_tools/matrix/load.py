@@ -236,6 +236,6 @@ def find_stack(loaded: LoadedTree, name: str | None) -> Stack:
     wanted = loaded.default_stack if name is None else name
     if (stack := loaded.stacks.get(wanted)) is not None:
         return stack
-    where = loaded.tree.stacks_file if loaded.tree.has_recipes else "the package channel_tools-stacks"
-    message = f"{wanted!r} is not a stack of {where}"
+    stacks_file = loaded.tree.stacks_file if loaded.tree.has_recipes else "the package channel_tools-stacks"
+    message = f"{wanted!r} is not a stack of {stacks_file}"
     raise UsageError(message, hint=nearest_names_hint(wanted, loaded.stacks, noun="stack"))

@@ -324,10 +324,10 @@ def _group_with(groups: _Groups, primary: str, more: Sequence[str]) -> tuple[tup
     old = next((group for group in groups if primary in group), None)
     group = old or (primary,)
     new = tuple(key for key in more if key not in group)
-    whole = (*group, *new)
+    whole_group = (*group, *new)
     if old is None:
-        return whole, frozenset(new), (*groups, whole) if new else groups
-    return whole, frozenset(new), tuple(whole if known == old else known for known in groups)
+        return whole_group, frozenset(new), (*groups, whole_group) if new else groups
+    return whole_group, frozenset(new), tuple(whole_group if known == old else known for known in groups)
 
 
 def _value_at(migration: Migration, key: str, index: int) -> VariantScalar:

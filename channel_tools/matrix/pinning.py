@@ -86,16 +86,16 @@ def read_pinning(
     read: _Read = {}
     for platform in PLATFORMS:
         selectors = Selectors(platform, environ)
-        whole = read_conda_build_config(files.text(files.config), files.config, selectors, without=OLD_FORMAT_KEYS)
-        read[platform] = whole, [read_migration(text, path, selectors) for path, text in texts.items()]
+        unmigrated = read_conda_build_config(files.text(files.config), files.config, selectors, without=OLD_FORMAT_KEYS)
+        read[platform] = unmigrated, [read_migration(text, path, selectors) for path, text in texts.items()]
     used = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
     excluded = frozenset(
-        name for _whole, migrations in read.values() for migration in migrations for name in migration.exclude
+        name for _unmigrated, migrations in read.values() for migration in migrations for name in migration.exclude
     )
     return Pinning(
         file=_migrated(read, "", used),
         unmigrated=files_by_platform(
-            {platform: _restricted(whole, used) for platform, (whole, _migrations) in read.items()}
+            {platform: _restricted(unmigrated, used) for platform, (unmigrated, _migrations) in read.items()}
         ),
         excluding={name: _migrated(read, name, used) for name in sorted(excluded & recipes.keys())},
     )
@@ -104,9 +104,9 @@ def read_pinning(
 def _migrated(read: _Read, recipe: str, used: frozenset[str]) -> VariantFile:
     """The pinning with the migrations that do not exclude a recipe, reduced to the keys that recipes use."""
     by_platform = {}
-    for platform, (whole, migrations) in read.items():
+    for platform, (unmigrated, migrations) in read.items():
         applied = [migration for migration in migrations if recipe not in migration.exclude]
-        by_platform[platform] = _restricted(apply_migrations(whole, applied), used)
+        by_platform[platform] = _restricted(apply_migrations(unmigrated, applied), used)
     return files_by_platform(by_platform)
 
 
@@ -156,7 +156,7 @@ def _named_migrations(file: StacksFile, files: _Files) -> list[Path]:
     return [known[name] for name in dict.fromkeys(file.migrations)]
 
 
-def _restricted(whole: VariantFile, keys: frozenset[str]) -> VariantFile:
-    values = {key: of_key for key, of_key in whole.values.items() if key in keys}
-    groups = tuple(tuple(key for key in group if key in values) for group in whole.zip_keys or ())
-    return replace(whole, values=values, zip_keys=tuple(group for group in groups if len(group) > 1), is_base=True)
+def _restricted(pinning: VariantFile, keys: frozenset[str]) -> VariantFile:
+    values = {key: of_key for key, of_key in pinning.values.items() if key in keys}
+    groups = tuple(tuple(key for key in group if key in values) for group in pinning.zip_keys or ())
+    return replace(pinning, values=values, zip_keys=tuple(group for group in groups if len(group) > 1), is_base=True)

@@ -105,10 +105,10 @@ def read_site(tree: Tree) -> tuple[Upstream, ...]:
     document, model = read
     upstreams: dict[str, Upstream] = {}
     for index, item in enumerate(model.upstreams):
-        where = ("upstreams", index)
+        key_path = ("upstreams", index)
         if item.name in upstreams:
-            raise document.error(f"two upstreams are named {item.name!r}", *where, hint="give each its own name")
-        upstreams[item.name] = _upstream(document, item, where)
+            raise document.error(f"two upstreams are named {item.name!r}", *key_path, hint="give each its own name")
+        upstreams[item.name] = _upstream(document, item, key_path)
     return tuple(upstreams.values())
 
 
@@ -122,17 +122,17 @@ def read_source_mirrors(tree: Tree) -> tuple[tuple[str, str], ...]:
     document, model = read
     mirrors = []
     for of, mirror in model.source_mirrors.items():
-        where = ("source_mirrors", of)
+        key_path = ("source_mirrors", of)
         for text in (of, mirror):
             if not text.endswith("/"):
                 message = f"{without_credentials(text)!r} is the beginning of addresses, but does not end with a slash"
-                raise document.error(message, *where, hint="write it as https://HOST/FOLDER/")
+                raise document.error(message, *key_path, hint="write it as https://HOST/FOLDER/")
             if has_credentials(text):
                 message = f"{without_credentials(text)} is given with credentials, which everyone reads in this file"
-                raise document.error(message, *where, hint="store them in ~/.netrc of the machines that build")
+                raise document.error(message, *key_path, hint="store them in ~/.netrc of the machines that build")
         if not scheme_of(of):
             message = f"{of!r} is not the beginning of an address"
-            raise document.error(message, *where, hint="name what stands in recipes: https://github.com/")
+            raise document.error(message, *key_path, hint="name what stands in recipes: https://github.com/")
         mirrors.append((of, mirror if scheme_of(mirror) else f"{located(tree.root, mirror).as_uri()}/"))
     return tuple(mirrors)
 
@@ -148,19 +148,19 @@ def _read_model(tree: Tree) -> tuple[YamlDocument, _SiteModel] | None:
         raise document.shape_error(err.errors()[0], hint="docs/how-to/start-a-tree.md describes this file") from None
 
 
-def _upstream(document: YamlDocument, item: _UpstreamModel, where: tuple[str, int]) -> Upstream:
+def _upstream(document: YamlDocument, item: _UpstreamModel, key_path: tuple[str, int]) -> Upstream:
     if (item.git is None) == (item.path is None):
         message = f"the upstream {item.name!r} needs either git and rev, or path"
-        raise document.error(message, *where, hint="for example  git: https://HOST/REPOSITORY  and  rev: v1.0")
+        raise document.error(message, *key_path, hint="for example  git: https://HOST/REPOSITORY  and  rev: v1.0")
     if item.git is None:
         if item.rev is not None:
             raise document.error(
-                f"the upstream {item.name!r} has rev without git", *where, hint="name it by git: FOLDER"
+                f"the upstream {item.name!r} has rev without git", *key_path, hint="name it by git: FOLDER"
             )
         return Upstream(name=item.name, address=item.path or "", rev=None)
     if item.rev is None:
         message = f"the upstream {item.name!r} has no rev"
-        raise document.error(message, *where, hint="name a tag, branch or commit; its commit is recorded")
+        raise document.error(message, *key_path, hint="name a tag, branch or commit; its commit is recorded")
     return Upstream(name=item.name, address=item.git, rev=item.rev)
 
 
@@ -223,11 +223,11 @@ def files_to_export(tree: Tree) -> Iterator[str]:
 
 def _files_below(folder: Path, tops: Collection[str]) -> Iterator[str]:
     """The regular files of a folder by relative path, sorted: beside and below ``tops``, without links and caches."""
-    for here, folders, names in os.walk(folder):
-        is_top = here == str(folder)
+    for parent, folders, names in os.walk(folder):
+        is_top = parent == str(folder)
         folders[:] = sorted(name for name in folders if name not in _LEFT_OUT and (name in tops or not is_top))
         for name in sorted(names):
-            path = folder.__class__(here, name)
+            path = folder.__class__(parent, name)
             if path.is_file() and not path.is_symlink():
                 yield path.relative_to(folder).as_posix()
 

@@ -164,12 +164,14 @@ def read_stacks(path: Path, *, upstream: str | None = None, has_recipes: bool = 
 def _make_stack(
     document: YamlDocument, name: str, model: _StackModel, upstream: str | None, *, has_recipes: bool
 ) -> Stack:
-    where = ("stacks", name)
+    key_path = ("stacks", name)
     for key, value in (("description", model.description), ("packages", model.packages), ("install", model.install)):
         if not value and model.extends is None:
-            state = "missing" if (*where, key) not in document.lines else "empty"
-            raise document.error(f"stacks.{name}.{key} is {state}", *where, key, hint=_HINT)
-    install = [_normalised_spec(document, spec, (*where, "install", index)) for index, spec in enumerate(model.install)]
+            state = "missing" if (*key_path, key) not in document.lines else "empty"
+            raise document.error(f"stacks.{name}.{key} is {state}", *key_path, key, hint=_HINT)
+    install = [
+        _normalised_spec(document, spec, (*key_path, "install", index)) for index, spec in enumerate(model.install)
+    ]
     return Stack(
         name=name,
         description=model.description,
@@ -179,7 +181,7 @@ def _make_stack(
         validation={} if model.validate_ is None else model.validate_.model_dump(),
         extends=model.extends,
         overrides={
-            recipe: _make_override(document, (*where, "overrides", recipe), recipe, item)
+            recipe: _make_override(document, (*key_path, "overrides", recipe), recipe, item)
             for recipe, item in (model.overrides.items() if has_recipes else ())
         },
         upstream=upstream,
@@ -248,17 +250,17 @@ def _extended(layers: Sequence[StacksFile], name: str, seen: tuple[tuple[str, st
     file, stack = layers[depth], layers[depth].stacks[name]
     if stack.extends is None:
         return stack
-    where = ("stacks", name, "extends")
+    key_path = ("stacks", name, "extends")
     below = layers[depth + 1 :] if stack.extends == name else layers[depth:]
     known = {other for layer in below for other in layer.stacks}
     if stack.extends not in known:
         message = f"stack {name!r} extends {stack.extends!r}, which is not a stack of this tree or its upstreams"
-        raise file.document.error(message, *where, hint=nearest_names_hint(stack.extends, known, noun="stack"))
+        raise file.document.error(message, *key_path, hint=nearest_names_hint(stack.extends, known, noun="stack"))
     key = (str(file.document.path), name)
     if key in seen:
         circle = " and ".join(dict.fromkeys(extending for _path, extending in seen))
         message = f"stack {name!r} extends itself, by way of {circle}"
-        raise file.document.error(message, *where, hint="leave out one extends of the circle")
+        raise file.document.error(message, *key_path, hint="leave out one extends of the circle")
     return _joined(stack, _extended(below, stack.extends, (*seen, key)))
 
 

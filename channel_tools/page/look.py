@@ -77,14 +77,14 @@ def checked_accent(text: str) -> str:
     return text.lower()
 
 
-def checked_logo(content: bytes, *, where: str) -> bytes:
+def checked_logo(content: bytes, *, source: str) -> bytes:
     """A logo that pages may show. Raises UsageError if it is neither a PNG nor an SVG, or too large."""
     if logo_kind(content) is None:
-        raise UsageError(f"{where}: neither a PNG nor an SVG file", hint="give the logo as one of them")
+        raise UsageError(f"{source}: neither a PNG nor an SVG file", hint="give the logo as one of them")
     if b"<script" in content.lower():
-        raise UsageError(f"{where}: has a script in it", hint="save the logo as a plain SVG")
+        raise UsageError(f"{source}: has a script in it", hint="save the logo as a plain SVG")
     if len(content) > LOGO_BYTES:
-        message = f"{where}: has {len(content)} bytes; a logo has at most {LOGO_BYTES}"
+        message = f"{source}: has {len(content)} bytes; a logo has at most {LOGO_BYTES}"
         raise UsageError(message, hint="every page loads it: make it smaller, 128 pixels are enough")
     return content
 

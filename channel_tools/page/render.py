@@ -117,8 +117,8 @@ class PageFile:
 
     def content(self) -> bytes:
         """Its bytes, rendered now."""
-        made = self.render()
-        return made if isinstance(made, bytes) else made.encode()
+        rendered = self.render()
+        return rendered if isinstance(rendered, bytes) else rendered.encode()
 
 
 def page_file(path: str, parts: Sequence[object], render: Callable[[], str | bytes]) -> PageFile:

@@ -369,7 +369,7 @@ def _machine(run: ShownRun) -> tuple[object, ...]:
 
 def _charts_of(stack: str, runs: Sequence[ShownRun], name: str) -> Iterator[Markup]:
     sizes = dict.fromkeys((row.dtype, row.size_bytes) for row in runs[-1].bandwidth)
-    where = f"{runs[-1].ranks} ranks on {runs[-1].cores} cores of {runs[-1].processor or 'an unknown processor'}"
+    setting = f"{runs[-1].ranks} ranks on {runs[-1].cores} cores of {runs[-1].processor or 'an unknown processor'}"
     for number, (dtype, size_bytes) in enumerate(sizes):
         rows = [
             (run, row) for run in runs for row in run.bandwidth if (row.dtype, row.size_bytes) == (dtype, size_bytes)
@@ -387,6 +387,6 @@ def _charts_of(stack: str, runs: Sequence[ShownRun], name: str) -> Iterator[Mark
                 first=rows[0][0].started[:10],
                 last=rows[-1][0].started[:10],
             ),
-            description=f"MB/s with {where}, the baseline {runs[-1].baseline} beside it: {listed}.",
+            description=f"MB/s with {setting}, the baseline {runs[-1].baseline} beside it: {listed}.",
             styled=False,
         )

@@ -206,10 +206,10 @@ def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
     sure = {path: before[path] for path in before.keys() - {file.path for file in changed}}
     _write_digests(store, before, sure)  # a writer that is killed leaves the others, whatever they show by then
     store.write([(file.path, lambda file=file: file.content()) for file in changed])  # type: ignore[misc]
-    gone = before.keys() - {file.path for file in files}
-    store.remove(sorted(gone))
+    outdated = before.keys() - {file.path for file in files}
+    store.remove(sorted(outdated))
     _write_digests(store, sure, {file.path: file.digest for file in files})
-    return PageReport(files=len(files), written=len(changed), removed=len(gone))
+    return PageReport(files=len(files), written=len(changed), removed=len(outdated))
 
 
 def _write_digests(store: PageStore, before: Mapping[str, str], digests: Mapping[str, str]) -> None:

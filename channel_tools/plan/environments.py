@@ -336,14 +336,14 @@ class EnvironmentSolver:
         if not records and name in self._foundation.optional:
             return f"{name}: {not_asked_for(name)}"
         if not records:
-            return f"{name}: {self._where()} has no package of this name"
+            return f"{name}: {self._searched()} has no package of this name"
         spec = read_spec(text)
         if any(record.matches(spec) for record in records):
             return None
-        where = "this channel" if any(r.url.startswith(OWN_CHANNEL) for r in records) else self._where()
-        return f"{text}: {where} has only {_known_versions(records, spec)}"
+        source = "this channel" if any(r.url.startswith(OWN_CHANNEL) for r in records) else self._searched()
+        return f"{text}: {source} has only {_known_versions(records, spec)}"
 
-    def _where(self) -> str:
+    def _searched(self) -> str:
         """What has all packages but ours, for messages."""
         return ", ".join([self._foundation.label, *(channel.name for channel in self._foundation.further)])
 

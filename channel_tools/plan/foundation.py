@@ -47,8 +47,8 @@ _ABSENT_HINTS: Mapping[FoundationKind, str] = {
 
 def not_asked_for(name: str) -> str:
     """Why the registry foundation lacks an optional package, and how to request it: ``--with`` takes ``name``."""
-    how = f"channel_tools build does so, or: channel_tools foundation build --with {name}"
-    return f"{_KIND_LABELS['registry']} makes it only on request; {how}"
+    remedy = f"channel_tools build does so, or: channel_tools foundation build --with {name}"
+    return f"{_KIND_LABELS['registry']} makes it only on request; {remedy}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -113,15 +113,15 @@ def influences(environment: EnvironmentName, record: Resolved) -> bool:
 
 
 def environment_inputs(
-    environment: EnvironmentName, records: Iterable[Resolved], *, whole: bool = True
+    environment: EnvironmentName, records: Iterable[Resolved], *, all_records: bool = True
 ) -> dict[str, str]:
     """What an environment resolves to: own packages by digest, those of the foundation by build and sha256.
 
-    Unless ``whole``, packages of the foundation that cannot have an effect are left out.
+    Unless ``all_records``, packages of the foundation that cannot have an effect are left out.
     """
     inputs = {}
     for record in records:
-        if not whole and not influences(environment, record):
+        if not all_records and not influences(environment, record):
             continue
         if record.digest is not None:
             inputs[f"package:{record.name}"] = record.digest

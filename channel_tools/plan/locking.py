@@ -109,8 +109,10 @@ class LockedFoundation:
         """The locked records that a solve with the foundation prefers: all but those that the update moves."""
         if self._moved is None:
             return []
-        here = self._before.environments.get(text)
-        keys = [key for key in (here[0] if here else self._records) if self._records[key]["name"] not in self._moved]
+        earlier = self._before.environments.get(text)
+        keys = [
+            key for key in (earlier[0] if earlier else self._records) if self._records[key]["name"] not in self._moved
+        ]
         newest = {str(self._records[key]["name"]): key for key in sorted(keys, key=self._date)}
         return [record for index in self._indexes(newest.values()) for record in index.load_all_records()]
 

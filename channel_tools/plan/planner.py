@@ -112,8 +112,8 @@ async def _plan_stacks(
             virtual_packages=virtual_packages,
             cache=caches.setdefault(platform, SolveCache()),
         )
-        whole = foundation.shares_channel
-        return await _StackPlanner(files=files, solver=solver, results={}, whole=whole).plan(packages)
+        all_records = foundation.shares_channel
+        return await _StackPlanner(files=files, solver=solver, results={}, all_records=all_records).plan(packages)
 
     if foundation.locked is not None:  # what one adds to the lock, the next takes from it: their order must not vary
         return [await plan_stack(packages) for packages in stacks]
@@ -149,7 +149,7 @@ class _StackPlanner:
     files: TreeFiles
     solver: EnvironmentSolver
     results: dict[str, tuple[PlannedPackage, OwnPackage]]
-    whole: bool
+    all_records: bool
     """Whether digests cover every package of an environment."""
 
     async def plan(self, packages: Sequence[RenderedPackage]) -> _PlannedStack:
@@ -169,9 +169,9 @@ class _StackPlanner:
     async def _plan_package(self, rendered: RenderedPackage) -> None:
         environments = await resolve_environments(rendered, self.solver, self._find_sibling)
         files = self.files.of_build(rendered)
-        inputs = _all_inputs(rendered, files, environments, whole=self.whole)
+        inputs = _all_inputs(rendered, files, environments, all_records=self.all_records)
         digest = digest_of(inputs)
-        own = _own_package(rendered, digest, environments, whole=self.whole)
+        own = _own_package(rendered, digest, environments, all_records=self.all_records)
         self.solver.own.add(own)
         try:
             resolved = await self._all_environments(rendered, own, environments)
@@ -226,7 +226,7 @@ def _plain(requirements: Iterable[Requirement]) -> list[str]:
 
 
 def _all_inputs(
-    rendered: RenderedPackage, files: Iterable[BuildFile], environments: ResolvedEnvironments, *, whole: bool
+    rendered: RenderedPackage, files: Iterable[BuildFile], environments: ResolvedEnvironments, *, all_records: bool
 ) -> dict[str, str]:
     siblings = {
         **{f"output:{pin.name}": item.version for pin, item in environments.siblings.items() if not pin.exact},
@@ -235,19 +235,19 @@ def _all_inputs(
     inputs = {
         **recipe_inputs(rendered),
         **file_inputs(files),
-        **environment_inputs("build", environments.build, whole=whole),
-        **environment_inputs("host", environments.host, whole=whole),
+        **environment_inputs("build", environments.build, all_records=all_records),
+        **environment_inputs("host", environments.host, all_records=all_records),
         **siblings,
     }
     return dict(sorted(inputs.items()))
 
 
 def _own_package(
-    rendered: RenderedPackage, digest: str, environments: ResolvedEnvironments, *, whole: bool
+    rendered: RenderedPackage, digest: str, environments: ResolvedEnvironments, *, all_records: bool
 ) -> OwnPackage:
     made_of = [
-        *(record for record in environments.build if whole or influences("build", record)),
-        *(record for record in environments.host if whole or influences("host", record)),
+        *(record for record in environments.build if all_records or influences("build", record)),
+        *(record for record in environments.host if all_records or influences("host", record)),
     ]
     build_string = final_build_string(rendered, digest)
     return OwnPackage(

@@ -99,6 +99,6 @@ def _unpacked(content: bytes, url: str) -> bytes:
     return unpacked
 
 
-def _unreadable(where: object, err: Exception) -> FoundationError:
+def _unreadable(origin: object, err: Exception) -> FoundationError:
     reason = " ".join(str(err).split())
-    return FoundationError(f"{where}: its run_exports cannot be read: {reason}", hint="index the channel again")
+    return FoundationError(f"{origin}: its run_exports cannot be read: {reason}", hint="index the channel again")

@@ -74,14 +74,14 @@ class RunExportsSource(Protocol):
         """
 
 
-def parse_index(content: bytes, where: object) -> RunExportsIndex:
+def parse_index(content: bytes, origin: object) -> RunExportsIndex:
     """Parse run_exports.json (CEP 12). Raises FoundationError for anything else."""
     try:
         index = decode_json(content)
         entries = {**index.get("packages", {}), **index.get("packages.conda", {})}
         return {name: read_run_exports(entry["run_exports"]) for name, entry in entries.items()}
     except (ValueError, KeyError, AttributeError, TypeError) as err:
-        message = f"{where}: not a valid run_exports.json (CEP 12): {err}"
+        message = f"{origin}: not a valid run_exports.json (CEP 12): {err}"
         raise FoundationError(message, hint="index the channel again") from None
 
 

@@ -39,17 +39,17 @@ async def find_locked(
     longer has with the same bytes, NetworkError if its index cannot be read.
     """
     records = await find_records(foundation, {str(lock.records[key]["name"]) for key in keys}, platform)
-    lost = []
+    problems = []
     for key in sorted(keys):
         sha256 = records[key].sha256 if key in records else None
         if key not in records:
-            lost.append(f"{key} is no longer there")
+            problems.append(f"{key} is no longer there")
         elif sha256 is not None and sha256.hex() != lock.records[key]["sha256"]:
-            lost.append(
+            problems.append(
                 f"{key} has other bytes: sha256 {sha256.hex()[:12]} instead of {lock.records[key]['sha256'][:12]}"
             )
-    if lost:
-        raise _lost_error(foundation, lock, lost)
+    if problems:
+        raise _lost_error(foundation, lock, problems)
     return {key.rpartition("/")[0]: records[key].url.removesuffix(records[key].file_name) for key in keys}
 
 
@@ -72,10 +72,10 @@ async def _query(foundation: FoundationIndex, names: Iterable[str], platform: st
     return await gateway.query(sources, [platform, NOARCH], list(names), recursive=False)  # type: ignore[list-item]
 
 
-def _lost_error(foundation: FoundationIndex, lock: FoundationLock, lost: list[str]) -> FoundationError:
-    names = sorted({str(lock.records[line.split(" ")[0]]["name"]) for line in lost})
-    more = [f"and {len(lost) - _SHOWN} more"] if len(lost) > _SHOWN else []
-    lines = "\n".join([*lost[:_SHOWN], *more])
+def _lost_error(foundation: FoundationIndex, lock: FoundationLock, problems: list[str]) -> FoundationError:
+    names = sorted({str(lock.records[line.split(" ")[0]]["name"]) for line in problems})
+    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+    lines = "\n".join([*problems[:_SHOWN], *more])
     message = f"{foundation.label} no longer has what the foundation lock names:\n{lines}"
     hint = f"move the lock, which rebuilds what was made with them: channel_tools foundation update {' '.join(names)}"
     return FoundationError(message, hint=f"{hint}; or build from a mirror that still has them (--foundation-channel)")

@@ -26,8 +26,8 @@ class TrustRequest:
     sigstore_config: Path | None = None
 
     def __post_init__(self) -> None:
-        whole = self.certificate_identity and self.certificate_oidc_issuer and not self.trusted_keys
-        if not whole and self._names_sigstore:
+        is_identity = self.certificate_identity and self.certificate_oidc_issuer and not self.trusted_keys
+        if not is_identity and self._names_sigstore:
             message = "--certificate-identity and --certificate-oidc-issuer go together, without --trusted-key"
             raise UsageError(message, hint="give both, and no --trusted-key")
 

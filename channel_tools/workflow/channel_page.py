@@ -87,7 +87,7 @@ def read_logo(path: Path) -> bytes:
         content = read_regular(path, limit_bytes=LOGO_BYTES)
     except OSError as err:
         raise UsageError(f"--logo {path}: {err.strerror}", hint="name a PNG or SVG file") from None
-    return checked_logo(content, where=f"--logo {path}")
+    return checked_logo(content, source=f"--logo {path}")
 
 
 def _checked(choices: PageChoices) -> PageChoices:

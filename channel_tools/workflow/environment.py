@@ -185,23 +185,23 @@ def _install_lock(
 
     ``choice`` is the part of it that is meant; ``channels`` are where its packages are instead of its own channels.
     """
-    note, here = installation.progress.note, current_platform()
-    choice = choice if choice.platforms else replace(choice, platforms=(here,))
+    note, own_platform = installation.progress.note, current_platform()
+    choice = choice if choice.platforms else replace(choice, platforms=(own_platform,))
     pins = read_pins(file, choice, note=note, look_up=index_look_up(channels, installation.environ))
     if isinstance(pins, EnvironmentFile):
-        _check_platform(file, platforms_of_file(pins, choice)[0], here)
+        _check_platform(file, platforms_of_file(pins, choice)[0], own_platform)
         note_unsolved(pins, note)
         return installation.solved(pins.specs, channels or pins.required_channels(installation.environ))
     platform = pins.platforms[0]
-    _check_platform(file, platform.platform, here)
+    _check_platform(file, platform.platform, own_platform)
     return installation.locked(pins, platform, _sources(pins, channels))
 
 
-def _check_platform(file: Path, platform: str, here: str) -> None:
+def _check_platform(file: Path, platform: str, own_platform: str) -> None:
     """Raise UsageError for packages of another platform than this machine's."""
-    if platform != here:
-        message = f"{file}: the packages are for {platform}, but this machine is {here}"
-        raise UsageError(message, hint=f"leave --platform out, or lock for {here}")
+    if platform != own_platform:
+        message = f"{file}: the packages are for {platform}, but this machine is {own_platform}"
+        raise UsageError(message, hint=f"leave --platform out, or lock for {own_platform}")
 
 
 def _sources(lock: Lock, channels: Sequence[str]) -> dict[str, str]:

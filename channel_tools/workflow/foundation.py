@@ -76,8 +76,8 @@ def is_up_to_date(settings: Settings, request: FoundationRequest, expansion: Exp
     Raises the errors of building it.
     """
     dry = replace(with_needs(settings, request, expansion), jobs=1, dry_run=True)
-    made = make_registry_foundation(settings, dry, progress=progress).made
-    return not made and settings.foundation.exists()
+    packages_made = make_registry_foundation(settings, dry, progress=progress).made
+    return not packages_made and settings.foundation.exists()
 
 
 def make_needed_foundation(settings: Settings, request: PlanRequest, *, progress: Progress) -> None:
@@ -118,8 +118,8 @@ def link_foundation(settings: Settings, writer: ChannelWriter, *, jobs: int, pro
 
 def foundation_rows(settings: Settings | None) -> list[FoundationRow]:
     """The table's packages and what was made for each, if a foundation was made already; None: without a tree."""
-    made = settings is not None and (settings.foundation / RECORD_NAME).is_file()
-    return list_foundation(load_table(), read_record(settings.foundation) if settings is not None and made else None)
+    is_made = settings is not None and (settings.foundation / RECORD_NAME).is_file()
+    return list_foundation(load_table(), read_record(settings.foundation) if settings is not None and is_made else None)
 
 
 def verify_registry_foundation(

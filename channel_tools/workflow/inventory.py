@@ -97,12 +97,12 @@ def _component(package: LockedPackage, folders: list[Path]) -> Component:
     )
 
 
-def make_document(inventory: Inventory, kind: DocumentFormat, *, made: datetime) -> str:
+def make_document(inventory: Inventory, kind: DocumentFormat, *, created_at: datetime) -> str:
     """The bill of materials in a format. Raises CommandError if CycloneDX's library is not installed."""
     if kind == "spdx":
         from channel_tools.provenance.spdx import spdx_document  # noqa: PLC0415
 
-        return spdx_document(inventory, created_at=made)
+        return spdx_document(inventory, created_at=created_at)
     with needs_extra("sbom", "CycloneDX (--format spdx needs no extra)"):
         from channel_tools.provenance.cyclonedx import cyclonedx_document  # noqa: PLC0415
-    return cyclonedx_document(inventory, created_at=made)
+    return cyclonedx_document(inventory, created_at=created_at)

@@ -110,9 +110,9 @@ def installed_stack(loaded: LoadedTree, installed: Mapping[str, str], prefix: Pa
 
     None if there is none. Raises UsageError if there are several that differ in how they are run.
     """
-    whole = [stack for stack in loaded.stacks.values() if stack.validation and is_installed(stack, installed)]
-    names = {stack.name: {spec_name(spec) for spec in stack.install} for stack in whole}
-    stacks = [stack for stack in whole if not any(names[stack.name] < names[other.name] for other in whole)]
+    complete = [stack for stack in loaded.stacks.values() if stack.validation and is_installed(stack, installed)]
+    names = {stack.name: {spec_name(spec) for spec in stack.install} for stack in complete}
+    stacks = [stack for stack in complete if not any(names[stack.name] < names[other.name] for other in complete)]
     if len({repr(stack.validation) for stack in stacks}) > 1:
         shown = ", ".join(stack.name for stack in stacks)
         message = f"{prefix}: has the packages of several stacks: {shown}"

@@ -295,12 +295,12 @@ def _build_packages(
     """
     own = channels[0]
     local = local_path(own.address)
-    whole: list[ChannelPackage] = []
+    foundation_packages: list[ChannelPackage] = []
     if local is not None and open_channel(local).foundation.kind == "registry":
-        whole = list(_whole_foundation(own, local, platforms))
+        foundation_packages = list(_whole_foundation(own, local, platforms))
         channels = channels[1:]
         if not channels:
-            return whole
+            return foundation_packages
     names = {}
     for stack in stacks:
         for package in plan_request(settings, replace(variant, stack=stack)).packages:
@@ -308,7 +308,7 @@ def _build_packages(
                 if key.startswith(_INPUT):
                     version, build, sha256 = value.split()
                     names[sha256] = f"{key.rpartition('/')[2]}-{version}-{build}"
-    return [*whole, *_find(names, channels, platforms, client)]
+    return [*foundation_packages, *_find(names, channels, platforms, client)]
 
 
 def _whole_foundation(own: SourceChannel, local: Path, platforms: Sequence[str]) -> Iterable[ChannelPackage]:

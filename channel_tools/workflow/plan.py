@@ -137,8 +137,8 @@ def expand_request(
     )
     if not packages and not request.every_stack:
         message = f"the stack {stacks[0].name!r} has no package for {platform}: its recipes skip every variant there"
-        where = "build.skip in the recipes, and target_platform in the variant files"
-        raise UsageError(message, hint=f"see {where}; build on another platform or foundation")
+        filters = "build.skip in the recipes, and target_platform in the variant files"
+        raise UsageError(message, hint=f"see {filters}; build on another platform or foundation")
     asked = asked_versions(python=request.python, pytorch=request.pytorch)
     if request.all_variants and asked:
         message = "--all-variants with --python or --pytorch: they contradict each other"

@@ -238,5 +238,9 @@ def _build(
 
 def _engine_note(recorded: RecordedBuild) -> tuple[str, ...]:
     """A note if another version of the engine, which may write different metadata, built the package."""
-    here = importlib.metadata.version(_ENGINE)
-    return () if recorded.engine == here else (f"it was built by rattler-build {recorded.engine}; this is {here}",)
+    own_version = importlib.metadata.version(_ENGINE)
+    return (
+        ()
+        if recorded.engine == own_version
+        else (f"it was built by rattler-build {recorded.engine}; this is {own_version}",)
+    )

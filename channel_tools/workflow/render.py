@@ -105,9 +105,9 @@ def _variants(loaded: LoadedTree, request: FeedstockRequest) -> list[RenderedPac
     if rendered:
         return rendered
     known = sorted({package for stack in stacks for package in stack.packages})
-    where = "any stack" if request.stack is None else f"the stack {stacks[0].name!r}"
+    scope = "any stack" if request.stack is None else f"the stack {stacks[0].name!r}"
     if name in known:
-        message = f"{name!r} has no variant on conda-forge in {where}: its recipe skips them all there"
+        message = f"{name!r} has no variant on conda-forge in {scope}: its recipe skips them all there"
         raise UsageError(message, hint="a feedstock is for conda-forge; use `channel_tools render` for the others")
-    message = f"{name!r} is not a recipe of {where} in {loaded.tree.stacks_file}"
+    message = f"{name!r} is not a recipe of {scope} in {loaded.tree.stacks_file}"
     raise UsageError(message, hint=nearest_names_hint(name, known, noun="recipe"))

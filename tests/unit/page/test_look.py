@@ -102,7 +102,7 @@ def test_an_accent_that_is_no_colour_is_refused(text: str) -> None:
 )
 def test_a_logo_that_pages_cannot_show_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        checked_logo(content, where="logo")
+        checked_logo(content, source="logo")
 
 
 @pytest.mark.parametrize(
