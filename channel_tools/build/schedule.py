@@ -128,13 +128,15 @@ def take_over_finished(
     for job in [left[name] for name in order if name in left]:
         if not left.keys().isdisjoint(job.waits_for):
             continue
+        folder = nodes / job.folder_name
         try:
-            entered = _enter_finished(nodes / job.folder_name, job, enter)
+            entered = _enter_finished(folder, job, enter)
         except ChannelToolsError as err:
             progress.note(f"{job.stem}: the package that a cluster's job has built is not used: {err.message}")
             continue
         if entered is None:
             continue
+        remove_build(folder)
         progress.note(f"{job.stem}: added to the channel, a cluster's job has built it")
         del left[job.file_name]
         outcome, package = entered
@@ -150,7 +152,7 @@ def take_over_finished(
 def _enter_finished(
     folder: Path, job: BuildJob, enter: Callable[[Sequence[Path]], dict[Path, Path | ChannelToolsError]]
 ) -> tuple[Outcome, Path] | None:
-    """Add what a cluster's job has built in ``folder`` to the channel, and remove the folder.
+    """Add what a cluster's job has built in ``folder`` to the channel.
 
     Returns None if there is nothing, or it is another user's. Raises the error that keeps the package out.
     """
@@ -166,7 +168,6 @@ def _enter_finished(
         return None
     if isinstance(package, ChannelToolsError):
         raise package
-    remove_build(folder)
     return outcome, package
 
 
