@@ -17,6 +17,7 @@ import zstandard
 
 from channel_tools.system.document import convert, decode_json, decode_msgpack
 from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import read_at_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -183,10 +184,12 @@ def unpack_index(packed: bytes, where: str) -> bytes:
     """The bytes of an index or shard that is packed with zstd. Raises IntegrityError, which names ``where`` it is."""
     try:
         with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
-            content: bytes = stream.read(INDEX_LIMIT_BYTES)
+            content = read_at_most(stream, INDEX_LIMIT_BYTES + 1)
     except zstandard.ZstdError as err:
         hint = "run it again; if that fails too, the channel must be indexed again"
         raise IntegrityError(f"{where}: cannot be decompressed: {err}", hint=hint) from None
+    if len(content) > INDEX_LIMIT_BYTES:
+        raise IntegrityError(f"{where}: unpacks to more than the {INDEX_LIMIT_BYTES} bytes that are read of an index")
     return content
 
 

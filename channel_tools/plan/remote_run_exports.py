@@ -15,6 +15,7 @@ from channel_tools.conda.package import RunExports
 from channel_tools.conda.repodata import RUN_EXPORTS
 from channel_tools.plan.run_exports import RunExportsIndex, given_in, parse_index
 from channel_tools.system.errors import FoundationError, NetworkError
+from channel_tools.system.files import read_at_most
 from channel_tools.system.http.client import MissingError
 from channel_tools.system.http.pace import TransientError
 
@@ -91,7 +92,7 @@ def _taken_from(run_exports: RunExportsJson | None) -> RunExports:
 def _unpacked(content: bytes, url: str) -> bytes:
     try:
         with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content)) as stream:
-            unpacked = stream.read(_INDEX_BYTES + 1)
+            unpacked = read_at_most(stream, _INDEX_BYTES + 1)
     except zstandard.ZstdError as err:
         raise _unreadable(without_credentials(url), err) from None
     if len(unpacked) > _INDEX_BYTES:
