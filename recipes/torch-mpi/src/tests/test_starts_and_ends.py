@@ -134,6 +134,43 @@ def test_a_rank_that_ends_too_soon_ends_all(launcher: Launcher, end: str, said: 
     assert ended.seconds < SOON_S
 
 
+RANK = "import os\nrank = os.environ.get('PMI_RANK') or os.environ['OMPI_COMM_WORLD_RANK']\n"
+
+
+def test_a_rank_that_cannot_begin_ends_all(launcher: Launcher) -> None:
+    """The others are in MPI_Init, which waits for it without a limit."""
+    script = launcher.code(f"{RANK}if rank == '1':\n    os.environ['TORCH_MPI_GPU'] = 'perhaps'\n{BEGIN}")
+    ended = launcher.mpiexec(script, ranks=2)
+    assert ended.code != 0
+    assert ended.said.count("SettingsError: TORCH_MPI_GPU='perhaps'") == 1
+    assert "torch-mpi: rank 1 has ended before it joined MPI, so all ranks are ended" in ended.said
+    assert ended.seconds < SOON_S
+
+
+def test_a_script_goes_on_without_an_mpi_that_cannot_begin(launcher: Launcher) -> None:
+    script = launcher.code(
+        "import os, torch, torch.distributed as dist\n"
+        "os.environ['TORCH_MPI_GPU'] = 'perhaps'\n"
+        "try:\n    dist.init_process_group('mpi')\nexcept RuntimeError:\n    print('without MPI')\n"
+    )
+    ended = launcher.mpiexec(script, ranks=2)
+    assert ended.code == 0, ended.said
+    assert ended.said.split("\n").count("without MPI") == 2
+
+
+def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_group_says(launcher: Launcher) -> None:
+    """It has ended by an exit code before it joined, which MPICH's launcher lets pass."""
+    script = launcher.code(
+        f"{RANK}if rank == '1':\n    os._exit(0)\n"
+        "import datetime, torch, torch.distributed as dist\n"
+        "dist.init_process_group('mpi', timeout=datetime.timedelta(seconds=2))\n"
+    )
+    ended = launcher.mpiexec(script, ranks=2)
+    assert ended.code != 0
+    assert "torch-mpi: rank 0: MPI has not started within 2 s, the group's time limit: a rank has ended" in ended.said
+    assert ended.seconds < SOON_S
+
+
 def test_a_rank_that_exits_with_0_leaves_the_others_to_their_time_limit(launcher: Launcher) -> None:
     """MPI has no word for it: the launcher takes the rank for one that is done."""
     script = launcher.code(

@@ -18,6 +18,16 @@ _SIZES = {
     "FLUX_JOB_SIZE": "Flux",
     "SLURM_STEP_NUM_TASKS": "srun",
 }
+# How they say which of them a process is; Open MPI's first, which sets PMIx's as well.
+_RANKS = (
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "PALS_RANKID",
+    "FLUX_TASK_RANK",
+    "SLURM_PROCID",
+)
 # What they leave besides in the environment of a process.
 _TRACES = (
     "PMI_RANK",
@@ -41,6 +51,16 @@ def check_launch(environ: Mapping[str, str], *, size: int, library: str) -> None
             f"WORLD_SIZE is {wanted}, and MPI ({library}) has {size} ranks: MPI gives ranks their numbers; start the "
             f"script with mpiexec -n {wanted}, or unset WORLD_SIZE"
         )
+
+
+def is_one_of_several(environ: Mapping[str, str]) -> bool:
+    """Whether a launcher started this process and others."""
+    return any((_number(environ, variable) or 0) > 1 for variable in _SIZES)
+
+
+def launched_rank(environ: Mapping[str, str]) -> str:
+    """The number that the launcher gave this process; "?" where it says none."""
+    return next((environ[variable] for variable in _RANKS if environ.get(variable)), "?")
 
 
 def check_rank(wanted: int | None, found: int) -> None:

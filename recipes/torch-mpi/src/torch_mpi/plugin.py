@@ -6,10 +6,12 @@ import logging
 import os
 import re
 import sys
+from datetime import timedelta
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 from torch_mpi import pytorch
+from torch_mpi.beginning import watched_beginning
 from torch_mpi.errors import MPIError
 from torch_mpi.launch import check_launch, check_rank
 from torch_mpi.pytorch import GroupRequest
@@ -36,26 +38,19 @@ class Plugin:
     def create(self, request: GroupRequest) -> "_C.MpiBackend":
         """The backend of the group; MPIError where MPI cannot serve."""
         if self.library is None:
-            self.library = self._start()
+            self.library = self._start(request.timeout)
         from torch_mpi import _C
 
         check_rank(request.rank, self.library.rank)
         return _C.MpiBackend.create(list(request.ranks), request.timeout)
 
-    def _start(self) -> "_C.Library":
-        settings = read_settings(os.environ)
-        check_pytorch()
-        try:
-            from torch_mpi import _C
-        except ImportError as err:
-            raise MPIError(
-                f"the backend mpi cannot be loaded: {err}; the MPI that comes first in the loader's path "
-                "(LD_LIBRARY_PATH) has to be one that this build is for: see torch-mpi's build string"
-            ) from err
-        try:
-            library = _C.start()
-        except RuntimeError as err:
-            raise MPIError(f"MPI cannot be started: {err}") from err
+    def _start(self, limit: timedelta) -> "_C.Library":
+        with watched_beginning(os.environ, limit):
+            settings = read_settings(os.environ)
+            check_pytorch()
+            library = _join()
+        from torch_mpi import _C
+
         atexit.register(self._end)
         self._owner = os.getpid()
         if not library.serves_threads:
@@ -86,6 +81,21 @@ class Plugin:
             _C.abort(1)
         else:
             _C.finish()
+
+
+def _join() -> "_C.Library":
+    """MPI, started; MPIError where it cannot be."""
+    try:
+        from torch_mpi import _C
+    except ImportError as err:
+        raise MPIError(
+            f"the backend mpi cannot be loaded: {err}; the MPI that comes first in the loader's path "
+            "(LD_LIBRARY_PATH) has to be one that this build is for: see torch-mpi's build string"
+        ) from err
+    try:
+        return _C.start()
+    except RuntimeError as err:
+        raise MPIError(f"MPI cannot be started: {err}") from err
 
 
 def check_pytorch() -> None:
