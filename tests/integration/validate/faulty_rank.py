@@ -67,7 +67,7 @@ SPOILED_RESULTS = {"wrong-sums": add_one, "infinities-lost": make_finite, "narro
 
 def make_faulty(worker: ModuleType) -> None:
     """Patch the worker script's module."""
-    say = worker.Rank.say
+    say = worker.SwitchmlRank.say
     all_reduce = worker.dist.all_reduce
 
     def striking_say(self: object, step: str) -> None:
@@ -82,7 +82,7 @@ def make_faulty(worker: ModuleType) -> None:
         SPOILED_RESULTS[FAULT](tensor)
         return work
 
-    worker.Rank.say = striking_say
+    worker.SwitchmlRank.say = striking_say
     if FAULT in SPOILED_RESULTS:
         worker.dist.all_reduce = spoiling_all_reduce
     if FAULT == "no-controller":
