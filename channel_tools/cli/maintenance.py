@@ -44,7 +44,8 @@ def yank(
     channel = _open(target)
     changed = maintenance.yank(channel, spec, label=label, reason=None if undo else reason, dry_run=dry_run)
     if not changed:
-        print_note(f"all packages that match {spec!r} are {'listed' if undo else 'yanked'} already")
+        state = "listed already" if undo else "yanked already; the reason that was given first is kept"
+        print_note(f"all packages that match {spec!r} are {state}")
     _show_changed(changed, "restored" if undo else "yanked", channel.address, dry_run=dry_run, as_json=as_json)
 
 

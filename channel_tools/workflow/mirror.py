@@ -336,7 +336,7 @@ def _find(
 def in_words(plan: BundlePlan) -> str:
     """The planned content of a bundle, in one line."""
     present = len(plan.packages) - len(plan.new_packages)
-    already = f"; the importing site has {present} packages already" if present else ""
+    already = f"; the importing site has {counted(present, 'package')} already" if present else ""
     files = len(plan.new_packages) + len(plan.new_extras) + len(plan.small)
     packages = counted(len(plan.new_packages), "package")
     return f"{packages}, {counted(files, 'file')}, {plan.size_bytes / _MEGA:.1f} MB{already}"

@@ -44,6 +44,10 @@ def test_packages_are_published_installed_and_maintained(folder: Path) -> None:
     yank = ("yank", "old", "--at", "channel")
     assert run(folder, *yank, "--reason", "wrong").splitlines()[-1].endswith("channel: 1 yanked")
     assert run(folder, *yank, "--reason", "wrong").splitlines()[-1].endswith("channel: 0 yanked")
+    again = run_tool(*yank, "--reason", "another", cwd=folder)
+    assert again.stderr == (
+        "all packages that match 'old' are yanked already; the reason that was given first is kept\n"
+    )
     run(folder, "retain", "--at", "channel", "--keep", "1", "--dry-run")
     run(folder, "promote", "main", "testing", "--at", "channel")
     run(folder, "sbom", "toy-1.0-0.conda", "--format", "spdx")
