@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from channel_tools.page.model import Build, Package, PageSettings, PageStore, ShownStack, Site
     from channel_tools.page.render import PageFile
+    from channel_tools.page.stacks import StackVariant
 
 _NAMES_PER_PAGE = 500
 _STYLE, _SCRIPT = f"{PAGE_FOLDER}/page.css", f"{PAGE_FOLDER}/page.js"
@@ -187,14 +188,12 @@ def _explicit_list(stack: str, channel: str, builds: Sequence[Build]) -> str:
     return render_explicit(Lock(stack=stack, specs=(), channels=(channel,), platforms=(platform,)), platform)
 
 
-def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], listed: str) -> PageFile:
-    """The page of a stack; ``listed`` is the address of the list of what was ``validated``, "" if it has none."""
-    variants = stack_variants(site, stack)
-    builds = [build for variant in variants for build in variant.builds if build.hidden is None]
+def _stack_values(
+    site: Site, stack: ShownStack, variants: list[StackVariant], builds: list[Build]
+) -> dict[str, object]:
+    """What the page of a stack shows of its variants and of their ``builds``."""
     offered = [build for variant in variants if variant.offered for build in variant.builds if build.hidden is None]
-    values: dict[str, object] = {
-        "stack": stack,
-        "variants": variants,
+    return {
         "table": stack_table(site, variants),
         "machine": machine_needs(builds),
         "made_for": _made_for(site, offered) if variants[0].python else {},
@@ -208,10 +207,16 @@ def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], liste
         "slower": slower_sizes(stack.runs[-1]) if stack.runs else [],
         "runs": list(reversed(stack.runs))[:_RUNS_SHOWN],
         "attested": sum(build.attested for build in builds),
-        "builds": builds,
-        "validated": (len(validated), sum(build.row.stamp.size_bytes for build in validated)),
-        "exact": exact_commands(stack.name, listed) if validated and listed else [],
     }
+
+
+def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], listed: str) -> PageFile:
+    """The page of a stack; ``listed`` is the address of the list of what was ``validated``, "" if it has none."""
+    variants = stack_variants(site, stack)
+    builds = [build for variant in variants for build in variant.builds if build.hidden is None]
+    values = _stack_values(site, stack, variants, builds)
+    values["validated"] = (len(validated), sum(build.row.stamp.size_bytes for build in validated))
+    values["exact"] = exact_commands(stack.name, listed) if validated and listed else []
     path = stack_page(stack.name)
     parts = [
         stack,
@@ -220,7 +225,7 @@ def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], liste
             (variant.python, variant.pytorch, [(build.page, build.hidden) for build in variant.builds])
             for variant in variants
         ],
-        {name: value for name, value in values.items() if name not in {"stack", "variants", "builds"}},
+        values,
         shared_parts(site.settings),
     ]
     return page_file(
@@ -232,6 +237,9 @@ def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], liste
             stack.description,
             site,
             path,
+            stack=stack,
+            variants=variants,
+            builds=builds,
             charts=list(stack_charts(stack)),
             size_charts=list(size_charts(stack, stack.runs[-1])) if stack.runs else [],
             **values,
