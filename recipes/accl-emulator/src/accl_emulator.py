@@ -252,14 +252,14 @@ def read_settings(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("-l", "--log-level", type=_number(LOWEST_LOG_LEVEL, 5), default=LOWEST_LOG_LEVEL)
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for getting ready")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    given = parser.parse_args(arguments)
-    command = given.command[1:] if given.command[:1] == ["--"] else given.command
+    options = parser.parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
     return Settings(
-        ranks=given.ranks,
-        port=given.port,
-        protocol=given.protocol,
-        log_level=given.log_level,
-        timeout_s=given.timeout,
+        ranks=options.ranks,
+        port=options.port,
+        protocol=options.protocol,
+        log_level=options.log_level,
+        timeout_s=options.timeout,
         command=tuple(command),
     )
 

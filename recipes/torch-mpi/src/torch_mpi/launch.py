@@ -63,15 +63,16 @@ def launched_rank(environ: Mapping[str, str]) -> str:
     return next((environ[variable] for variable in _RANKS if environ.get(variable)), "?")
 
 
-def check_rank(wanted: int | None, found: int) -> None:
-    """Raise LaunchError where PyTorch has given this process another rank than MPI, whose ``found`` counts here.
+def check_rank(pytorch_rank: int | None, mpi_rank: int) -> None:
+    """Raise LaunchError where PyTorch has given this process another rank than MPI, whose ``mpi_rank`` counts here.
 
-    ``wanted`` is None where PyTorch leaves it to MPI, as it does in a default group that is MPI's.
+    ``pytorch_rank`` is None where PyTorch leaves it to MPI, as it does in a default group that is MPI's.
     """
-    if wanted is not None and wanted != found:
+    if pytorch_rank is not None and pytorch_rank != mpi_rank:
         raise LaunchError(
-            f"this process is rank {wanted} for PyTorch and rank {found} for MPI, so that a group over MPI would take "
-            f"the values of other ranks: give init_process_group the ranks that MPI has (RANK={found} here)"
+            f"this process is rank {pytorch_rank} for PyTorch and rank {mpi_rank} for MPI, so that a group over "
+            "MPI would take the values of other ranks: give init_process_group the ranks that MPI has "
+            f"(RANK={mpi_rank} here)"
         )
 
 

@@ -30,13 +30,13 @@ class GroupRequest:
     ranks: Sequence[int]
     """The members by their ranks among all processes; none for all processes."""
     timeout: timedelta
-    place: int | None
+    group_rank: int | None
     """Of this process in the group; None where PyTorch leaves that to the backend."""
 
     @property
     def rank(self) -> int | None:
         """Of this process among all, as PyTorch has it."""
-        return self.ranks[self.place] if self.place is not None and self.ranks else self.place
+        return self.ranks[self.group_rank] if self.group_rank is not None and self.ranks else self.group_rank
 
 
 class MakesGroup(Protocol):
@@ -57,7 +57,7 @@ def offer_backend(create: MakesGroup) -> bool:
         return False
     from torch.distributed import distributed_c10d as c10d
 
-    requests = [GroupRequest(ranks=(), timeout=DEFAULT_TIMEOUT, place=None)]
+    requests = [GroupRequest(ranks=(), timeout=DEFAULT_TIMEOUT, group_rank=None)]
     c10d._new_process_group_helper = _noting_request(c10d._new_process_group_helper, requests)
 
     class ProcessGroupMPI:
@@ -79,20 +79,20 @@ def _noting_request(make_group: Callable[P, T], requests: list[GroupRequest]) ->
 
     @functools.wraps(make_group)
     def wrapper(*arguments: P.args, **named: P.kwargs) -> T:
-        given = signature.bind(*arguments, **named).arguments
-        with _noted(given.get("timeout"), given["group_rank"], requests):
+        bound = signature.bind(*arguments, **named).arguments
+        with _noted(bound.get("timeout"), bound["group_rank"], requests):
             return make_group(*arguments, **named)
 
     return wrapper
 
 
 @contextmanager
-def _noted(timeout: object, place: object, requests: list[GroupRequest]) -> Iterator[None]:
+def _noted(timeout: object, group_rank: object, requests: list[GroupRequest]) -> Iterator[None]:
     requests.append(
         GroupRequest(
             ranks=(),
             timeout=timeout if isinstance(timeout, timedelta) else DEFAULT_TIMEOUT,
-            place=place if isinstance(place, int) and place >= 0 else None,
+            group_rank=group_rank if isinstance(group_rank, int) and group_rank >= 0 else None,
         )
     )
     try:

@@ -23,4 +23,4 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     for policy in get_args(DevicePolicy):
         if text == policy:
             return Settings(gpu=policy)
-    raise SettingsError(variable="TORCH_MPI_GPU", found=environ["TORCH_MPI_GPU"], expected="auto, require or host")
+    raise SettingsError(variable="TORCH_MPI_GPU", value=environ["TORCH_MPI_GPU"], expected="auto, require or host")

@@ -21,11 +21,11 @@ from datetime import timedelta
 from torch_switchml import _C, pytorch
 from torch_switchml.agreement import Agreement
 from torch_switchml.errors import SwitchMLError
-from torch_switchml.plugin import GroupPlace, Plugin, _job_timeout_ms, _settle_workers
+from torch_switchml.plugin import GroupMembership, Plugin, _job_timeout_ms, _settle_workers
 from torch_switchml.settings import Transport, read_settings
 
 def place(size=2, timeout=None):
-    return GroupPlace(rank=0, size=size, timeout=timeout)
+    return GroupMembership(rank=0, size=size, timeout=timeout)
 
 def gloo(store):
     return dist.ProcessGroupGloo(store, 0, 1, timeout=timedelta(seconds=7))

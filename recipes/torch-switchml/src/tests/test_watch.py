@@ -99,10 +99,10 @@ def test_a_group_of_one_rank_has_nobody_to_watch() -> None:
 def test_a_stranger_is_not_taken_for_the_next_rank() -> None:
     one, other = SessionWatch(0, 2, "127.0.0.1"), SessionWatch(1, 2, "127.0.0.1")
     heard: Queue[str] = Queue()
-    port, _, host = one.place.split(" ", 2)
+    port, _, host = one.address.split(" ", 2)
     with socket.create_connection((host, int(port))) as stranger, ThreadPoolExecutor(2) as pool:
         stranger.sendall(b"0" * 32)
-        for connecting in [pool.submit(one.connect, other.place), pool.submit(other.connect, one.place)]:
+        for connecting in [pool.submit(one.connect, other.address), pool.submit(other.connect, one.address)]:
             connecting.result()
         for watch in (one, other):
             watch.start(heard.put)
@@ -124,10 +124,10 @@ def test_a_stranger_who_is_slow_keeps_nobody_waiting() -> None:
     one, other = SessionWatch(0, 2, "127.0.0.1"), SessionWatch(1, 2, "127.0.0.1")
     ended = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        stranger = pool.submit(give_a_byte_at_a_time, int(one.place.split()[0]), ended)
+        stranger = pool.submit(give_a_byte_at_a_time, int(one.address.split()[0]), ended)
         began = time.monotonic()
         with pytest.raises(TimeoutError):
-            one.connect(other.place)
+            one.connect(other.address)
         ended.set()
         assert time.monotonic() - began < 6  # the secret's 32 bytes would take 6.4 s
         stranger.result()
@@ -137,9 +137,9 @@ def test_a_stranger_who_is_slow_keeps_nobody_waiting() -> None:
 
 def test_a_rank_is_admitted_after_a_stranger_who_says_nothing() -> None:
     one, other = SessionWatch(0, 2, "127.0.0.1"), SessionWatch(1, 2, "127.0.0.1")
-    port, _, host = one.place.split(" ", 2)
+    port, _, host = one.address.split(" ", 2)
     with socket.create_connection((host, int(port))), ThreadPoolExecutor(2) as pool:
-        for connecting in [pool.submit(one.connect, other.place), pool.submit(other.connect, one.place)]:
+        for connecting in [pool.submit(one.connect, other.address), pool.submit(other.connect, one.address)]:
             connecting.result()
     one.let_go()
     other.let_go()

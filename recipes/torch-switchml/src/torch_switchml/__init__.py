@@ -88,4 +88,4 @@ def stats() -> dict[str, Any]:
         return _plugin.report()
     from torch_switchml.report import build_report
 
-    return build_report(settings=None, place=None, hosts=None, counters=None, library=None)
+    return build_report(settings=None, membership=None, hosts=None, counters=None, library=None)

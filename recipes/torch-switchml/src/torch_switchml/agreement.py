@@ -213,11 +213,11 @@ class Agreement:
         """Whether a rank's end was announced, also by this rank if it has just found one ended."""
         if self.store.check([self._announcement]):
             return True
-        found = self.find_ended()
-        if found is None or self.store.check([self._announcement]):  # its last word may have come meanwhile
-            return found is not None
+        ended = self.find_ended()
+        if ended is None or self.store.check([self._announcement]):  # its last word may have come meanwhile
+            return ended is not None
         self.store.set(f"{self._announcement}/of the ended", "1")
-        self.store.set(self._announcement, _ending(*found))
+        self.store.set(self._announcement, _ending(*ended))
         return True
 
     def _announce(self, err: BaseException) -> None:
@@ -289,9 +289,9 @@ def _ends_of_the_store(find_ended: Find) -> Iterator[None]:
         raise
     except RuntimeError as err:
         until = time.monotonic() + _NAMING_TIMEOUT.total_seconds()
-        while (found := find_ended()) is None and time.monotonic() < until:
+        while (ended := find_ended()) is None and time.monotonic() < until:
             time.sleep(_LONGEST_PAUSE_S)
-        reason = f"{_ending(*found)}; " if found is not None else ""
+        reason = f"{_ending(*ended)}; " if ended is not None else ""
         raise SwitchMLError(
             f"SwitchML was asked for but cannot be used: {reason}the group's store ended, which rank 0 or the launcher "
             f"serves: {err}"

@@ -16,5 +16,5 @@ class SwitchMLError(RuntimeError):
 class SettingsError(SwitchMLError):
     """An environment variable holds a value the plugin cannot use."""
 
-    def __init__(self, *, variable: str, found: str, expected: str) -> None:
-        super().__init__(f"{variable}={found!r}: expected {expected}; correct it, or unset it for the default")
+    def __init__(self, *, variable: str, value: str, expected: str) -> None:
+        super().__init__(f"{variable}={value!r}: expected {expected}; correct it, or unset it for the default")

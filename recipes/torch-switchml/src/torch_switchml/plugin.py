@@ -57,8 +57,8 @@ _MARGIN = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GroupPlace:
-    """Where this process stands in a group, and the group's own time limit if it is known."""
+class GroupMembership:
+    """The rank of this process in a group, and the group's own time limit if it is known."""
 
     rank: int
     size: int
@@ -74,7 +74,7 @@ class Plugin:
         self._transport = Transport()
         self._counters: _C.Counters | None = None
         self._library: _C.Library | None = None
-        self._place: GroupPlace | None = None  # in the default group, as those below
+        self._membership: GroupMembership | None = None  # in the default group, as those below
         self._hosts: Hosts | None = None
         self._sessions: list[_C.Session] = []  # its own, and those of groups made beside it
         self._watches: list[Watch] = []
@@ -137,7 +137,7 @@ class Plugin:
         """What was delegated so far; see :func:`torch_switchml.stats`."""
         return build_report(
             settings=self._settings,
-            place=self._place,
+            membership=self._membership,
             hosts=self._hosts,
             counters=self._counters,
             library=self._library,
@@ -171,27 +171,27 @@ class Plugin:
     def _open_session(self, store: Store, backend: pytorch.Backend) -> "_C.Session | None":
         """The default group's, or where that is asked for one of another group's own; None for other groups."""
         session: _C.Session | None
-        place = _place_in(backend)
+        membership = _membership_in(backend)
         if not pytorch.has_default_group():
             self.close()  # those before, if PyTorch 2.5 or 2.6 left that to us
             self._sessions, self._groups_beside, self._refused_groups = [], 0, 0
-            self._place = place
-            session = self._open_together(store, place, self._watch(backend, survives=False))
-        elif self._serves_beside(place):
-            session = self._open_beside(store, place, self._watch(backend, survives=True))
+            self._membership = membership
+            session = self._open_together(store, membership, self._watch(backend, survives=False))
+        elif self._serves_beside(membership):
+            session = self._open_beside(store, membership, self._watch(backend, survives=True))
         else:
             return None
         if session is not None:
             self._sessions.append(session)
         return session
 
-    def _serves_beside(self, place: GroupPlace) -> bool:
+    def _serves_beside(self, membership: GroupMembership) -> bool:
         """Whether it is a group of all ranks, and such groups are to have sessions; the same on all ranks."""
         return (
             self._settings is not None
             and self._settings.new_groups
-            and self._place is not None
-            and self._place.size == place.size
+            and self._membership is not None
+            and self._membership.size == membership.size
         )
 
     def _get_counters(self) -> "_C.Counters":
@@ -207,21 +207,23 @@ class Plugin:
         self._watches.append(watch)
         return watch
 
-    def _open_together(self, store: Store, place: GroupPlace, watch: Watch) -> "_C.Session":
-        with watch, self._join(store, place, watch) as agreement:
+    def _open_together(self, store: Store, membership: GroupMembership, watch: Watch) -> "_C.Session":
+        with watch, self._join(store, membership, watch) as agreement:
             report = self._try_load()
             self._settle(agreement, stage="load", report=report, timeout=_opening_limit(self._transport))
-            return self._open(agreement, place, worker_port=0)
+            return self._open(agreement, membership, worker_port=0)
 
     @contextmanager
-    def _join(self, store: Store, place: GroupPlace, watch: Watch) -> Iterator[Agreement]:
+    def _join(self, store: Store, membership: GroupMembership, watch: Watch) -> Iterator[Agreement]:
         """The agreement of the group's ranks, which hear from it what else ends this rank's part in it."""
-        agreement = Agreement.begin(store=store, rank=place.rank, size=place.size, find_ended=watch.find_ended)
+        agreement = Agreement.begin(
+            store=store, rank=membership.rank, size=membership.size, find_ended=watch.find_ended
+        )
         with agreement.announced():
             watch.begin()  # loads the compiled part, which may take longer than others wait for a rank to begin
             yield agreement
 
-    def _open_beside(self, store: Store, place: GroupPlace, watch: Watch) -> "_C.Session | None":
+    def _open_beside(self, store: Store, membership: GroupMembership, watch: Watch) -> "_C.Session | None":
         """A session of the group's own; None on all ranks where one was refused it, unless that is an error."""
         self._groups_beside += 1
         settings = self._settings or DEFAULT_SETTINGS
@@ -229,20 +231,20 @@ class Plugin:
         try:
             # the switch knows a worker by its address and port
             first = self._transport.worker_port
-            with watch, self._join(store, place, watch) as agreement:
-                return self._open(agreement, place, worker_port=first + number * self._transport.num_threads)
+            with watch, self._join(store, membership, watch) as agreement:
+                return self._open(agreement, membership, worker_port=first + number * self._transport.num_threads)
         except SwitchMLError as err:
             if settings.require or not err.unanimous:
                 raise
             self._refused_groups += 1
             logger.log(
-                logging.WARNING if place.rank == 0 else logging.INFO,
+                logging.WARNING if membership.rank == 0 else logging.INFO,
                 "allreduces of a group of all ranks stay with gloo: %s",
                 err,
             )
             return None
 
-    def _open(self, agreement: Agreement, place: GroupPlace, *, worker_port: int) -> "_C.Session":
+    def _open(self, agreement: Agreement, membership: GroupMembership, *, worker_port: int) -> "_C.Session":
         limit = _opening_limit(self._transport)
         settings = self._settings or DEFAULT_SETTINGS
         hosts = _settle_workers(settings, agreement, limit)
@@ -253,7 +255,7 @@ class Plugin:
         ending = ExitStack()  # what is to be done once the session has closed
         ending.callback(self._write_report)
         has_failed = partial(_ends_wait, agreement, deadline)
-        session, report = self._try_open(place, hosts, job_name, worker_port, has_failed, ending.close)
+        session, report = self._try_open(membership, hosts, job_name, worker_port, has_failed, ending.close)
         if session is None and report.error is None:
             agreement.raise_announced()
         if session is None and report.error is None and time.monotonic() > deadline:
@@ -297,7 +299,7 @@ class Plugin:
 
     def _try_open(
         self,
-        place: GroupPlace,
+        membership: GroupMembership,
         hosts: Hosts,
         job_name: str,
         worker_port: int,
@@ -313,14 +315,14 @@ class Plugin:
             session = _C.Session.open(
                 library=self._library,
                 counters=self._get_counters(),
-                rank=place.rank,
-                size=place.size,
-                job_timeout_ms=_job_timeout_ms(settings, self._transport, place),
+                rank=membership.rank,
+                size=membership.size,
+                job_timeout_ms=_job_timeout_ms(settings, self._transport, membership),
                 job_name=job_name,
                 worker_port=worker_port,
-                worker=hosts.worker_led_by(place.rank),
+                worker=hosts.worker_led_by(membership.rank),
                 num_workers=len(hosts.workers),
-                board=hosts.board_of(place.rank),
+                board=hosts.board_of(membership.rank),
                 wire_ranks=hosts.wire_ranks(),
                 has_failed=has_failed,
                 on_closed=on_closed,
@@ -345,9 +347,9 @@ class Plugin:
         return session, Report()
 
     def _write_report(self) -> None:
-        if self._settings is None or self._place is None:
+        if self._settings is None or self._membership is None:
             return
-        path = self._settings.stats_path(self._place.rank)
+        path = self._settings.stats_path(self._membership.rank)
         if path is None:
             return
         try:
@@ -360,8 +362,8 @@ def _say_left_to_gloo(collective: str) -> None:
     logger.info("SwitchML carries allreduces only: every %s of the default group is gloo's", collective)
 
 
-def _place_in(backend: pytorch.Backend) -> GroupPlace:
-    return GroupPlace(rank=backend.rank(), size=backend.size(), timeout=pytorch.group_timeout(backend))
+def _membership_in(backend: pytorch.Backend) -> GroupMembership:
+    return GroupMembership(rank=backend.rank(), size=backend.size(), timeout=pytorch.group_timeout(backend))
 
 
 def _ends_wait(agreement: Agreement, deadline: float) -> bool:
@@ -394,8 +396,8 @@ def _make_job_name(environ: Mapping[str, str]) -> str:
     return f"{readable}-{secrets.token_hex(4)}"
 
 
-def _job_timeout_ms(settings: Settings, transport: Transport, place: GroupPlace) -> int:
+def _job_timeout_ms(settings: Settings, transport: Transport, membership: GroupMembership) -> int:
     """The environment's limit, else the group's own, else the library's default."""
-    if settings.job_timeout_set or place.timeout is None:
+    if settings.job_timeout_set or membership.timeout is None:
         return transport.job_timeout_ms
-    return min(max(1, round(place.timeout.total_seconds() * 1000)), _LONGEST_TIMEOUT_MS)
+    return min(max(1, round(membership.timeout.total_seconds() * 1000)), _LONGEST_TIMEOUT_MS)

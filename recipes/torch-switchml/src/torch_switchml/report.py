@@ -13,7 +13,7 @@ from torch_switchml.version import __version__
 if TYPE_CHECKING:
     from torch_switchml import _C
     from torch_switchml.hosts import Hosts
-    from torch_switchml.plugin import GroupPlace
+    from torch_switchml.plugin import GroupMembership
     from torch_switchml.settings import Settings
 
 SCHEMA = 1
@@ -26,7 +26,7 @@ _REASONS = ("device", "dtype", "group", "reduce_op", "several_tensors", "sparse"
 def build_report(
     *,
     settings: "Settings | None",
-    place: "GroupPlace | None",
+    membership: "GroupMembership | None",
     hosts: "Hosts | None",
     counters: "_C.Counters | None",
     library: "_C.Library | None",
@@ -43,9 +43,9 @@ def build_report(
         "version": __version__,
         "active": bool(sessions),
         "controller": settings.controller if settings else None,
-        "rank": place.rank if place else None,
-        "world_size": place.size if place else None,
-        "host": _describe_host(place, hosts),
+        "rank": membership.rank if membership else None,
+        "world_size": membership.size if membership else None,
+        "host": _describe_host(membership, hosts),
         "library": json.loads(library.describe()) if library else None,
         "sessions": len(sessions),
         "refused_groups": refused_groups,
@@ -69,14 +69,16 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
 
 
 def _add_up(sessions: Sequence[str | None]) -> dict[str, int] | None:
-    counts = [json.loads(one) for one in sessions if one]  # the others have another rank of this host on the wire
-    return {name: sum(one[name] for one in counts) for name in counts[0]} if counts else None
+    counts = [
+        json.loads(counters) for counters in sessions if counters
+    ]  # the others have another rank of this host on the wire
+    return {name: sum(counters[name] for counters in counts) for name in counts[0]} if counts else None
 
 
-def _describe_host(place: "GroupPlace | None", hosts: "Hosts | None") -> dict[str, Any] | None:
-    if place is None or hosts is None:
+def _describe_host(membership: "GroupMembership | None", hosts: "Hosts | None") -> dict[str, Any] | None:
+    if membership is None or hosts is None:
         return None
-    return {"ranks": list(hosts.ranks_with(place.rank)), "workers": hosts.num_on_wire}
+    return {"ranks": list(hosts.ranks_with(membership.rank)), "workers": hosts.num_on_wire}
 
 
 def _nothing_counted() -> dict[str, Any]:

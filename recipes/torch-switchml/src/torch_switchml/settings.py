@@ -98,7 +98,7 @@ def is_requested(environ: Mapping[str, str]) -> bool:
 def _read_switch(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = environ.get(name, "").strip().lower()
     if text not in _ON | _OFF:
-        raise SettingsError(variable=name, found=environ[name], expected="1 or 0")
+        raise SettingsError(variable=name, value=environ[name], expected="1 or 0")
     return text in _ON if text else default
 
 

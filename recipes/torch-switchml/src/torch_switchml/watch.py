@@ -114,14 +114,14 @@ class SessionWatch:
         _live.add(self)
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """What the rank after this one needs to reach it: port, a secret, address."""
         host, port, *_ = self._listener.getsockname()
         return f"{port} {self._token} {host}"
 
-    def connect(self, place_of_before: str) -> None:
+    def connect(self, address_of_before: str) -> None:
         """Reach the rank before this one, and be reached by the one after it; OSError where that takes too long."""
-        port, token, host = place_of_before.split(" ", 2)
+        port, token, host = address_of_before.split(" ", 2)
         self._before = socket.create_connection((host, int(port)), timeout=_CONNECTING_LIMIT_S)
         self._before.sendall(token.encode())
         self._before.settimeout(None)
@@ -152,9 +152,9 @@ class SessionWatch:
 
     def let_go(self) -> None:
         """Close what this process holds of the connections, which others hear of where it was the last to hold them."""
-        for one in (self._listener, self._before, self._after):
-            if one is not None:
-                one.close()
+        for connection in (self._listener, self._before, self._after):
+            if connection is not None:
+                connection.close()
 
     def _admit(self, peer: socket.socket, until: float) -> socket.socket | None:
         """It, if it knows the secret: others on the network may connect too."""
@@ -167,13 +167,13 @@ class SessionWatch:
 
     def _watch(self, before: socket.socket, on_ended: OnEnded) -> None:
         try:
-            said = _receive(before, _MESSAGE.size)
+            content = _receive(before, _MESSAGE.size)
         except ConnectionResetError:
-            said = b""
+            content = b""
         except OSError as err:  # of the network, not the other's end
             logger.debug("rank %d is watched no longer: %s", self._before_rank, err)
             return
-        number = _MESSAGE.unpack(said)[0] if len(said) == _MESSAGE.size else None
+        number = _MESSAGE.unpack(content)[0] if len(content) == _MESSAGE.size else None
         if self._is_closed or number == _LEAVES:
             return
         ended = self._before_rank if number is None else number
@@ -217,9 +217,9 @@ def watch_session(agreement: Agreement, controller: str, *, timeout: timedelta) 
         return None
     watch, error = _try_listen(agreement, controller)
     try:
-        places = agreement.exchange(stage="watch", value=watch.place if watch else "", timeout=timeout)
-        if watch is not None and all(places):
-            error = _try_connect(watch, places[agreement.rank - 1])
+        addresses = agreement.exchange(stage="watch", value=watch.address if watch else "", timeout=timeout)
+        if watch is not None and all(addresses):
+            error = _try_connect(watch, addresses[agreement.rank - 1])
         errors = agreement.exchange(stage="watched", value=error, timeout=timeout)
     except BaseException:
         if watch is not None:
@@ -241,9 +241,9 @@ def _try_listen(agreement: Agreement, controller: str) -> tuple[SessionWatch | N
         return None, f"cannot listen for another rank: {err}"
 
 
-def _try_connect(watch: SessionWatch, place: str) -> str:
+def _try_connect(watch: SessionWatch, address: str) -> str:
     try:
-        watch.connect(place)
+        watch.connect(address)
     except OSError as err:
         return f"cannot connect to another rank: {err}"
     return ""
