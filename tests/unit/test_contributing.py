@@ -91,7 +91,7 @@ def run(
     tree: Path, *words: str, environ: Mapping[str, str] | None = None, fails: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run Python in the copy, on the copy's modules."""
-    variables = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **(environ or {})}
+    variables = {**os.environ, "PYTHONPATH": str(tree), **(environ or {})}
     result = subprocess.run(
         [sys.executable, *words], cwd=tree, env=variables, capture_output=True, text=True, check=False
     )

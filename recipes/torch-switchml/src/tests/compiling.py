@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 
 def compile_cpp(result: Path, sources: Sequence[Path], *flags: str) -> Path:
@@ -27,3 +28,11 @@ def compile_cpp(result: Path, sources: Sequence[Path], *flags: str) -> Path:
     usual = ["-std=c++17", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
     subprocess.run([compiler, *usual, *flags, *sources, "-o", result], check=True)
     return result
+
+
+def compile_once(request: pytest.FixtureRequest, name: str, sources: Sequence[Path], *flags: str) -> Path:
+    """As ``compile_cpp``, to a file of this name that all workers of a run share: the first that wants it compiles."""
+    own: Path = request.getfixturevalue("tmp_path_factory").getbasetemp()
+    result = (own.parent if hasattr(request.config, "workerinput") else own) / name
+    with FileLock(result.with_suffix(".lock")):
+        return result if result.exists() else compile_cpp(result, sources, *flags)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from compiling import compile_cpp
+from compiling import compile_once
 from rank_server import RankServer, start_server
 from ranks import Launcher, free_port
 
@@ -49,10 +49,10 @@ class Transport:
 
 
 @pytest.fixture(scope="session")
-def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fake_library(request: pytest.FixtureRequest) -> Path:
     """The stand-in for libswitchml, compiled from this folder."""
-    library = tmp_path_factory.mktemp("fake") / "libswitchml_fake.so"
-    return compile_cpp(library, [TESTS / "fake" / "switchml_fake.cpp"], "-shared", "-fPIC")
+    sources = [TESTS / "fake" / "switchml_fake.cpp"]
+    return compile_once(request, "libswitchml_fake.so", sources, "-shared", "-fPIC")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from compiling import compile_cpp
+from compiling import compile_once
 from ranks import Launcher, free_port, on_hosts
 
 TESTS = Path(__file__).resolve().parent
@@ -27,11 +27,10 @@ QUICK = {"SWITCHML_JOB_TIMEOUT_MS": "5000"}
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(request: pytest.FixtureRequest) -> Path:
     """The class with ranks that are processes and a wire that ends in the leader; needs no PyTorch."""
     sources = [SOURCES / name for name in COMPILED_WITH_IT]
-    result = tmp_path_factory.mktemp("host") / "test_host_reduction"
-    return compile_cpp(result, [*sources, PROGRAM], f"-I{SOURCES}")
+    return compile_once(request, "test_host_reduction", [*sources, PROGRAM], f"-I{SOURCES}")
 
 
 @pytest.mark.parametrize("name", re.findall(r'^\s+\{"(\w+)",', PROGRAM.read_text(), flags=re.MULTILINE))
