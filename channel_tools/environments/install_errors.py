@@ -22,7 +22,7 @@ from channel_tools.system.errors import (
     NetworkError,
     UsageError,
 )
-from channel_tools.system.files import sha256_of_file
+from channel_tools.system.files import kind_of, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,6 +106,20 @@ def difference_error(record: RepoDataRecord, hashes: tuple[str, str], *, locked:
 
 def _source(*, locked: bool) -> tuple[str, Callable[[str, str], IntegrityError]]:
     return ("the lock", other_package_error) if locked else ("the channel's index", damaged_package_error)
+
+
+def irregular_archive_error(record: RepoDataRecord, *, locked: bool) -> IntegrityError | None:
+    """The error if something else than a file is where a record's archive is, such as a pipe; else None.
+
+    rattler opens it by its path, and waits for the other end of a pipe for ever. ``locked`` is as for
+    local_archive_error.
+    """
+    path = local_path(record.url)
+    with contextlib.suppress(OSError):
+        if path is not None and (kind := kind_of(path.stat().st_mode)) is not None:
+            says, error = _source(locked=locked)
+            return error(record.file_name, f"{says} names it, but {path} is {kind}; expected a regular file")
+    return None
 
 
 def local_archive_error(record: RepoDataRecord, *, locked: bool) -> IntegrityError | None:

@@ -30,6 +30,7 @@ from channel_tools.environments.install_errors import (
     damaged_package_error,
     difference_error,
     install_error,
+    irregular_archive_error,
     local_archive_error,
     panics_reported,
     unsafe_package_error,
@@ -181,6 +182,8 @@ async def _to_its_end(work: Coroutine[object, object, Unpacked]) -> Unpacked:
 
 async def _unpack(record: RepoDataRecord, folder: Path, store: PackageStore) -> tuple[str, str]:
     """Unpack an archive from its address; returns its sha256 and md5. Raises as install_error says."""
+    if (irregular := irregular_archive_error(record, locked=store.locked)) is not None:
+        raise irregular
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with panics_reported(record.file_name):

@@ -26,6 +26,7 @@ from channel_tools.system.progress import SilentProgress
 from tests.support.damage import (
     GROWTH_BYTES,
     SORTS,
+    bounded,
     damage,
     faults_of,
     kinds_of,
@@ -87,7 +88,11 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    made = Site(root=tmp_path_factory.mktemp("cache"))
+    return make_site(tmp_path_factory.mktemp("cache"))
+
+
+def make_site(folder: Path) -> Site:
+    made = Site(root=folder)
     channel = make_channel(made.root / "channel")
     lock = channel.lock("tool", cache=made.root / "solving", virtual=VIRTUAL)
     (made.root / "explicit.txt").write_text(pin_files(lock, FORMATS)["explicit.txt"])
@@ -139,6 +144,20 @@ def test_what_is_installed_from_a_damaged_cache_is_right_or_not_installed(
                 before = state_of(victim)
     assert failures == []
     assert peak_memory_bytes() - peak < GROWTH_BYTES
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "socket", "link to a device"])
+def test_what_is_no_archive_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    """rattler opens an archive by its path, and waits for the other end of a pipe."""
+    site = make_site(tmp_path)
+    channel = site.root / "channel"
+    [archive] = channel.glob("*/library-2.0-0.conda")
+    damage(channel, archive.relative_to(channel).as_posix(), kind, site.root)
+    for use, source in ((site.solved, "the channel's index"), (site.locked, "the lock")):
+        shutil.rmtree(site.cache)
+        shutil.rmtree(site.prefix.parent, ignore_errors=True)
+        with bounded(kind), pytest.raises(IntegrityError, match=rf"{source} names it, but {archive} is a .*; expected"):
+            use()
 
 
 @pytest.mark.parametrize("content", [b"", b"precious\n", bytes(40)])
