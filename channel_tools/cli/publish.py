@@ -59,7 +59,7 @@ def publish(
     """Publish package files, or a stack from the local channel; readers see the whole set or none of it."""
     from channel_tools.workflow.publish import publish_packages
 
-    settings = (options.settings_if_any if request.files else options.settings_from)(root, output)
+    settings = options.settings_if_any(root, output) if request.files else options.settings_from(root, output)
     with shown_progress() as progress:
         published = publish_packages(settings, request, environ=os.environ, progress=progress, on_plan=_announce)
     if published.report is None:

@@ -93,7 +93,6 @@ def make_mirror(
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
     channels = source_channels(request.channels, environ)
-    _check_readable(channels)
     locks = _make_locks(context, request, progress.note)
     extras: list[ExtraFile] = []
     tool = None
@@ -129,17 +128,6 @@ def make_mirror(
     fetching = FetchOptions(client=client, jobs=request.jobs, limit=limit)
     report = create_bundle(plan, request.destination, signing=signing, options=fetching, progress=progress)
     return MirrorResult(plan=plan, report=report)
-
-
-def _check_readable(channels: Iterable[SourceChannel]) -> None:
-    """Raise UsageError for a channel that only rattler reads, before anything is solved."""
-    for channel in channels:
-        if channel.registry is None and not is_web(channel.address) and local_path(channel.address) is None:
-            message = (
-                f"{channel.plain_address}: channels are mirrored from folders, "
-                "http://, https:// and oci:// addresses only"
-            )
-            raise UsageError(message, hint="mirror the channel that it was published from, or the bucket over https")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -345,7 +333,7 @@ def in_words(plan: BundlePlan) -> str:
 def source_channels(addresses: Iterable[str], environ: Mapping[str, str]) -> list[SourceChannel]:
     """The channels, with names for their folders; the first is ours. ``environ`` has credentials of OCI registries.
 
-    Raises UsageError for one without a name, and for an address that no registry can have.
+    Raises UsageError for one without a name, one that only rattler reads, and an address that no registry can have.
     """
     named: dict[str, SourceChannel] = {}
     for number, address in enumerate(dict.fromkeys(channel_address(address) for address in addresses)):
@@ -358,6 +346,9 @@ def source_channels(addresses: Iterable[str], environ: Mapping[str, str]) -> lis
         while name in named:
             name += "-2"
         registry = _registry_channel(address, environ) if scheme_of(address) == "oci" else None
+        if registry is None and not is_web(address) and local_path(address) is None:
+            message = f"{shown}: channels are mirrored from folders, http://, https:// and oci:// addresses only"
+            raise UsageError(message, hint="mirror the channel that it was published from, or the bucket over https")
         named[name] = SourceChannel(name=name, address=address, own=number == 0, registry=registry)
     return list(named.values())
 

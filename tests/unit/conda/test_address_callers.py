@@ -131,6 +131,10 @@ def test_channel_has_one_address_and_one_name(case: Case) -> None:
     assert without_credentials(case.address) == case.plain
     assert channel_name(case.given) == channel_name(case.address) == case.name
     assert host_of(case.address) == case.host
+
+
+@pytest.mark.parametrize("case", [case for case in CASES.values() if case.address.startswith("http")])
+def test_channel_is_mirrored_from_its_one_address(case: Case) -> None:
     [channel] = source_channels([case.given], {})
     assert (channel.address, channel.plain_address) == (case.address, case.plain)
 

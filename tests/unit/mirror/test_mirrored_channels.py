@@ -17,6 +17,7 @@ from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import sha256_of_file
+from channel_tools.workflow.mirror import source_channels
 from tests.support import conda_reader
 from tests.support.packages import make_conda, taken
 from tests.support.readers import unpack
@@ -288,3 +289,9 @@ def test_conda_reads_imported_channels_and_the_next_import_mends_those_of_the_ea
     )
     for name, download in conda_reader.downloads(far.as_uri(), SUBDIR).items():
         assert download.fetch() == (far / SUBDIR / name).read_bytes()
+
+
+def test_a_channel_that_only_rattler_reads_is_named_before_anything_is_solved() -> None:
+    with pytest.raises(UsageError, match=r"s3://bucket/ours: channels are mirrored from folders, http://") as caught:
+        source_channels(["s3://bucket/ours"], {})
+    assert "over https" in str(caught.value.hint)
