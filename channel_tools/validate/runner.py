@@ -108,19 +108,8 @@ def validate_stack(
         standing = _self_contained_check(request, environment)
         variables = activated_environment(environment.prefix, environ=environ)
         findings = _examine(request, environment.prefix, variables)
-        context = MethodContext(
-            stack=request.stack,
-            prefix=environment.prefix,
-            variables=variables,
-            ranks=request.ranks,
-            options=request.options,
-            folder=folder,
-            deadline=Deadline.after(request.timeout_s),
-            progress=progress,
-            hosts=request.hosts,
-        )
         try:
-            result = method.run(context)
+            result = method.run(_context(request, environment.prefix, variables, folder, progress))
         except ValidationError:
             on_broken(environment, started.isoformat(timespec="seconds"), time.monotonic() - clock)
             raise
@@ -136,6 +125,23 @@ def validate_stack(
         environment=environment,
         findings=findings,
         result=replace(result, checks=(standing, *result.checks)),
+    )
+
+
+def _context(
+    request: ValidationRequest, prefix: Path, variables: Mapping[str, str], folder: Path, progress: Progress
+) -> MethodContext:
+    """What the method runs with; its time begins now."""
+    return MethodContext(
+        stack=request.stack,
+        prefix=prefix,
+        variables=variables,
+        ranks=request.ranks,
+        options=request.options,
+        folder=folder,
+        deadline=Deadline.after(request.timeout_s),
+        progress=progress,
+        hosts=request.hosts,
     )
 
 
