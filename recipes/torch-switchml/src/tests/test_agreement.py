@@ -127,6 +127,21 @@ def test_a_rank_that_does_not_begin_is_named_before_one_that_is_slow() -> None:
         agreement.exchange(stage="host", value="mine", timeout=LATE)
 
 
+def test_a_rank_that_ended_before_it_began_is_told_from_one_without_the_plugin() -> None:
+    """Where loading the plugin took this rank as long as others may take to begin, its watch has only just begun."""
+    asked: list[float] = []
+
+    def find_ended() -> tuple[int, str] | None:
+        asked.append(time.monotonic())
+        return (1, "closed") if asked[-1] - asked[0] > SOON.total_seconds() else None
+
+    agreement = Agreement.begin(
+        store=MemoryStore(), rank=0, size=2, beginning_timeout=timedelta(0), find_ended=find_ended
+    )
+    with pytest.raises(SwitchMLError, match=r"cannot be used: rank 1: its process ended while the ranks set"):
+        agreement.settle(stage="load", report=Report(), timeout=LATE, compare=compare)
+
+
 def test_nobody_waits_for_an_absent_rank_to_have_read_why() -> None:
     store = MemoryStore()
 

@@ -32,7 +32,8 @@ _BEGINNING_TIMEOUT = timedelta(seconds=3)
 
 # The same once one is found to have ended: those that settled before that do not read it.
 _FAREWELL_OF_ENDED_TIMEOUT = timedelta(seconds=2)
-# How long the watch is asked who has gone where the store has: a connection may be found closed before another is.
+# How long the watch is asked who has gone where the store has, or where a rank does not begin: a connection may be
+# found closed before another is, and a rank whose first seconds were slow has only just begun to watch.
 _NAMING_TIMEOUT = timedelta(seconds=0.5)
 
 
@@ -238,6 +239,8 @@ class Agreement:
             return []
         missing = [index for index, key in enumerate(keys) if not self.store.check([key])]
         if missing:
+            if self._absent():  # or killed before it began, which the watch may be about to find
+                _comes_soon(self._has_announced)
             self.raise_announced()
         return missing
 
@@ -288,14 +291,23 @@ def _ends_of_the_store(find_ended: Find) -> Iterator[None]:
     except SwitchMLError:
         raise
     except RuntimeError as err:
-        until = time.monotonic() + _NAMING_TIMEOUT.total_seconds()
-        while (ended := find_ended()) is None and time.monotonic() < until:
-            time.sleep(_LONGEST_PAUSE_S)
+        _comes_soon(lambda: find_ended() is not None)
+        ended = find_ended()
         reason = f"{_ending(*ended)}; " if ended is not None else ""
         raise SwitchMLError(
             f"SwitchML was asked for but cannot be used: {reason}the group's store ended, which rank 0 or the launcher "
             f"serves: {err}"
         ) from err
+
+
+def _comes_soon(has_come: Callable[[], bool]) -> bool:
+    """Whether it has, or does within the time in which the watch names a rank."""
+    until = time.monotonic() + _NAMING_TIMEOUT.total_seconds()
+    while not has_come():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_LONGEST_PAUSE_S)
+    return True
 
 
 def _ending(rank: int, reason: str) -> str:
