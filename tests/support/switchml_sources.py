@@ -27,6 +27,7 @@ FUZZ_SOURCE = ROOT / "tests" / "fuzz" / "switchml"
 """A CMake project of the fuzzed programs, which contains the switch's."""
 LIBRARIES = ("libabseil", "libgrpc", "libprotobuf", "c-ares", "openssl", "re2", "zlib")
 COMPILE_LIMIT_S = 1800
+CLONE = "clone"
 QUICK = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0")
 """One compilation for each library: headers take longer than what includes them."""
 
@@ -36,7 +37,8 @@ def compiling_environment(settings: Settings, channel: Path, name: str, specs: S
     """A new environment from the channel folder, whose compilers keep what they compile; removed after the block.
 
     It lies in a folder that has the same path in every run with this ``name``, for which other runs wait: the path is
-    part of what is compiled. Builds belong beside it. Without ccache the compilers are called as they are.
+    part of what is compiled. Builds belong beside it, as is the link ``CLONE`` to this clone, through which one clone
+    finds what another compiled. Without ccache the compilers are called as they are.
     """
     cache = find_cache(os.environ) / "tests"
     folder = cache / "compiling" / name
@@ -44,6 +46,7 @@ def compiling_environment(settings: Settings, channel: Path, name: str, specs: S
     with FileLock(folder.with_name(f"{name}.lock")):
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         prefix = install(settings, channel, folder / "env", specs)
+        prefix.with_name(CLONE).symlink_to(ROOT)
         if has("ccache"):
             kept = CompilerCache(name="ccache", program=Path(program("ccache")), folder=cache / "compiled")
             CachedCompilers(kept, prefix, folder).wrap()
@@ -67,7 +70,13 @@ def compile_switch(
     ``prefix`` is an environment of TOOLCHAIN and LIBRARIES, ``toolchain`` its activation's variables, ``options`` are
     CMake's. Without ``targets`` everything is built. Raises CommandError with the compiler's last lines.
     """
-    configure = ("cmake", "-G", "Ninja", "-S", source, "-B", build)
+    configure = ("cmake", "-G", "Ninja", "-S", by_the_link(prefix, source), "-B", build)
     run_command([*configure, f"-DCMAKE_PREFIX_PATH={prefix}", *options], env=toolchain, timeout_s=COMPILE_LIMIT_S)
     wanted = ["--target", *targets] if targets else []
     run_command(["cmake", "--build", build, *wanted], env=toolchain, timeout_s=COMPILE_LIMIT_S)
+
+
+def by_the_link(prefix: Path, source: Path) -> Path:
+    """The path of a folder of this clone, through the link beside the environment where there is one."""
+    link = prefix.with_name(CLONE)
+    return link / source.relative_to(ROOT) if link.is_symlink() else source

@@ -10,6 +10,7 @@ from channel_tools.channel import Foundation, open_channel
 from channel_tools.foundation.record import RECORD_NAME
 from tests.support.kept_builds import compiler_cache, kept_foundation
 from tests.support.programs import HEAVY_VARIABLE
+from tests.support.switchml_sources import CLONE, ROOT, SWITCH_SOURCE, by_the_link
 
 
 def made(foundation: Path, environ: dict[str, str], name: str, *, room_bytes: int = 1000) -> list[str]:
@@ -62,3 +63,11 @@ def test_clones_that_exchange_the_kept_packages_at_once_do_not_disturb_each_othe
     with ThreadPoolExecutor() as pool:
         list(pool.map(exchange, ("first", "second")))
     assert made(tmp_path / "third", environ, names[0]) == sorted(names)
+
+
+def test_sources_have_the_same_path_in_every_clone_beside_an_environment_that_has_a_link(tmp_path: Path) -> None:
+    prefix = tmp_path / "env"
+    assert by_the_link(prefix, SWITCH_SOURCE) == SWITCH_SOURCE
+    (tmp_path / CLONE).symlink_to(ROOT)
+    assert by_the_link(prefix, SWITCH_SOURCE) == tmp_path / CLONE / "recipes" / "switchml-switch" / "src"
+    assert by_the_link(prefix, SWITCH_SOURCE).samefile(SWITCH_SOURCE)

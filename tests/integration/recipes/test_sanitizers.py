@@ -27,6 +27,7 @@ from tests.support.switchml_sources import (
     LIBRARIES,
     QUICK,
     TOOLCHAIN,
+    by_the_link,
     compile_switch,
     compiling_environment,
 )
@@ -87,7 +88,8 @@ def test_sanitizers_find_nothing(name: str, prefix: Path) -> None:
     chosen = BUILDS[name]
     toolchain = {**activated_environment(prefix, environ=os.environ), "CXXFLAGS": "-O0 -pipe", "CFLAGS": "-O0"}
     build = prefix.with_name(name.replace(" ", "-"))
-    options = [f"-DSWITCHML_SANITIZE={chosen.sanitizers}", f"-DSWITCHML_LIBRARY_SOURCE={LIBRARY_SOURCE}", *QUICK]
+    library = by_the_link(prefix, LIBRARY_SOURCE)
+    options = [f"-DSWITCHML_SANITIZE={chosen.sanitizers}", f"-DSWITCHML_LIBRARY_SOURCE={library}", *QUICK]
     compile_switch(
         build, prefix=prefix, toolchain=toolchain, options=options, targets=list(chosen.tests), source=FUZZ_SOURCE
     )

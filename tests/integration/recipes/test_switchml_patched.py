@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.stacks import install
 from tests.support.switch import running_switch
-from tests.support.switchml_sources import compiling_environment
+from tests.support.switchml_sources import by_the_link, compiling_environment
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,7 @@ def ranks(prefix: Path) -> Path:
     variables = activated_environment(prefix, environ=os.environ)
     build = prefix.parent / "build"
     run_command(
-        ["cmake", "-G", "Ninja", "-S", TESTS, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"],
+        ["cmake", "-G", "Ninja", "-S", by_the_link(prefix, TESTS), "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"],
         env=variables,
         timeout_s=TEST_TIMEOUT_S,
     )
