@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.system.errors import VerificationError
+from tests.support.packages import make_conda
+
 ROOT = Path(__file__).parents[2]
 COPIED = ("channel_tools", "changes", "docs/reference/schemas", "tests/support", "variants")
 FILES = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "tests/__init__.py", "tests/unit/test_schemas.py")
@@ -53,12 +56,31 @@ class AnswerMethod(ValidationMethod):
 
 METHOD = AnswerMethod()
 """
+RULE = """
+
+_ANSWER = Requirement(rule=Rule.ANSWER, expected="42", fix="think")
+
+
+def answer_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
+    yield _ANSWER.violation(package.file_name, "", "a question")
+"""
+OPTION = """\
+    "answer": Annotated[str | None, typer.Option("--answer", help="Said first.")],
+"""
 REPAIR = """\
 def write_answer(tree, context):
     (tree / "answer").write_text("42")
 
 
 STEPS = {"write_answer": write_answer}
+"""
+
+
+RULES = """\
+    files.answer_rule,
+    files.package_rule,
+    files.name_rule,
+    loader.elf_rule,
 """
 
 
@@ -154,6 +176,31 @@ def test_a_validation_method(tree: Path) -> None:
     run(tree, *tests, environ={"REFRESH_GOLDEN": "1"})
 
     assert "docs/reference/schemas/stacks.json" in stale.stdout
+
+
+def test_a_rule_of_the_audit(tree: Path, tmp_path: Path) -> None:
+    audit = tree / "channel_tools" / "audit"
+    change(audit / "model.py", '    PACKAGE = "package"\n', '    ANSWER = "answer"\n    PACKAGE = "package"\n')
+    with (audit / "rules" / "files.py").open("a", encoding="utf-8") as file:
+        file.write(RULE)
+    change(audit / "policy.py", "    files.package_rule,\n    files.name_rule,\n    loader.elf_rule,\n", RULES)
+
+    audited = run(tree, "-m", "channel_tools", "audit", str(make_conda(tmp_path, "toy")), fails=True)
+
+    assert "toy-1.0-0.conda: the package: answer: a question\n    expected: 42\n    to fix: think\n" in audited.stdout
+    assert audited.returncode == VerificationError.exit_code
+
+
+def test_a_command_option(tree: Path) -> None:
+    request, command = (tree / "channel_tools" / folder / "bump.py" for folder in ("requests", "cli"))
+    change(request, "    check: bool = False\n", "    check: bool = False\n    answer: str | None = None\n")
+    change(command, "_BUMP: options.Declared = {\n", f"_BUMP: options.Declared = {{\n{OPTION}")
+    act = "    from channel_tools.workflow.bump import bump as bumped\n"
+    change(command, act, f"    print_line(str(request.answer))\n{act}")
+
+    bumped = run(tree, "-m", "channel_tools", "bump", "none", "2", "--answer", "42", fails=True)
+
+    assert bumped.stdout == "42\n"
 
 
 def test_a_row_of_the_registry_foundation_with_a_repair(tree: Path) -> None:
