@@ -96,7 +96,7 @@ def run_workflow(
     submissions.read()
     if program.process.returncode and not submissions.has_begun and gathering.has_no_results:
         raise _start_error(status, log, is_usage=program.process.returncode == _USAGE_STATUS)
-    yield from gathering.rest(log, submissions.lost)
+    yield from gathering.remaining(log, submissions.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class _Gathering:
         """Whether no job has ended."""
         return not (self._done or self._failed)
 
-    def rest(self, log: Path, lost: Mapping[str, LostJobs]) -> Iterator[BuildResult]:
+    def remaining(self, log: Path, lost: Mapping[str, LostJobs]) -> Iterator[BuildResult]:
         """Results for the jobs that left none, after Snakemake has ended; ``log`` is its log."""
         tail = f"\n{log_tail(log)}" if self._waiting else ""
         while self._waiting:

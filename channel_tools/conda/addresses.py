@@ -65,7 +65,7 @@ def _problem(address: str, parts: SplitResult) -> str | None:
 
 def scheme_of(text: str) -> str:
     """What stands before ``://``, in lower case, whether or not it can be a scheme; empty for a path or a name."""
-    scheme, separator, _rest = text.partition("://")
+    scheme, separator, _path = text.partition("://")
     return scheme.lower() if separator else ""
 
 

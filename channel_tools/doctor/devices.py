@@ -302,8 +302,8 @@ def _path_mtu(peer: tuple[str, int]) -> Iterator[Diagnosis]:
 def _split(configured: str) -> tuple[str, int]:
     """Host and port of ``host[:port]``, an IPv6 address in brackets; the default port if it is not a number."""
     if configured.startswith("["):
-        host, _, rest = configured[1:].partition("]")
-        port = rest.removeprefix(":")
+        host, _, port_part = configured[1:].partition("]")
+        port = port_part.removeprefix(":")
     else:
         host, _, port = configured.partition(":")
     return host, int(port) if port.isdecimal() else _DEFAULT_PORT

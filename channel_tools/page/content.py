@@ -243,10 +243,10 @@ def variant_table(builds: Sequence[Build]) -> VariantTable | None:
     keys = _keys(shown)
     if not keys:
         return None
-    row_key, column_key, rest = keys[0], keys[1] if len(keys) > 1 else "", keys[2:]
+    row_key, column_key, other_keys = keys[0], keys[1] if len(keys) > 1 else "", keys[2:]
     cells: defaultdict[tuple[str, str], list[tuple[str, Build]]] = defaultdict(list)
     for build in shown:
-        label = ", ".join(f"{key} {_value(build, key)}" for key in rest) or build.build
+        label = ", ".join(f"{key} {_value(build, key)}" for key in other_keys) or build.build
         cells[_value(build, row_key), _value(build, column_key)].append((label, build))
     return VariantTable(
         row_key=row_key,

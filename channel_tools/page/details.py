@@ -162,9 +162,9 @@ def as_tree(files: Sequence[tuple[str, int | None]]) -> tuple[ListedFile, ...]:
     folders: dict[str, list[tuple[str, int | None]]] = {}
     leaves = []
     for path, size in files:
-        first, slash, rest = path.lstrip("/").partition("/")
-        if slash and rest:
-            folders.setdefault(first, []).append((rest, size))
+        first, slash, below = path.lstrip("/").partition("/")
+        if slash and below:
+            folders.setdefault(first, []).append((below, size))
         else:
             leaves.append(ListedFile(name=first, size_bytes=size))
     inner = [_folder(name, within) for name, within in folders.items()]

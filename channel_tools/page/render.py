@@ -72,8 +72,8 @@ def duration(seconds: float) -> str:
     """``34 s``, ``2 min 5 s``, ``1 h 4 min``."""
     if seconds < _MINUTE:
         return f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
-    minutes, rest = divmod(round(seconds), _MINUTE)
-    return f"{minutes} min {rest} s" if seconds < _HOUR else f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
+    minutes, remainder = divmod(round(seconds), _MINUTE)
+    return f"{minutes} min {remainder} s" if seconds < _HOUR else f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
 
 
 def licence(declared: object) -> str:

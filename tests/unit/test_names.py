@@ -12,7 +12,7 @@ import channel_tools
 
 PACKAGE = Path(channel_tools.__file__).parent
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-VAGUE = frozenset({"found", "given", "it", "kept", "one", "place", "said", "taken", "there", "what"})
+VAGUE = frozenset({"found", "given", "it", "kept", "one", "place", "rest", "said", "taken", "there", "what"})
 """Names that could stand for anything: name the package, record, folder, path, message ... that is held."""
 FIELDS = frozenset({"found", "kept", "taken"})
 """Allowed as fields: keys of JSON that others read, as what a check found beside what it expected."""
