@@ -280,13 +280,13 @@ def test_a_late_answer_to_a_probe_is_no_result(prefix: Path, cluster: Cluster) -
     workers = [worker_address(rank) for rank in range(2)]
     command = [*cluster.inside(cluster.switch), sys.executable, "-c", _ANSWERS_PROBES, *workers]
     with (
-        running_switch(prefix, cluster, "--drop-result-rate", "0.5"),
+        running_switch(prefix, cluster, "--drop-result-rate", "0.9"),
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as answering,
     ):
         try:
             assert answering.stdout is not None
             assert answering.stdout.readline() == "ready\n"
-            reports = reports_of(prefix, cluster, "--numel", "20001", "--iterations", "1")
+            reports = reports_of(prefix, cluster, "--numel", "1000", "--iterations", "1", "--dtype", "int32")
         finally:
             answering.kill()
     assert [report["wrong"] for report in reports] == [0, 0]
