@@ -93,15 +93,24 @@ def run_audit(
 ) -> AuditReport:
     """Audit a package, a channel or an environment; ``channels`` are further folders with its run dependencies.
 
-    Raises UsageError if the target is none of these.
+    Raises UsageError if the target is none of these, for a channel that is no folder, and one beside an environment.
     """
     target = target.absolute()
+    for folder in channels:
+        if not folder.is_dir():
+            message = f"{folder}: no such folder; expected a channel's folder that has run dependencies"
+            raise UsageError(message, hint="correct or leave out --channel")
     reader = Reader(build_paths=machine_paths(settings), processes=jobs)
     if target.is_file() and target.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
         known = Known(_neighbours(settings, channels, target))
         audit = audit_package(target, known, reader)
         return AuditReport(kind="package", target=str(target), packages=[audit])
     if is_prefix(target):
+        if channels:
+            message = (
+                f"{target}: is an environment, which has its run dependencies; found --channel {channels[0]} as well"
+            )
+            raise UsageError(message, hint="leave out --channel")
         return audit_prefix(target, reader, jobs=jobs, progress=progress)
     if target.is_dir():
         beside = [package for folder in channels for package in _packages_of(folder)]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import Channel
-from channel_tools.system.errors import VerificationError
+from channel_tools.system.errors import UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings, Tree
-from channel_tools.workflow.audit import admit_foundation
+from channel_tools.workflow.audit import admit_foundation, run_audit
 from tests.support.packages import new_channel
 from tests.unit.audit.conftest import in_this_process
 from tests.unit.audit.packages import Toy
@@ -58,3 +58,13 @@ def test_what_the_channel_has_is_not_read_again(tmp_path: Path, settings: Settin
     lower = LOWER.write(made)
     shutil.copy(lower, channel.path / "linux-64")
     admit(settings, channel, before, lower, UPPER.write(made))
+
+
+def test_a_channel_that_is_not_read_is_an_error(tmp_path: Path) -> None:
+    package, prefix = LOWER.write(tmp_path), tmp_path / "env"
+    (prefix / "conda-meta").mkdir(parents=True)
+    for target in (package, tmp_path):
+        with pytest.raises(UsageError, match="nowhere: no such folder; expected a channel's folder"):
+            run_audit(None, target, [tmp_path / "nowhere"], jobs=1, progress=SilentProgress())
+    with pytest.raises(UsageError, match=f"{prefix}: is an environment, .* found --channel {tmp_path} as well"):
+        run_audit(None, prefix, [tmp_path], jobs=1, progress=SilentProgress())
