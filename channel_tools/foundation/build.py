@@ -116,11 +116,12 @@ def build_foundation(
         return planned.finish(plans, present)
 
 
-def remove_superseded(destination: Path, result: FoundationResult) -> None:
-    """Delete the packages that ``result`` lists as removed. Call this when no index of the folder lists them."""
+def remove_superseded(destination: Path, result: FoundationResult, *, listed: Collection[str] = ()) -> None:
+    """Delete the packages that ``result`` lists as removed, unless they are ``listed`` (``subdir/file name``)."""
     for name in result.removed:
-        remove_sidecars(Beneath(root=destination), name)
-        (destination / name).unlink(missing_ok=True)
+        if name not in listed:
+            remove_sidecars(Beneath(root=destination), name)
+            (destination / name).unlink(missing_ok=True)
 
 
 def foundation_digest(table: FoundationTable, subdir: str) -> str:

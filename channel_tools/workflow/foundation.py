@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.audit.foundation import verify_foundation
 from channel_tools.channel import Foundation, add_set, channel_writer, ensure_channel, show_attestations
+from channel_tools.channel.state import read_listing
 from channel_tools.conda.platforms import current_platform
 from channel_tools.foundation.build import build_foundation, remove_superseded
 from channel_tools.foundation.model import table_summary
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.audit.model import Finding
-    from channel_tools.channel import ChannelWriter
+    from channel_tools.channel import Channel, ChannelWriter
     from channel_tools.foundation.build import FoundationResult
     from channel_tools.foundation.record import FoundationRow
     from channel_tools.requests.plan import PlanRequest
@@ -53,14 +54,26 @@ def make_registry_foundation(
         progress=progress,
     )
     if channel is not None:
-        with channel_writer(channel) as writer:
-            signed = [] if attester is None else attester.sign_foundation(settings.foundation)
-            files = foundation_packages(settings)
-            add_set(writer, (), [*files.made, *files.supplied])
-            if signed:
-                show_attestations(writer, signed)
-            remove_superseded(settings.foundation, result)
+        index_foundation(settings, channel, result, attester)
     return result
+
+
+def index_foundation(
+    settings: Settings, channel: Channel, result: FoundationResult, attester: Attester | None = None
+) -> None:
+    """Have the foundation's index list the packages of its record alone, and delete those that ``result`` removes.
+
+    What an earlier run of other code or versions left, and no index lists, goes first: the index lists every package
+    that it finds. Raises ChannelError while another run works on it, and the errors of signing.
+    """
+    with channel_writer(channel) as writer:
+        remove_superseded(settings.foundation, result, listed=read_listing(channel).foundation)
+        signed = [] if attester is None else attester.sign_foundation(settings.foundation)
+        files = foundation_packages(settings)
+        add_set(writer, (), [*files.made, *files.supplied])
+        if signed:
+            show_attestations(writer, signed)
+        remove_superseded(settings.foundation, result)
 
 
 def with_needs(settings: Settings, request: FoundationRequest, expansion: Expansion) -> FoundationRequest:

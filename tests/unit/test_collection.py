@@ -42,7 +42,7 @@ TESTED_WITH_OTHERS = {
     "system": "charts",
     "validate": "model",
     "validate/workers": "distributed_allreduce reductions switchml_allreduce",
-    "workflow": "adopt attest debug doctor foundation foundation_lock inventory render sources upstream",
+    "workflow": "adopt attest debug doctor foundation_lock inventory render sources upstream",
 }
 """Modules, by their folder, without a test of their name: tests of others or of several modules meet them.
 

@@ -131,6 +131,8 @@ def test_a_changed_row_changes_one_package_without_the_network(
     changed = _build(registries, tmp_path, progress, rows=rows, sources=registries.unreachable())
     assert [name.split("-h")[0] for name in changed.made] == ["linux-64/toy-1.0"]
     assert changed.removed == first.made[:1]
+    remove_superseded(tmp_path / "foundation", changed, listed=changed.removed)
+    assert len(_files(tmp_path)) == 4
     remove_superseded(tmp_path / "foundation", changed)
     assert len(_files(tmp_path)) == 3
 
