@@ -21,7 +21,8 @@ from datetime import timedelta
 from torch_switchml import _C, pytorch
 from torch_switchml.agreement import Agreement
 from torch_switchml.errors import SwitchMLError
-from torch_switchml.plugin import GroupMembership, Plugin, _job_timeout_ms, _settle_workers
+from torch_switchml.membership import GroupMembership
+from torch_switchml.plugin import Plugin, _job_timeout_ms, _settle_workers
 from torch_switchml.settings import Transport, read_settings
 
 def place(size=2, timeout=None):

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from torch_switchml import pytorch
 from torch_switchml.agreement import Agreement, Report, Store
 from torch_switchml.errors import SwitchMLError
 from torch_switchml.hosts import Hosts, settle_hosts
+from torch_switchml.membership import GroupMembership
 from torch_switchml.report import build_report, write_report
 from torch_switchml.settings import (
     BACKEND_NAME,
@@ -54,15 +54,6 @@ _MOST_SESSIONS = 64
 _LONGEST_TIMEOUT_MS = 24 * 3600 * 1000
 # Beyond the library's own limits: ranks come here out of gloo's rendezvous, so they are not far apart.
 _MARGIN = timedelta(seconds=5)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupMembership:
-    """The rank of this process in a group, and the group's own time limit if it is known."""
-
-    rank: int
-    size: int
-    timeout: timedelta | None
 
 
 class Plugin:

@@ -13,7 +13,7 @@ from torch_switchml.version import __version__
 if TYPE_CHECKING:
     from torch_switchml import _C
     from torch_switchml.hosts import Hosts
-    from torch_switchml.plugin import GroupMembership
+    from torch_switchml.membership import GroupMembership
     from torch_switchml.settings import Settings
 
 SCHEMA = 1
