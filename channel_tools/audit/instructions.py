@@ -96,7 +96,7 @@ def instructions_beyond(
     if path is not None and processes > 1 and len(parts) > 1:
         work = functools.partial(_decode_file, path, level=level)
         by_part = dict(
-            run_in_processes(work, [tuple(part) for part in parts], processes=processes, what="read a program")
+            run_in_processes(work, [tuple(part) for part in parts], processes=processes, activity="read a program")
         )
         results = [by_part[tuple(part)] for part in parts]
     else:

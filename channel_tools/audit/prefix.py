@@ -53,7 +53,7 @@ def audit_prefix(prefix: Path, reader: Reader, *, jobs: int, progress: Progress)
         indexed = list(enumerate(records))
         largest_first = sorted(indexed, key=lambda item: -len(item[1].get("files") or ()))
         work = [json.dumps(record) for _number, record in largest_first]
-        for _text, facts in run_in_processes(read, work, processes=jobs, what="read an installed package"):
+        for _text, facts in run_in_processes(read, work, processes=jobs, activity="read an installed package"):
             read_packages.append(facts)
             task.advance(detail=facts[0].name)
     dependencies = _dependencies([facts for facts, _seconds in read_packages])

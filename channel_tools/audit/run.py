@@ -108,7 +108,9 @@ def read_in_parallel(
     sizes = {path: path.stat().st_size for path in packages}
     largest_first = sorted(packages, key=lambda path: (-sizes[path], path))
     with progress.task(f"{title} packages", total=sum(sizes.values()), unit="bytes") as task:
-        for path, result in run_in_processes(read, largest_first, processes=jobs, what="read a package", error=error):
+        for path, result in run_in_processes(
+            read, largest_first, processes=jobs, activity="read a package", error=error
+        ):
             yield result
             task.advance(sizes[path], detail=path.name)
 

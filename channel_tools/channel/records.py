@@ -357,7 +357,7 @@ def read_files(files: Sequence[UnreadFile]) -> Iterator[tuple[str, CachedPackage
     from channel_tools.system.workers import run_in_processes  # noqa: PLC0415 - slow to import, and few files are the rule
 
     chunks = [files[start : start + _FILES_AT_ONCE] for start in range(0, len(files), _FILES_AT_ONCE)]
-    for chunk, rows in run_in_processes(_read_chunk, chunks, processes=processes, what="read packages"):
+    for chunk, rows in run_in_processes(_read_chunk, chunks, processes=processes, activity="read packages"):
         yield from zip((file.name for file in chunk), rows, strict=True)
 
 

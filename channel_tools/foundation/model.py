@@ -147,7 +147,7 @@ class Entry:
     """The table file with the row, for messages (with ``line``)."""
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """Name, file and line, for messages of errors other than ConfigError."""
         return f"{self.name} ({self.path.name}:{self.line})" if self.path else f"{self.name} (line {self.line})"
 

@@ -106,7 +106,7 @@ def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArti
     """The files in ``lock`` for ``table``. Raises FoundationError if the lock lacks one that the table needs."""
     locked = lock.artifacts()
     debs = _deb_rows(table).items()
-    lacking = [f"deb {name} of {entry.place}" for name, entry in debs if ("deb", name) not in locked]
+    lacking = [f"deb {name} of {entry.position}" for name, entry in debs if ("deb", name) not in locked]
     wheels = (*wheel_requirements(table), *optional_requirements(table))
     needed = _needed_projects(wheels, locked)
     lacking += [f"wheel {project}" for project in sorted(needed) if ("wheel", project) not in locked]
@@ -141,7 +141,7 @@ def _find_debs(rows: Mapping[str, Entry], sources: Sources, suite: str) -> Locke
         missing = f"{err.message}\nmissing: the versions of {len(rows)} Debian packages ({some_names(rows)})"
         raise NetworkError(missing, hint=err.hint) from None
     debs = sources.apt.find(rows)
-    lacking = [f"{name}, wanted by {rows[name].place}" for name in sorted(rows.keys() - debs.keys())]
+    lacking = [f"{name}, wanted by {rows[name].position}" for name in sorted(rows.keys() - debs.keys())]
     if lacking:
         message = f"Debian {suite} has no package " + "; ".join(lacking)
         raise FoundationError(message, hint=f"correct the row, or {OTHER_FOUNDATION}")

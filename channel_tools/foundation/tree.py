@@ -97,8 +97,8 @@ def wheel_licenses(tree: Path, dist_info: str, metadata: Mapping[str, object], d
 
 def _from_classifiers(metadata: Mapping[str, object]) -> str:
     classifiers = metadata.get("classifiers")
-    found = [str(text) for text in classifiers] if isinstance(classifiers, list) else []
-    names = [text.rpartition(" :: ")[2] for text in found if text.startswith("License :: OSI Approved :: ")]
+    texts = [str(text) for text in classifiers] if isinstance(classifiers, list) else []
+    names = [text.rpartition(" :: ")[2] for text in texts if text.startswith("License :: OSI Approved :: ")]
     return names[0] if names else UNKNOWN_LICENSE
 
 
@@ -107,9 +107,9 @@ def glibc_requirements(tree: Path) -> list[str]:
 
     The sysroot's own libraries do not count: they are linked against, never loaded.
     """
-    found = [
+    versions = [
         newest
         for path, info in dynamic_elf_files(tree)
         if _SYSROOT not in path.relative_to(tree).parts and (newest := newest_glibc(info.symbol_versions))
     ]
-    return [f"__glibc >={'.'.join(map(str, max(found)))},<3.0.a0"] if found else []
+    return [f"__glibc >={'.'.join(map(str, max(versions)))},<3.0.a0"] if versions else []

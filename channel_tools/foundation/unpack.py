@@ -68,7 +68,7 @@ class TreeWriter:
 
     def write_file(self, name: str, source: Source, *, executable: bool) -> Path:
         """A regular file with the bytes of ``source``, over whatever an earlier archive put there."""
-        path = self._place(name)
+        path = self._path_of(name)
         with path.open("wb") as stream:
             shutil.copyfileobj(source, stream, _CHUNK_BYTES)
         path.chmod(_PROGRAM_MODE if executable else _FILE_MODE)
@@ -76,7 +76,7 @@ class TreeWriter:
 
     def write_link(self, name: str, target: str) -> None:
         """A symbolic link. Absolute targets stay as they are for a repair step to change; packing refuses them."""
-        path = self._place(name)
+        path = self._path_of(name)
         if not target.startswith("/"):
             try:
                 check_link(name, target)
@@ -90,7 +90,7 @@ class TreeWriter:
         source = self._root / target
         if source.is_symlink() or not source.is_file():
             raise self.damaged(f"the hard link {name} leads to {target}, which is not a file written before it")
-        path = self._place(name)
+        path = self._path_of(name)
         shutil.copy(source, path)
 
     def make_folder(self, name: str) -> None:
@@ -98,11 +98,11 @@ class TreeWriter:
         self.check_name(name)
         self._ensure_folder(self._root / name)
 
-    def damaged(self, what: str) -> IntegrityError:
+    def damaged(self, damage: str) -> IntegrityError:
         """The error for anything wrong with the archive."""
-        return IntegrityError(f"{self._archive}: {what}", hint="remove the file there; the next run fetches it again")
+        return IntegrityError(f"{self._archive}: {damage}", hint="remove the file there; the next run fetches it again")
 
-    def _place(self, name: str) -> Path:
+    def _path_of(self, name: str) -> Path:
         self.check_name(name)
         path = self._root / name
         if path == self._root:
@@ -187,9 +187,9 @@ def _data_member(archive: Path, writer: TreeWriter) -> ArMember:
             members = list(ar_members(raw))
         except IntegrityError as err:
             raise writer.damaged(f"no complete .deb: {err.message}") from None
-    found = next((member for member in members if member.name.startswith("data.tar")), None)
-    if found is None:
+    data = next((member for member in members if member.name.startswith("data.tar")), None)
+    if data is None:
         raise writer.damaged("the .deb holds no data.tar")
-    if PurePosixPath(found.name).suffix not in _DATA_SUFFIXES:
-        raise writer.damaged(f"{found.name} is compressed in an unknown way; known: .xz, .gz, .zst or none")
-    return found
+    if PurePosixPath(data.name).suffix not in _DATA_SUFFIXES:
+        raise writer.damaged(f"{data.name} is compressed in an unknown way; known: .xz, .gz, .zst or none")
+    return data

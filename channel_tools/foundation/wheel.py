@@ -149,8 +149,8 @@ class _CheckedWheel(WheelFile):
                 continue
             hashed = self._hashed(name, stated, stream)
             yield record, cast("BinaryIO", hashed), executable
-            if (found := hashed.in_record()) != stated:
-                raise self._writer.damaged(f"{name}: RECORD says {stated}, the file has {found}")
+            if (actual := hashed.in_record()) != stated:
+                raise self._writer.damaged(f"{name}: RECORD says {stated}, the file has {actual}")
 
     def newest_s(self) -> int:
         """The newest time of the members that are not skipped, in seconds since 1970."""
@@ -208,12 +208,12 @@ class _PrefixTree(WheelDestination):
         is_executable: bool,  # noqa: FBT001 - installer's interface
     ) -> RecordEntry:
         """Write a member where its scheme belongs in a conda package."""
-        place = posixpath.join(self._folders[scheme], os.fspath(path))
+        path_inside = posixpath.join(self._folders[scheme], os.fspath(path))
         if scheme == "scripts":
             with fix_shebang(stream, self._interpreter) as fixed:
-                self._writer.write_file(place, fixed, executable=True)
+                self._writer.write_file(path_inside, fixed, executable=True)
         else:
-            self._writer.write_file(place, stream, executable=is_executable)
+            self._writer.write_file(path_inside, stream, executable=is_executable)
         return RecordEntry(os.fspath(path), None, None)
 
     def finalize_installation(
@@ -271,6 +271,6 @@ def write_record(root: Path, dist_info: str) -> None:
     if not record.is_file():
         return
     listed = [row[0] for row in csv.reader(io.StringIO(record.read_text(encoding="utf-8"))) if row]
-    kept = sorted({*(name for name in listed if (site / name).is_file()), f"{Path(dist_info).name}/INSTALLER"})
+    recorded = sorted({*(name for name in listed if (site / name).is_file()), f"{Path(dist_info).name}/INSTALLER"})
     with record.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows((name, "", "") for name in kept)
+        csv.writer(stream, lineterminator="\n").writerows((name, "", "") for name in recorded)

@@ -89,15 +89,15 @@ def make_package(job: PackageJob) -> RecordedPackage:
                 license_files=licenses,
             )
     except ChannelToolsError as err:
-        raise err.with_message(f"package {plan.entry.place}: {err.message}") from err
+        raise err.with_message(f"package {plan.entry.position}: {err.message}") from err
     return recorded(plan, size_bytes=written.size_bytes, unpacked_bytes=written.unpacked_bytes, sha256=written.sha256)
 
 
 def _unpack(job: PackageJob, tree: Path, licenses: Path) -> _Unpacked:
     entry = job.plan.entry
     unpacked = _Unpacked()
-    for taken, source in zip(job.plan.taken, job.sources, strict=True):
-        if taken.kind == "deb":
+    for artifact, source in zip(job.plan.taken, job.sources, strict=True):
+        if artifact.kind == "deb":
             unpacked.times_s.append(unpack_deb(source, tree, skip=entry.skip))
             continue
         content = unpack_wheel(source, tree, python=job.python, skip=entry.skip)
@@ -173,8 +173,13 @@ def _about(plan: PackagePlan, unpacked: _Unpacked) -> dict[str, Any]:
                 "schema": 1,
                 "digest": plan.digest,
                 "taken": [
-                    {"kind": taken.kind, "name": taken.name, "version": taken.version, "sha256": taken.sha256}
-                    for taken in plan.taken
+                    {
+                        "kind": artifact.kind,
+                        "name": artifact.name,
+                        "version": artifact.version,
+                        "sha256": artifact.sha256,
+                    }
+                    for artifact in plan.taken
                 ],
             }
         }
@@ -194,6 +199,6 @@ def make_packages(jobs: Sequence[PackageJob], *, processes: int) -> Iterator[Rec
     """
     largest_first = sorted(jobs, key=lambda job: -sum(source.stat().st_size for source in job.sources))
     for _job, made in run_in_processes(
-        make_package, largest_first, processes=processes, what="made a package", error=FoundationError
+        make_package, largest_first, processes=processes, activity="made a package", error=FoundationError
     ):
         yield made

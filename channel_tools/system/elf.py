@@ -120,8 +120,8 @@ def read_elf(stream: BinaryIO, *, name: str) -> ElfInfo:
 
 def newest_glibc(versions: frozenset[str]) -> tuple[int, ...] | None:
     """The newest glibc release among symbol versions, as numbers; None when none is asked for."""
-    found = [version.removeprefix("GLIBC_") for version in versions if version.startswith("GLIBC_2")]
-    return max((tuple(int(part) for part in version.split(".")) for version in found), default=None)
+    numbers = [version.removeprefix("GLIBC_") for version in versions if version.startswith("GLIBC_2")]
+    return max((tuple(int(part) for part in version.split(".")) for version in numbers), default=None)
 
 
 def search_folders(file: str, rpaths: tuple[str, ...]) -> tuple[str, ...]:
@@ -130,14 +130,14 @@ def search_folders(file: str, rpaths: tuple[str, ...]) -> tuple[str, ...]:
     A folder outside the prefix comes out beginning with ``..``; an absolute rpath as it is.
     """
     here = posixpath.dirname(file)
-    found = []
+    folders = []
     for rpath in rpaths:
         plain = rpath.replace("${ORIGIN}", "$ORIGIN")
         if plain == "$ORIGIN" or plain.startswith("$ORIGIN/"):
-            found.append(posixpath.normpath(posixpath.join(here, "." + plain.removeprefix("$ORIGIN"))))
+            folders.append(posixpath.normpath(posixpath.join(here, "." + plain.removeprefix("$ORIGIN"))))
         else:
-            found.append(rpath)
-    return tuple(found)
+            folders.append(rpath)
+    return tuple(folders)
 
 
 def _interesting_tags(dynamic: DynamicSegment) -> Iterator[tuple[str, str]]:

@@ -43,13 +43,13 @@ def run_in_processes(
     items: Sequence[_Item],
     *,
     processes: int,
-    what: str,
+    activity: str,
     error: type[ChannelToolsError] = ChannelToolsError,
 ) -> Iterator[tuple[_Item, _Result]]:
     """Call ``function`` with each item, starting in the given order, and yield item and result as each is done.
 
     Both are sent between processes, so they must be picklable. The first error ends the others and is raised, and so
-    does an interrupt. Raises ``error`` if a process was killed (``what`` says what it did).
+    does an interrupt. Raises ``error`` if a process was killed (``activity`` says what it did).
     """
     # takes 10 ms to import, which would delay every command
     import multiprocessing  # noqa: PLC0415
@@ -67,7 +67,7 @@ def run_in_processes(
         for future in concurrent.futures.as_completed(futures):
             yield futures[future], future.result()
     except BrokenProcessPool:
-        message = f"a process that {what} was killed, most likely because memory ran out"
+        message = f"a process that {activity} was killed, most likely because memory ran out"
         raise error(message, hint="run it again with fewer --jobs; finished work is kept") from None
     except BaseException:
         # the pool notices its dead workers and drops the waiting items, and can then be shut down

@@ -16,16 +16,6 @@ VAGUE = frozenset({"found", "given", "it", "kept", "one", "place", "rest", "said
 """Names that could stand for anything: name the package, record, folder, path, message ... that is held."""
 FIELDS = frozenset({"found", "kept", "taken"})
 """Allowed as fields: keys of JSON that others read, as what a check found beside what it expected."""
-IN_DIGESTS = (
-    "system/elf.py",
-    "foundation/repairs/",
-    *(f"foundation/{name}.py" for name in ("bytecode", "tree", "unpack", "wheel", "worker")),
-)
-"""The text of these is in the digests of a foundation's packages: renaming a variable would make all of them anew."""
-READ_IN_DIGESTS = frozenset(
-    {("foundation/model.py", "place"), ("foundation/resolve.py", "place"), ("system/workers.py", "what")}
-)
-"""Names that those modules use too."""
 
 OF_RANKS = frozenset({"Case", "Speed"})
 """Classes of validate/, and of the scripts in validate/workers/, which run where the program is not installed."""
@@ -80,9 +70,7 @@ def test_names_say_what_they_hold() -> None:
     vague = [
         f"{module}:{line}: {name}"
         for module, path in modules.items()
-        if not module.startswith(IN_DIGESTS)
         for line, name in vague_names(path.read_text(encoding="utf-8"))
-        if (module, name) not in READ_IN_DIGESTS
     ]
     assert vague == []
 

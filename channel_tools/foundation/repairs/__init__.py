@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def _merge() -> Mapping[str, Repair]:
     merged: dict[str, Repair] = {}
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         steps: Mapping[str, Repair] = getattr(importlib.import_module(f"{__name__}.{module.name}"), "STEPS", {})
         for name, step in steps.items():
             if name in merged:

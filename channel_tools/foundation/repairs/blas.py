@@ -28,11 +28,11 @@ def place_openblas(tree: Path, context: RepairContext) -> None:
     if not any(tree.glob(f"usr/*/{context.multiarch}/{_FLAVOUR}")):
         raise step_error(context, f"expected a folder {_FLAVOUR}")
 
-    def place(path: PurePosixPath) -> PurePosixPath:
+    def new_path(path: PurePosixPath) -> PurePosixPath:
         moved = native_place(path, context)
         return PurePosixPath("usr", *(part for part in moved.parts if part != _FLAVOUR))
 
-    relayout(tree, context, place)
+    relayout(tree, context, new_path)
     for package in tree.glob("usr/lib/pkgconfig/openblas.pc"):
         package.write_text(package.read_text().replace(f"/{_FLAVOUR}", ""))
 

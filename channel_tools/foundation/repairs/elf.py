@@ -49,9 +49,9 @@ def dynamic_elf_files(tree: Path) -> Iterator[tuple[Path, ElfInfo]]:
 def set_rpaths(tree: Path, context: RepairContext) -> None:
     """Give every ELF file an ``$ORIGIN``-relative rpath to ``lib`` and to the package's own folders that it needs."""
     del context
-    found = list(dynamic_elf_files(tree))
-    folders = _library_folders(tree, found)
-    write_rpaths((path, _rpath(str(relative_to_tree(path, tree)), info, folders)) for path, info in found)
+    files = list(dynamic_elf_files(tree))
+    folders = _library_folders(tree, files)
+    write_rpaths((path, _rpath(str(relative_to_tree(path, tree)), info, folders)) for path, info in files)
 
 
 def write_rpaths(wanted: Iterable[tuple[Path, str]]) -> None:
@@ -69,10 +69,10 @@ def rpath_of(folders: Iterable[str], where: str) -> str:
     return ":".join(dict.fromkeys("$ORIGIN" if way == "." else f"$ORIGIN/{way}" for way in ways))
 
 
-def _library_folders(tree: Path, found: Iterable[tuple[Path, ElfInfo]]) -> dict[str, str]:
+def _library_folders(tree: Path, files: Iterable[tuple[Path, ElfInfo]]) -> dict[str, str]:
     """Soname to the folder of the package that holds it, for libraries outside ``lib``."""
     folders: dict[str, str] = {}
-    for path, info in found:
+    for path, info in files:
         folder = str(relative_to_tree(path, tree).parent)
         if folder != LIB:
             folders.setdefault(info.soname or path.name, folder)
@@ -132,12 +132,12 @@ def find_verbs_drivers(tree: Path, context: RepairContext) -> None:
     libraries = [path for path in sorted((tree / "lib").glob("libibverbs.so.*")) if not path.is_symlink()]
     missing = [name for name in drivers if not list((tree / "lib" / "libibverbs").glob(f"lib{name}-rdmav*.so"))]
     if not drivers or missing or len(libraries) != 1:
-        found = f"{len(drivers)} driver names, without library: {missing}, {len(libraries)} libibverbs"
-        raise step_error(context, f"expected libibverbs with drivers, found {found}")
+        counts = f"{len(drivers)} driver names, without library: {missing}, {len(libraries)} libibverbs"
+        raise step_error(context, f"expected libibverbs with drivers, found {counts}")
     write_rpaths((path, "$ORIGIN:$ORIGIN/libibverbs") for path in libraries)
     setting = Setting(name="IBV_DRIVERS", value=":".join(drivers), only_if_unset=("IBV_DRIVERS", "RDMAV_DRIVERS"))
-    what = "The RDMA drivers of this environment; libibverbs has the folder of its list compiled in."
-    write_activation(tree, context.entry.name, [setting], what=what)
+    reason = "The RDMA drivers of this environment; libibverbs has the folder of its list compiled in."
+    write_activation(tree, context.entry.name, [setting], reason=reason)
 
 
 STEPS: dict[str, Repair] = {

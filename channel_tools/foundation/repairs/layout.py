@@ -65,22 +65,22 @@ def way_up(path: PurePosixPath) -> str:
     return "/".join([".."] * (len(path.parts) - 1)) or "."
 
 
-def relayout(tree: Path, context: RepairContext, place: Placement) -> None:
-    """Move everything in ``tree`` to where ``place`` says and make links relative.
+def relayout(tree: Path, context: RepairContext, placement: Placement) -> None:
+    """Move everything in ``tree`` to where ``placement`` says and make links relative.
 
-    Links to what ``place`` leaves out are left out too. Raises FoundationError when two different files would come to
+    Links to what it leaves out are left out too. Raises FoundationError when two different files would come to
     lie at one path.
     """
     stage = tree / _STAGE
     for path in list(files_in(tree)):
         old = relative_to_tree(path, tree)
-        new = place(old)
+        new = placement(old)
         if new is None:
             continue
         target = stage / new
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
-            _place_link(path, old, new, target, context, place)
+            _place_link(path, old, new, target, context, placement)
         else:
             _place_file(path, target, context)
     for leftover in tree.iterdir():
@@ -100,11 +100,11 @@ def _place_file(path: Path, target: Path, context: RepairContext) -> None:
 
 
 def _place_link(
-    path: Path, old: PurePosixPath, new: PurePosixPath, target: Path, context: RepairContext, place: Placement
+    path: Path, old: PurePosixPath, new: PurePosixPath, target: Path, context: RepairContext, placement: Placement
 ) -> None:
-    found = path.readlink().as_posix()
-    absolute = found if found.startswith("/") else posixpath.join("/", str(old.parent), found)
-    points_to = place(PurePosixPath(posixpath.normpath(absolute).lstrip("/")))
+    text = path.readlink().as_posix()
+    absolute = text if text.startswith("/") else posixpath.join("/", str(old.parent), text)
+    points_to = placement(PurePosixPath(posixpath.normpath(absolute).lstrip("/")))
     if points_to is None or points_to == new:
         return
     relative = Path(posixpath.relpath(points_to, new.parent))
@@ -123,10 +123,10 @@ def native_place(path: PurePosixPath, context: RepairContext) -> PurePosixPath:
     top = _SHALLOW.get(parts[0], parts[0])
     if top not in _KEPT_TOP:
         raise step_error(context, f"does not know where {path} belongs in a prefix")
-    rest = parts[1:]
-    if top in _MULTIARCH_TOP and rest[:1] == [context.multiarch]:
-        rest = rest[1:]
-    return PurePosixPath(top, *rest)
+    below = parts[1:]
+    if top in _MULTIARCH_TOP and below[:1] == [context.multiarch]:
+        below = below[1:]
+    return PurePosixPath(top, *below)
 
 
 def flatten(tree: Path, context: RepairContext) -> None:

@@ -85,10 +85,12 @@ def _relocatable_wrapper(text: str, variable: str, compiler: str, context: Repai
         f'{FIND_PREFIX}exec_prefix="$prefix"\nsysconfdir="$prefix/etc/mpich"\n'
         'includedir="$prefix/include"\nlibdir="$prefix/lib"\n'
     )
-    text, found = _PREFIX_LINES.subn(lambda _: folders, text)
+    text, replaced = _PREFIX_LINES.subn(lambda _: folders, text)
     text, chosen = re.subn(rf'^{variable}="g\S+"$', f'{variable}="{compiler}"', text, flags=re.MULTILINE)
-    if (found, chosen) != (1, 1):
-        raise step_error(context, f"the wrapper for {variable} has another shape: {found} prefixes, {chosen} compilers")
+    if (replaced, chosen) != (1, 1):
+        raise step_error(
+            context, f"the wrapper for {variable} has another shape: {replaced} prefixes, {chosen} compilers"
+        )
     return text.replace(" -L/usr/lib", "").replace(" ${wrapper_dl_type_flags}", " -Wl,-rpath,$libdir")
 
 
@@ -102,10 +104,10 @@ def use_mpich_abi_names(tree: Path, context: RepairContext) -> None:
 
 
 def _rename(folder: Path, debian: str, name: str, context: RepairContext) -> None:
-    found = [path for path in folder.glob(f"{debian}.so.{_ABI}.*") if not path.is_symlink()]
-    if len(found) != 1:
-        raise step_error(context, f"expected one lib/{debian}.so.{_ABI}.*, found {len(found)}")
-    path = found[0].rename(folder / found[0].name.replace(debian, name, 1))
+    libraries = [path for path in folder.glob(f"{debian}.so.{_ABI}.*") if not path.is_symlink()]
+    if len(libraries) != 1:
+        raise step_error(context, f"expected one lib/{debian}.so.{_ABI}.*, found {len(libraries)}")
+    path = libraries[0].rename(folder / libraries[0].name.replace(debian, name, 1))
     edit_elf(["--set-soname", f"{name}.so.{_ABI}"], [path])
     for link in (f"{name}.so", f"{name}.so.{_ABI}", f"{debian}.so", f"{debian}.so.{_ABI}"):
         (folder / link).unlink(missing_ok=True)

@@ -60,8 +60,8 @@ def drop_private_requires(tree: Path, context: RepairContext) -> None:
     for path in files_in(tree):
         if path.suffix == ".pc" and not path.is_symlink():
             text = path.read_text()
-            path.write_text(kept := _PRIVATE_LINE.sub("", text))
-            changed = changed or kept != text
+            path.write_text(public := _PRIVATE_LINE.sub("", text))
+            changed = changed or public != text
     if not changed:
         raise step_error(context, "no .pc file has private requirements to forget")
 
@@ -74,13 +74,13 @@ def relocatable_pkgconfig(text: str, *, up: str, multiarch: str) -> str:
         text = _PREFIX_LINE.sub(own_prefix.replace("\\", ""), text, count=1)
     else:
         text = f"{own_prefix}\n{text}"
-    head, _, rest = text.partition(own_prefix)
-    return head + own_prefix + _USR.sub("${prefix}", rest)
+    head, _, below = text.partition(own_prefix)
+    return head + own_prefix + _USR.sub("${prefix}", below)
 
 
 def _without_comments(text: str) -> str:
-    kept = (line for line in text.splitlines() if not line.startswith(("#", "URL", "Description")))
-    return "\n".join(kept)
+    lines = (line for line in text.splitlines() if not line.startswith(("#", "URL", "Description")))
+    return "\n".join(lines)
 
 
 def relocate_cmake(tree: Path, context: RepairContext) -> None:
@@ -107,8 +107,8 @@ def relocatable_cmake(text: str, *, up: str, multiarch: str) -> str:
     return _CMAKE_ABSOLUTE.sub(lambda match: _anchored(match.group(), up), text)
 
 
-def _anchored(found: str, up: str) -> str:
-    return f"${{CMAKE_CURRENT_LIST_DIR}}/{up}" + ("/lib" if found.endswith("lib") else "")
+def _anchored(folder: str, up: str) -> str:
+    return f"${{CMAKE_CURRENT_LIST_DIR}}/{up}" + ("/lib" if folder.endswith("lib") else "")
 
 
 def write_protobuf_cmake(tree: Path, context: RepairContext) -> None:

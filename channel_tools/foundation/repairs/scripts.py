@@ -47,7 +47,7 @@ if [ -z "${{PKG_CONFIG_LIBDIR+set}}" ]; then
 fi
 exec "$prefix/bin/pkgconf" "$@"
 """
-_SCRIPT_HEADER = "# SPDX-License-Identifier: BSD-3-Clause\n# {what}\n"
+_SCRIPT_HEADER = "# SPDX-License-Identifier: BSD-3-Clause\n# {reason}\n"
 _CERTIFICATE_BUNDLE = "ssl/cacert.pem"
 _LEAST_CERTIFICATES = 50
 _CERTIFICATE_BEGINS = "-----BEGIN CERTIFICATE-----"
@@ -95,16 +95,16 @@ class Setting:
 
 
 def write_activation(
-    tree: Path, name: str, settings: Sequence[Setting], *, what: str, before: str = "", after: str = ""
+    tree: Path, name: str, settings: Sequence[Setting], *, reason: str, before: str = "", after: str = ""
 ) -> None:
     """Write ``etc/conda/{activate,deactivate}.d/{activate,deactivate}-<name>.sh``.
 
     ``before`` and ``after`` are shell text around the assignments, for values that several of them share.
     """
-    activate = [_SCRIPT_HEADER.format(what=what), before, *(_activate(setting) for setting in settings), after]
+    activate = [_SCRIPT_HEADER.format(reason=reason), before, *(_activate(setting) for setting in settings), after]
     restore = [
-        _SCRIPT_HEADER.format(what="Puts back what the activation replaced."),
-        *(_restore(one) for one in settings),
+        _SCRIPT_HEADER.format(reason="Puts back what the activation replaced."),
+        *(_restore(setting) for setting in settings),
     ]
     for kind, text in (("activate", "".join(activate)), ("deactivate", "".join(restore))):
         script = tree / "etc" / "conda" / f"{kind}.d" / f"{kind}-{name}.sh"
@@ -166,8 +166,8 @@ def activate_certificates(tree: Path, context: RepairContext) -> None:
         value=f"$CONDA_PREFIX/{_CERTIFICATE_BUNDLE}",
         only_if_unset=("SSL_CERT_FILE", "SSL_CERT_DIR"),
     )
-    what = "This environment's certificates; openssl has another folder compiled in."
-    write_activation(tree, context.entry.name, [setting], what=what)
+    reason = "This environment's certificates; openssl has another folder compiled in."
+    write_activation(tree, context.entry.name, [setting], reason=reason)
 
 
 STEPS: dict[str, Repair] = {

@@ -113,10 +113,10 @@ def place_sysroot(tree: Path, context: RepairContext) -> None:
     drop = PurePosixPath("usr/share")
     root = PurePosixPath(conda_triple(context), "sysroot")
 
-    def place(path: PurePosixPath) -> PurePosixPath | None:
+    def placement(path: PurePosixPath) -> PurePosixPath | None:
         return None if path.is_relative_to(drop) or path.parts[0] == "etc" else root / path
 
-    relayout(tree, context, place)
+    relayout(tree, context, placement)
     if not any(tree.iterdir()):
         raise step_error(context, "nothing is left for the sysroot")
 
@@ -136,9 +136,9 @@ def place_binutils(tree: Path, context: RepairContext) -> None:
     (tools / "bin").symlink_to("../bin")
 
 
-def _place_toolchain(tree: Path, context: RepairContext, place: Placement) -> None:
+def _place_toolchain(tree: Path, context: RepairContext, placement: Placement) -> None:
     drop_unused(tree / "usr", context)
-    relayout(tree, context, place)
+    relayout(tree, context, placement)
 
 
 def _compiler_place(path: PurePosixPath, triple: str, context: RepairContext) -> PurePosixPath | None:
@@ -272,8 +272,8 @@ def _cmake_arguments(triple: str) -> str:
         "LINKER": "ld",
         "STRIP": "strip",
     }
-    said = [f"-DCMAKE_{name}=$CONDA_PREFIX/bin/{triple}-{program}" for name, program in programs.items()]
-    return " ".join([*said, "-DCMAKE_BUILD_TYPE=Release"]) + "$_ct_cmake"
+    options = [f"-DCMAKE_{name}=$CONDA_PREFIX/bin/{triple}-{program}" for name, program in programs.items()]
+    return " ".join([*options, "-DCMAKE_BUILD_TYPE=Release"]) + "$_ct_cmake"
 
 
 def _write(tree: Path, context: RepairContext, settings: list[Setting], *, tools: str) -> None:
@@ -281,7 +281,7 @@ def _write(tree: Path, context: RepairContext, settings: list[Setting], *, tools
         tree,
         context.entry.name,
         settings,
-        what=_WHAT.format(tools=tools),
+        reason=_WHAT.format(tools=tools),
         before=_PRELUDE.replace("{triple}", conda_triple(context)),
         after=_EPILOGUE,
     )

@@ -89,10 +89,10 @@ def place_nccl(tree: Path, context: RepairContext) -> None:
 
 
 def _wheel_folders(tree: Path, pattern: str, context: RepairContext) -> list[Path]:
-    found = sorted((tree / site_folder(context) / "nvidia").glob(pattern))
-    if len(found) != 1:
-        raise step_error(context, f"expected one folder nvidia/{pattern}, found {len(found)}")
-    return found
+    folders = sorted((tree / site_folder(context) / "nvidia").glob(pattern))
+    if len(folders) != 1:
+        raise step_error(context, f"expected one folder nvidia/{pattern}, found {len(folders)}")
+    return folders
 
 
 def _move(source: Path, destination: Path) -> None:

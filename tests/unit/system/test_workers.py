@@ -17,25 +17,25 @@ from tests.support.processes import TEST_TIMEOUT_S, assert_ended, beyond_kill, s
 
 
 def test_results_come_with_their_items_from_other_processes() -> None:
-    found = dict(run_in_processes(square_elsewhere, [3, 1, 2], processes=2, what="worked"))
+    found = dict(run_in_processes(square_elsewhere, [3, 1, 2], processes=2, activity="worked"))
     assert {item: square for item, (square, _pid) in found.items()} == {1: 1, 2: 4, 3: 9}
     assert os.getpid() not in {pid for _square, pid in found.values()}
 
 
 def test_an_error_ends_the_others_and_is_raised() -> None:
     with pytest.raises(IntegrityError, match="item -1"):
-        list(run_in_processes(square_elsewhere, [-1, *range(1, 50)], processes=2, what="worked"))
+        list(run_in_processes(square_elsewhere, [-1, *range(1, 50)], processes=2, activity="worked"))
     assert active_children() == []
 
 
 def test_a_killed_process_is_named() -> None:
     with pytest.raises(ChannelToolsError, match="a process that worked was killed") as caught:
-        list(run_in_processes(square_elsewhere, [0], processes=1, what="worked"))
+        list(run_in_processes(square_elsewhere, [0], processes=1, activity="worked"))
     assert "--jobs" in (caught.value.hint or "")
 
 
 def test_leaving_early_leaves_no_process() -> None:
-    running = run_in_processes(square_elsewhere, list(range(1, 20)), processes=2, what="worked")
+    running = run_in_processes(square_elsewhere, list(range(1, 20)), processes=2, activity="worked")
     next(running)
     assert isinstance(running, Generator)
     running.close()

@@ -86,7 +86,7 @@ def sourced(tmp_path: Path, commands: str, env: dict[str, str]) -> list[str]:
 
 
 def test_a_variable_is_set_and_what_it_held_comes_back(tmp_path: Path) -> None:
-    write_activation(tmp_path, "demo", [Setting(name="CC", value="$CONDA_PREFIX/bin/cc")], what="Demo.")
+    write_activation(tmp_path, "demo", [Setting(name="CC", value="$CONDA_PREFIX/bin/cc")], reason="Demo.")
     lines = sourced(tmp_path, 'on; echo "$CC"; off; echo "$CC"', {"CONDA_PREFIX": "/p", "CC": "my cc"})
     assert lines == ["/p/bin/cc", "my cc"]
     lines = sourced(tmp_path, 'on; off; echo "${CC-unset} ${CONDA_BACKUP_CC-unset}"', {"CONDA_PREFIX": "/p"})
