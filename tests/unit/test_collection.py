@@ -26,7 +26,7 @@ TESTED_WITH_OTHERS = {
     "mirror": "format",
     "mirror/exporting": "extras",
     "mirror/importing": "channels site",
-    "page": "details feed front model render stacks",
+    "page": "feed front model render",
     "pins": "conda_lock_model environment_file lock md5",
     "plan": "foundation locking own remote_run_exports view",
     "provenance": "cyclonedx licenses spdx statements trust",

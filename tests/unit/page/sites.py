@@ -15,6 +15,7 @@ from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import PageChoices, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
 from channel_tools.page.write import PageReport, add_page, follow_change, paged_folder
+from tests.support.html_pages import Page, read_page
 from tests.support.packages import make_conda, new_channel, own
 
 RECIPE = {
@@ -30,6 +31,8 @@ RECIPE = {
 }
 PATCH = b"From 0123 Mon\nSubject: Mend the build\n\nUpstream looks in /usr.\n---\n a.c | 2 +-\ndiff --git a/a.c b/a.c\n"
 HOSTILE = "toys <img src=x onerror='ran = true'><script>ran = true</script>"
+ICONS = 2
+"""In every page: the mark of the channel, and that of the search."""
 YANKED = {"linux-64/toy-1.0-py12_pt6.conda": "wrong sums"}
 
 
@@ -165,3 +168,14 @@ def whole_channel(work: Path) -> Channel:
         with_logs=True,
     )
     return channel
+
+
+def read(path: Path) -> Page:
+    """A page that was written."""
+    return read_page(path.read_text(encoding="utf-8"))
+
+
+def pages(channel: Channel) -> dict[str, Page]:
+    """All pages of a channel, by their path in it."""
+    paths = [channel.path / "index.html", *sorted((channel.path / "page").rglob("*.html"))]
+    return {path.relative_to(channel.path).as_posix(): read(path) for path in paths}

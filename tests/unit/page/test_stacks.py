@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the page says of stacks: which variants there are, and what was validated."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channel_tools.channel import channel_writer
+from channel_tools.channel.listing import with_foundation, with_yanked
+from channel_tools.channel.maintenance import relist
+from channel_tools.channel.model import Channel
+from channel_tools.channel.results import BuildRecord
+from channel_tools.page.model import ShownStack
+from tests.support.packages import make_conda, new_channel, own
+from tests.unit.page.sites import ICONS, pages, publish, run_of, write_page
+
+
+def test_a_stack_is_a_matrix_of_what_was_built_validated_and_withdrawn(channel: Channel) -> None:
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: with_yanked(loaded.listing, ["linux-64/toy-1.0-py12_pt6.conda"], "wrong results"))
+    names = ("toy-1.0-py11_pt5", "toy-1.0-py11_pt6")
+    builds = {
+        f"{name}.conda": BuildRecord(file_name=f"{name}.conda", finished="2026-11-19", seconds=60) for name in names
+    }
+    runs = (
+        run_of(20, names[0]),
+        run_of(21, "toy-1.0-other", pytorch="2.6.0"),
+        run_of(22, names[0], passed=False, hosts=2),
+    )
+    write_page(
+        channel,
+        stacks=(ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=runs),),
+        builds=builds,
+    )
+    words = " ".join(pages(channel)["page/stack/toys.html"].words.split())
+    assert "Python PyTorch 2.5 PyTorch 2.6 3.11 built and tested 19 November 2026, in 1 min 0 s" in words
+    assert "validation failed 22 November 2026: 4 ranks on 2 hosts in 39 s" in words
+    assert "validation passed 21 November 2026: 4 ranks in 39 s, with earlier builds 3.12 not built" in words
+    assert "toy-1.0-py12_pt6 yanked: wrong results not validated" in words
+    words = " ".join(pages(channel)["index.html"].words.split())
+    assert "validation failed Toys" in words
+    assert "Failed validation with 4 ranks on 22 November 2026" in words
+    assert "Python 3.11 ×validation failed ○built" in words  # noqa: RUF001
+
+
+def test_a_variant_of_which_a_package_was_not_built_is_not_offered(tmp_path: Path) -> None:
+    def made(name: str, pytorch: str) -> Path:
+        variant = {"python": "3.11.* *_cpython", "pytorch": pytorch}
+        return make_conda(tmp_path / "made", name, build=f"pt{pytorch}", about=own(pytorch), variant=variant)
+
+    channel = new_channel(tmp_path)
+    publish(channel, made("toy", "2.5"), made("vision", "2.5"), made("toy", "2.6"))
+    write_page(channel, stacks=(ShownStack(name="toys", description="Toys", install=("toy", "vision")),))
+    index, stack = (pages(channel)[name].words for name in ("index.html", "page/stack/toys.html"))
+    assert "PyTorch 2.5" in index
+    assert "PyTorch 2.6" not in index
+    assert "2.5, 2.6" not in stack
+    assert stack.count("built, date not recorded") == stack.count("not built: vision") == 1
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ({"name": "toy", "version": "1.1", "build": "py11_pt5"}, ", with earlier builds"),
+        ({"name": "libtoy", "build": "h1", "about": own("d9"), "variant": {"cc": "12"}}, ", with earlier builds"),
+        ({"name": "libtoy", "version": "1.1"}, ""),
+    ],
+    ids=["a newer version", "a dependency built again", "a newer dependency beside it"],
+)
+def test_a_validation_is_of_earlier_builds_once_others_are_installed(
+    tmp_path: Path, new: dict[str, Any], said: str
+) -> None:
+    channel = new_channel(tmp_path)
+    lib = make_conda(tmp_path / "made", "libtoy", about=own("d1"), variant={"cc": "12"})
+    made: dict[str, Any] = {"about": own("115"), "variant": {"python": "3.11.* *_cpython", "pytorch": "2.5"}}
+    publish(channel, lib, make_conda(tmp_path / "made", "toy", build="py11_pt5", **made))
+    run = run_of(20, "toy-1.0-py11_pt5", "libtoy-1.0-0", "python-3.11.2-0")
+    write_page(channel, stacks=(ShownStack(name="toys", description="Toys", install=("toy",), runs=(run,)),))
+    for place in ("index.html", "page/stack/toys.html"):
+        assert "earlier builds" not in pages(channel)[place].words
+    publish(channel, make_conda(tmp_path / "made", **((made if new["name"] == "toy" else {}) | new)))
+    words = " ".join(pages(channel)["index.html"].words.split())
+    assert f"Passed validation with 4 ranks on 20 November 2026{said} " in words
+    words = " ".join(pages(channel)["page/stack/toys.html"].words.split())
+    assert f"validation passed 20 November 2026: 4 ranks in 39 s{said} Builds" in words
+
+
+def test_a_validation_with_the_foundations_build_is_of_the_present_ones_beside_a_stand_in_of_ours(
+    tmp_path: Path,
+) -> None:
+    channel = new_channel(tmp_path)
+    stand_in = make_conda(tmp_path / "made", "mpich", version="4.3.2", build="external_0", about=own("d1"))
+    theirs = make_conda(tmp_path / "made", "mpich", version="4.0.2", about=own("d2"))
+    publish(channel, stand_in, theirs)
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: with_foundation(loaded.listing, ["linux-64/mpich-4.0.2-0.conda"]))
+    stack = ShownStack(name="mpi", description="MPI", install=("mpich",), runs=(run_of(20, "mpich-4.0.2-0"),))
+    write_page(channel, stacks=(stack,))
+    assert "20 November 2026" in pages(channel)["index.html"].words
+    assert "earlier builds" not in pages(channel)["index.html"].words
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: dataclasses.replace(loaded.listing, foundation=()))
+    write_page(channel, stacks=(stack,))
+    assert "20 November 2026, with earlier builds" in pages(channel)["index.html"].words
+
+
+def test_bandwidth_over_time_is_drawn_for_runs_of_one_machine_only(channel: Channel) -> None:
+    runs = [run_of(day, mb_s=1000.0 + day) for day in (20, 21, 22)]
+    others = [run_of(23, mb_s=9.0, cores=64), run_of(24, mb_s=8.0, ranks=2)]
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(*runs, *others))
+    write_page(channel, stacks=(stack,))
+    page = pages(channel)["page/stack/toys.html"]
+    assert page.tags["svg"] == ICONS + 3  # by size twice, and over time
+    assert page.tags["style"] == 0  # the page allows none
+    assert "2026-11-20 1020 beside 500, 2026-11-21 1021 beside 500, 2026-11-22 1022 beside 500." in page.words
+    assert ".chart .beside" in (channel.path / "page" / "page.css").read_text()
