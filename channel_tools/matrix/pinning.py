@@ -82,12 +82,13 @@ def read_pinning(
         files = _files_of_package(pinned or _pinned_in_tree(file, root, file.pinning), root)
     else:
         files = _files_at(_config_path(file, root, file.pinning))
-    texts = {path: files.text(path) for path in _named_migrations(file, files)}
+    text = files.text(files.config)
+    migrations = {path: files.text(path) for path in _named_migrations(file, files)}
     read: _Read = {}
     for platform in PLATFORMS:
         selectors = Selectors(platform, environ)
-        unmigrated = read_conda_build_config(files.text(files.config), files.config, selectors, without=OLD_FORMAT_KEYS)
-        read[platform] = unmigrated, [read_migration(text, path, selectors) for path, text in texts.items()]
+        unmigrated = read_conda_build_config(text, files.config, selectors, without=OLD_FORMAT_KEYS)
+        read[platform] = unmigrated, [read_migration(content, path, selectors) for path, content in migrations.items()]
     used = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
     excluded = frozenset(
         name for _unmigrated, migrations in read.values() for migration in migrations for name in migration.exclude
