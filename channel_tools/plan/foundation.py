@@ -16,7 +16,7 @@ from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.addresses import channel_address, channel_name, local_path
 from channel_tools.conda.package import NOARCH
-from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA
+from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, RUN_EXPORTS
 from channel_tools.conda.solving import check_indexes
 from channel_tools.conda.specs import spec_name, texts_of
 from channel_tools.plan.own import OWN_CHANNEL
@@ -178,7 +178,7 @@ def open_foundation(
 
 def index_digest(folder: Path, platform: str) -> str:
     """A hash of everything that planning reads from a foundation in a folder."""
-    names = [(subdir, name) for subdir in (platform, NOARCH) for name in ("repodata.json", "run_exports.json")]
+    names = [(subdir, name) for subdir in (platform, NOARCH) for name in (REPODATA, RUN_EXPORTS)]
     files = [folder.joinpath(*name) for name in names]
     return " ".join(sha256_of_file(path) for path in files if path.is_file())
 
@@ -196,7 +196,7 @@ def _open_further(address: str, platform: str, environ: Mapping[str, str]) -> Fu
     if not subdirs:
         message = f"{folder}: the channel has no index for {platform} or noarch"
         raise FoundationError(message, hint="give a channel's folder or address; channel_tools channel index makes one")
-    sources = tuple(_open_index(channel, subdir, folder / subdir / "repodata.json") for subdir in subdirs)
+    sources = tuple(_open_index(channel, subdir, folder / subdir / REPODATA) for subdir in subdirs)
     return FurtherChannel(name=name, address=base_url, sources=sources, run_exports=FolderRunExports(folder))
 
 
@@ -230,7 +230,7 @@ def _open_foundation(
         message = f"{folder / platform / 'repodata.json'}: {label} has no index for {platform}"
         raise FoundationError(message, hint=_ABSENT_HINTS[kind])
     channel = Channel(folder.absolute().as_uri())
-    sources = tuple(_open_index(channel, subdir, folder / subdir / "repodata.json") for subdir in subdirs)
+    sources = tuple(_open_index(channel, subdir, folder / subdir / REPODATA) for subdir in subdirs)
     return FoundationIndex(
         label=label,
         sources=sources,
