@@ -128,8 +128,8 @@ def failure_of(
 
 def not_the_expected(job: BuildJob, packages: Sequence[Path], log: Path) -> BuildError:
     """The error for a build that made a different package from the one that the plan expects."""
-    file_names = ", ".join(str(PackageKey.of(package)) for package in packages) or "no package"
-    message = f"{job.stem}: the build made {file_names}; expected {job.subdir}/{job.file_name}\nlog: {log}"
+    keys = ", ".join(str(PackageKey.of(package)) for package in packages) or "no package"
+    message = f"{job.stem}: the build made {keys}; expected {job.subdir}/{job.file_name}\nlog: {log}"
     return BuildError(message, hint="render the recipe again: its build string or version differs from the plan's")
 
 

@@ -126,10 +126,8 @@ class RecordedBuild:
         origins = recorded_in(self.info.about).get("sources") or ()
         for entry, origin in zip(from_store, origins, strict=True):
             need = _need_of(origin, source_excludes(dict(self.recipe)))
-            others = (need, replace(need, submodules=False))
-            same = (
-                identity for identity in others if (held := store.find(identity)) and held.sha256 == entry.get("sha256")
-            )
+            needs = (need, replace(need, submodules=False))
+            same = (other for other in needs if (held := store.find(other)) and held.sha256 == entry.get("sha256"))
             yield entry, next(same, need)
 
     def link_environment(

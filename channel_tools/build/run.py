@@ -163,10 +163,10 @@ class BuildRun:
 
     def _expects_more(self) -> bool:
         """Whether those that have ended should wait for others: none was long, and nothing waits for them."""
-        if not self._running or self._until.left_s() == 0 or any(ended.seconds > _QUICK_S for ended in self._ended):
+        if not self._running or self._until.left_s() == 0 or any(build.seconds > _QUICK_S for build in self._ended):
             return False
-        ended = {ended.child.job.file_name for ended in self._ended}
-        return all(ended.isdisjoint(job.waits_for) for job in self._waiting)
+        file_names = {build.child.job.file_name for build in self._ended}
+        return all(file_names.isdisjoint(job.waits_for) for job in self._waiting)
 
     def _enter_ended(self) -> list[BuildResult]:
         """Enter the packages of the builds that have ended, as many as may be entered together."""

@@ -82,7 +82,7 @@ def load_tree(
         tree=tree,
         stacks=stacks,
         default_stack=file.default_stack,
-        resources={key: value for file in reversed(list(files.values())) for key, value in file.resources.items()},
+        resources={key: value for item in reversed(list(files.values())) for key, value in item.resources.items()},
         recipes=recipes,
         variant_files=variant_files,
         pinning=read_pinning(file, tree.root, recipes, environ, pinned),

@@ -128,8 +128,8 @@ def read_conda_build_config(
             zip_keys = _zip_keys_of_conda_build(document, item)
         elif key not in without and item not in (None, []):
             _check_key(document, key)
-            items = item if isinstance(item, list) else [item]
-            values[key] = tuple(scalar_of(document, (key, index), item) for index, item in enumerate(items))
+            scalars = item if isinstance(item, list) else [item]
+            values[key] = tuple(scalar_of(document, (key, index), scalar) for index, scalar in enumerate(scalars))
     return VariantFile(document=document, values=values, zip_keys=zip_keys)
 
 

@@ -253,7 +253,7 @@ def variant_table(builds: Sequence[Build]) -> VariantTable | None:
         column_key=column_key,
         rows=tuple(sorted({row for row, _column in cells})),
         columns=tuple(sorted({column for _row, column in cells})),
-        cells={position: tuple(builds) for position, builds in cells.items()},
+        cells={position: tuple(labelled) for position, labelled in cells.items()},
     )
 
 

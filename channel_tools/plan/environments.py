@@ -177,13 +177,13 @@ class EnvironmentSolver:
         Raises SolverError, and UnsatisfiableError for a reason that the lock has.
         """
         text = text_of(texts, self.own)
-        for view, indexes in locked.views(text):
+        for index, repodata in locked.views(text):
             try:
-                records = await self._solve_files(specs, reach, [*self._foundation.unlocked, *indexes])
+                records = await self._solve_files(specs, reach, [*self._foundation.unlocked, *repodata])
             except SolverError:
                 continue
-            if view is not None or not self._foundation.unlocked or any(map(locked.has, records)):
-                locked.take(text, view, records)
+            if index is not None or not self._foundation.unlocked or any(map(locked.has, records)):
+                locked.take(text, index, records)
             return records
         refusal = self._refusal(texts, reach)
         if refusal is not None and (reason := locked.unserved(refusal)) is not None:

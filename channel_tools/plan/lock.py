@@ -83,7 +83,7 @@ def read_lock(root: Path, kind: FoundationKind, platform: str) -> FoundationLock
     _check_records(file, path)
     return FoundationLock(
         records=file.records,
-        environments={text: tuple(map(tuple, environments)) for text, environments in file.environments.items()},
+        environments={text: tuple(map(tuple, key_lists)) for text, key_lists in file.environments.items()},
         unserved=file.unserved,
     )
 
@@ -100,7 +100,7 @@ def _check_records(file: _FoundationLockFile, path: Path) -> None:
                 read_spec(spec)
         except (InvalidRecordError, InvalidSpecError) as err:
             raise ConfigError(f"the record {key} cannot be read: {err}", path=path, hint=_RESTORE) from None
-    named = {key for environments in file.environments.values() for keys in environments for key in keys}
+    named = {key for key_lists in file.environments.values() for keys in key_lists for key in keys}
     if missing := sorted(named - file.records.keys()):
         message = f"an environment has {missing[0]}, of which there is no record"
         raise ConfigError(message, path=path, hint=_RESTORE)
@@ -124,8 +124,8 @@ def write_lock(root: Path, kind: FoundationKind, platform: str, lock: Foundation
 def encode_lock(kind: FoundationKind, platform: str, lock: FoundationLock) -> bytes:
     """The lock as it stands in a file."""
     environments = {
-        text: b"[\n" + b",\n".join(_lines(b"[", map(_text, keys), b"]") for keys in environments) + b"\n]"
-        for text, environments in lock.environments.items()
+        text: b"[\n" + b",\n".join(_lines(b"[", map(_text, keys), b"]") for keys in key_lists) + b"\n]"
+        for text, key_lists in lock.environments.items()
     }
     parts = [
         (b'"schema": %d' % LOCK_SCHEMA),

@@ -165,13 +165,13 @@ class LockedFoundation:
         environments = {
             text: tuple(
                 tuple(sorted(self._used[text, index])) if only_used else keys
-                for index, keys in enumerate(environments)
+                for index, keys in enumerate(key_lists)
                 if not only_used or (text, index) in self._used
             )
-            for text, environments in sorted(self._environments.items())
+            for text, key_lists in sorted(self._environments.items())
         }
-        environments = {text: of_text for text, of_text in environments.items() if of_text}
-        named = {key for of_text in environments.values() for keys in of_text for key in keys}
+        environments = {text: key_lists for text, key_lists in environments.items() if key_lists}
+        named = {key for key_lists in environments.values() for keys in key_lists for key in keys}
         unserved = {text: why for text, why in self._unserved.items() if not only_used or text in self._told}
         return FoundationLock(
             records={key: self._records[key] for key in sorted(named)},

@@ -113,7 +113,7 @@ def run_audit(
             raise UsageError(message, hint="leave out --channel")
         return audit_prefix(target, reader, jobs=jobs, progress=progress)
     if target.is_dir():
-        beside = [package for folder in channels for package in _packages_of(folder)]
+        beside = [neighbour for folder in channels for neighbour in _packages_of(folder)]
         return audit_channel(target, reader, neighbours=beside, jobs=jobs, progress=progress)
     raise UsageError(
         f"{target}: not a .conda file or a folder", hint="name a .conda file, a channel's folder or an environment"
@@ -143,7 +143,7 @@ def _neighbours(settings: Settings | None, channels: Sequence[Path], package: Pa
         folders = [own]
     if not folders and settings is not None and settings.channel.is_dir():
         folders = [settings.channel]
-    neighbours = [package for folder in folders for package in _packages_of(folder)]
+    neighbours = [neighbour for folder in folders for neighbour in _packages_of(folder)]
     return neighbours + (
         list(neighbours_in_cache(settings.package_cache)) if settings is not None and not folders else []
     )

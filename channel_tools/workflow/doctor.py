@@ -45,8 +45,8 @@ def run_doctor(
     variables = environ if prefix is None else activated_environment(prefix, environ=environ, inherit=True)
     installed = {} if prefix is None else installed_builds(prefix)
     loaded = load_tree(settings.tree, settings.environ)
-    own_stack = installed_stack(loaded, installed, prefix) if stack_name is None and prefix is not None else None
-    stack = own_stack or find_stack(loaded, stack_name)
+    of_prefix = installed_stack(loaded, installed, prefix) if stack_name is None and prefix is not None else None
+    stack = of_prefix or find_stack(loaded, stack_name)
     subject = subject_of(
         stack.name,
         method_of(stack).backend(stack.validation) if stack.validation else "",
