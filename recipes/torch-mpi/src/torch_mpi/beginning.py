@@ -41,7 +41,7 @@ def watched_beginning(environ: Mapping[str, str], limit: timedelta) -> Iterator[
 
 def _end_after(started: threading.Event, environ: Mapping[str, str], limit: timedelta) -> None:
     """The main thread is in MPI_Init, where no handler of a signal runs."""
-    if started.wait(limit.total_seconds()):
+    if started.wait(min(limit.total_seconds(), threading.TIMEOUT_MAX)):
         return
     _say(
         f"torch-mpi: rank {launched_rank(environ)}: MPI has not started within {limit.total_seconds():g} s, the "
