@@ -25,7 +25,7 @@ from torch_switchml.membership import GroupMembership
 from torch_switchml.plugin import Plugin, _job_timeout_ms, _settle_workers
 from torch_switchml.settings import Transport, read_settings
 
-def place(size=2, timeout=None):
+def membership(size=2, timeout=None):
     return GroupMembership(rank=0, size=size, timeout=timeout)
 
 def gloo(store):
@@ -60,7 +60,7 @@ def test_job_timeout_is_the_environments_or_the_groups(process: Launcher) -> Non
         + """
 minutes = timedelta(minutes=30)
 def timeout(timeout, environ={}):
-    return _job_timeout_ms(read_settings(environ), Transport(job_timeout_ms=90_000), place(timeout=timeout))
+    return _job_timeout_ms(read_settings(environ), Transport(job_timeout_ms=90_000), membership(timeout=timeout))
 
 assert timeout(None) == 90_000
 assert timeout(minutes) == 1_800_000

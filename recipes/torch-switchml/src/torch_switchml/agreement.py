@@ -240,7 +240,7 @@ class Agreement:
         missing = [index for index, key in enumerate(keys) if not self.store.check([key])]
         if missing:
             if self._absent():  # or killed before it began, which the watch may be about to find
-                _comes_soon(self._has_announced)
+                _wait_briefly(self._has_announced)
             self.raise_announced()
         return missing
 
@@ -291,7 +291,7 @@ def _ends_of_the_store(find_ended: Find) -> Iterator[None]:
     except SwitchMLError:
         raise
     except RuntimeError as err:
-        _comes_soon(lambda: find_ended() is not None)
+        _wait_briefly(lambda: find_ended() is not None)
         ended = find_ended()
         reason = f"{_ending(*ended)}; " if ended is not None else ""
         raise SwitchMLError(
@@ -300,14 +300,11 @@ def _ends_of_the_store(find_ended: Find) -> Iterator[None]:
         ) from err
 
 
-def _comes_soon(has_come: Callable[[], bool]) -> bool:
-    """Whether it has, or does within the time in which the watch names a rank."""
+def _wait_briefly(has_come: Callable[[], bool]) -> None:
+    """Until it has, at most for the time in which the watch names a rank."""
     until = time.monotonic() + _NAMING_TIMEOUT.total_seconds()
-    while not has_come():
-        if time.monotonic() >= until:
-            return False
+    while not has_come() and time.monotonic() < until:
         time.sleep(_LONGEST_PAUSE_S)
-    return True
 
 
 def _ending(rank: int, reason: str) -> str:

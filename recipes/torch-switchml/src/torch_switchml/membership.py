@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which place a process has in a group of PyTorch's."""
+"""What a process is in a group of PyTorch's; apart from the plugin, whose report takes it too."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -69,9 +69,8 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
 
 
 def _add_up(sessions: Sequence[str | None]) -> dict[str, int] | None:
-    counts = [
-        json.loads(counters) for counters in sessions if counters
-    ]  # the others have another rank of this host on the wire
+    # a session without counters has another rank of this host on the wire
+    counts = [json.loads(counters) for counters in sessions if counters]
     return {name: sum(counters[name] for counters in counts) for name in counts[0]} if counts else None
 
 
