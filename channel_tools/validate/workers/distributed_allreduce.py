@@ -157,7 +157,7 @@ def main() -> None:
     numbers = read_rank_numbers()
     reductions.report_to(plan.folder, numbers.rank, end_launcher=True)
     if numbers.size != plan.ranks:
-        raise ValueError(f"the launcher started {numbers.size} of the {plan.ranks} ranks that were requested")
+        raise ValueError(f"ranks that the launcher started: {numbers.size}; expected {plan.ranks}, as requested")
     torch.set_num_threads(1)
     device = torch.device(plan.device, numbers.local_rank) if plan.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
