@@ -117,11 +117,13 @@ def cluster_of(num_workers: int) -> Iterator[Cluster]:
 
 
 @contextmanager
-def dropping(namespace: str, what: str) -> Iterator[None]:
-    """While the block runs, packets that arrive in the namespace are dropped where they fit what nftables calls
-    ``what``, such as ``meta l4proto udp`` or ``numgen random mod 100 < 5``; skips where there is no such filter."""
+def dropping(namespace: str, packets: str) -> Iterator[None]:
+    """While the block runs, ``packets`` that arrive in the namespace are dropped; skips where there is no such filter.
+
+    They are an expression of nftables, such as ``meta l4proto udp`` or ``numgen random mod 100 < 5``.
+    """
     nft = [*Cluster.inside(namespace), program("nft")]
-    rules = f"table inet drops {{ chain arriving {{ type filter hook input priority 0; {what} drop; }}; }}"
+    rules = f"table inet drops {{ chain arriving {{ type filter hook input priority 0; {packets} drop; }}; }}"
     result = subprocess.run(
         [*nft, rules], capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S, stdin=subprocess.DEVNULL
     )
