@@ -22,7 +22,7 @@ from channel_tools.audit.policy import PACKAGE_RULES, judge
 from channel_tools.audit.reading import Reader
 from channel_tools.conda.archive import PackageInfo, read_package, visit_package
 from channel_tools.conda.metadata import check_place
-from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
+from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, subdirs_of
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA
 from channel_tools.system.beneath import folder_beneath, folder_of
 from channel_tools.system.counting import counted
@@ -130,11 +130,11 @@ def audit_channel(
 def channel_packages(folder: Path) -> list[Path]:
     """The package files that new solves of a channel see, by its repodata; all files if it has no repodata.
 
-    Others may write in the folder: what is there is named beneath it. Raises as Beneath.
+    Others may write in the folder: what is there is named beneath it. Raises as Beneath and subdirs_of.
     """
     files = folder_beneath(folder)
     packages: list[Path] = []
-    for subdir in (name for name, status in sorted(files.stats()) if stat.S_ISDIR(status.st_mode)):
+    for subdir in subdirs_of(files):
         below = files.at(subdir)
         listed = _listed(below)
         for name, status in sorted(below.stats()):

@@ -177,7 +177,7 @@ class Beneath:
         return []
 
     def stats(self, name: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """The names in a folder with their status, links followed; those that lead nowhere are left to ``stat``."""
+        """The names in a folder, each with its status: that of a link itself, which ``stat`` follows."""
         with self.reported(name), contextlib.suppress(FileNotFoundError), self._root() as root:
             descriptor = open_below(root, self._full(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

@@ -68,7 +68,7 @@ class LinkError(OSError):
 
 def _open_by_parts(folder: int, name: str, flags: int) -> int:
     """Open a name part by part, following the links that the module allows. Raises OSError, LinkError."""
-    stack, waiting, links = [os.dup(folder)], _parts(name, linked=False), 0
+    stack, waiting, links, linked = [os.dup(folder)], _parts(name, linked=False), 0, False
     try:
         while waiting:
             part, linked = waiting.pop()
@@ -88,7 +88,7 @@ def _open_by_parts(folder: int, name: str, flags: int) -> int:
                 return os.open(part, flags | os.O_NOFOLLOW, dir_fd=stack[-1])
         return os.open(".", flags, dir_fd=stack[-1])
     except FileNotFoundError:
-        if links:
+        if linked:
             raise LinkError(errno.ENOENT, "is a symbolic link to something that does not exist") from None
         raise
     finally:

@@ -14,7 +14,7 @@ import pytest
 from channel_tools.audit.dependencies import Known, neighbours_in_files
 from channel_tools.audit.model import Finding, PackageAudit, Rule
 from channel_tools.audit.reading import Reader
-from channel_tools.audit.run import Gate, audit_channel, audit_package, audit_packages
+from channel_tools.audit.run import Gate, audit_channel, audit_package, audit_packages, channel_packages
 from channel_tools.build.schedule import take_in
 from channel_tools.channel import Channel, ChannelWriter, published_packages
 from channel_tools.conda.archive import PackageInfo
@@ -164,6 +164,21 @@ def test_what_others_put_into_a_channels_folder_is_one_error(tmp_path: Path, nam
     with bounded(f"audit of a {kind}"), pytest.raises(ChannelError, match=rf"{name}: is a ") as caught:
         audit_channel(folder, Reader(build_paths=()), jobs=1, progress=SilentProgress())
     assert caught.value.hint == "remove it, or restore it from a copy"
+
+
+def test_a_link_in_the_place_of_a_subdir_is_followed_in_the_channel_only(tmp_path: Path) -> None:
+    """The packages of such a subdir were left out, and the audit passed without them."""
+    folder = tmp_path / "channel"
+    package = Toy().write(folder)
+    subdir = package.parent
+    subdir.rename(folder / "own")
+    subdir.symlink_to("own")
+    assert channel_packages(folder) == [package]
+    subdir.unlink()
+    (folder / "own").rename(tmp_path / "own")
+    subdir.symlink_to("../own")
+    with pytest.raises(ChannelError, match=f"{subdir.name}: is a symbolic link out of the folder"):
+        audit_channel(folder, Reader(), jobs=1, progress=SilentProgress())
 
 
 def test_a_package_that_is_exchanged_for_a_link_is_not_read(tmp_path: Path) -> None:

@@ -48,6 +48,17 @@ def test_a_link_that_stays_inside_is_followed(files: Beneath, target: str) -> No
     assert files.read("again/link", limit_bytes=_LIMIT) == b"inside"
 
 
+def test_what_is_missing_in_a_linked_folder_is_missing(files: Beneath) -> None:
+    """It was told as a link to something that does not exist."""
+    (files.path / "again").symlink_to("sub")
+    assert files.stat("again/none") is None
+    assert files.names("again/none") == []
+    with pytest.raises(FileNotFoundError):
+        files.read("again/none", limit_bytes=_LIMIT)
+    files.write("again/new/file", b"new")
+    assert (files.path / "sub" / "new" / "file").read_bytes() == b"new"
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [
