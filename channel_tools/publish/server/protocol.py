@@ -16,7 +16,7 @@ import msgspec
 from channel_tools.channel.listing import INSTRUCTIONS_VERSION
 from channel_tools.channel.model import Foundation  # noqa: TC001 - msgspec reads the annotations
 from channel_tools.conda.package import PackageRef, by_format, read_sidecar, sidecar_of
-from channel_tools.publish.model import LabelPackage  # noqa: TC001 - likewise
+from channel_tools.publish.model import Comparison, LabelPackage
 from channel_tools.system import errors
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
 
@@ -96,6 +96,13 @@ class RetainRequest(_LabelRequest):
     locked_hashes: tuple[str, ...]
     grace_s: float
     dry_run: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanResponse(Comparison):
+    """A set as the server has compared it with a label."""
+
+    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

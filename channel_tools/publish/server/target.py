@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, cast
 
 from channel_tools.conda.clients import make_http_client
-from channel_tools.publish.model import Comparison, PublishPlan, PublishReport, check_label, label_address
+from channel_tools.publish.model import PublishPlan, PublishReport, check_label, label_address
 from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerConnection, TemporaryError, server_address
 from channel_tools.publish.server.protocol import (
     API,
@@ -20,6 +20,7 @@ from channel_tools.publish.server.protocol import (
     JobResponse,
     LabelsResponse,
     PackagesResponse,
+    PlanResponse,
     PromoteRequest,
     ReceivedBytes,
     RetainRequest,
@@ -73,7 +74,7 @@ class ServerTarget:
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Ask the server what publishing would do; it changes nothing."""
-        comparison = self.connection.ask("POST", f"{self._channel}/plan", Comparison, set_request(packages, label))
+        comparison = self.connection.ask("POST", f"{self._channel}/plan", PlanResponse, set_request(packages, label))
         named = [*comparison.upload, *comparison.link, *comparison.present]
         if sorted(named) != sorted(packages.by_name()):
             raise NetworkError(f"{self.address}: the server's plan names other files than the request")

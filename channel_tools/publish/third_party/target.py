@@ -72,7 +72,7 @@ class ThirdPartyTarget:
             if (stored := sha256 or self.reader.sha256_of(label, key)) != files[key].sha256:
                 raise self._other_bytes(files[key], label, stored)
         missing = [key for key in files if key not in listed]
-        present = tuple(key for key in files if key not in missing)
+        present = tuple(key for key in files if key in listed)
         comparison = Comparison(upload=tuple(missing), link=(), present=present)
         return PublishPlan(packages=packages, label=label, comparison=comparison)
 

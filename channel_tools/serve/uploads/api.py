@@ -29,6 +29,7 @@ from channel_tools.publish.server.protocol import (
     API,
     LabelsResponse,
     PackagesResponse,
+    PlanResponse,
     PromoteRequest,
     SetRequest,
     from_error_response,
@@ -112,19 +113,22 @@ class UploadApi:
 
     async def plan(self, request: Request) -> Response:
         """Respond with what publishing a set would do."""
-        async with self._set(request) as (channel, package_set):
-            return json_response(await self._compared(channel, package_set))
+        async with self._set(request) as (channel, set_request):
+            comparison = await self._compared(channel, set_request)
+            return json_response(
+                PlanResponse(upload=comparison.upload, link=comparison.link, present=comparison.present)
+            )
 
     async def open_set(self, request: Request) -> Response:
         """Open a set, or find the one that is open; the response says which files are missing.
 
         A set that the client has had compared is not compared again: its job does that, with the channel's lock held.
         """
-        async with self._set(request) as (channel, package_set):
-            upload = package_set.upload
+        async with self._set(request) as (channel, set_request):
+            upload = set_request.upload
             if upload is None:
-                upload = (await self._compared(channel, package_set)).upload
-            planned = replace(package_set, upload=upload)
+                upload = (await self._compared(channel, set_request)).upload
+            planned = replace(set_request, upload=upload)
             job = await asyncio.to_thread(self._store.open, "publish", channel, planned)
             return json_response(job.response(await _missing(job, planned)), 201)
 
@@ -212,10 +216,10 @@ class UploadApi:
         """The channel and the set of a request; its token must be allowed to write to the set's label."""
         channel = _channel_of(request)
         self._guard.may_write_somewhere(request, channel)
-        async with self._documents.read(request, SetRequest) as package_set:
-            check_request(package_set, self._limits)
-            self._guard.may_write(request, channel, package_set.label)
-            yield channel, package_set
+        async with self._documents.read(request, SetRequest) as set_request:
+            check_request(set_request, self._limits)
+            self._guard.may_write(request, channel, set_request.label)
+            yield channel, set_request
 
     async def _compared(self, channel: str, set_request: SetRequest) -> Comparison:
         """The set compared with the channel's content; raises as FolderTarget.plan does."""

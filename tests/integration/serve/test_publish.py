@@ -188,6 +188,13 @@ def test_a_set_that_was_compared_is_not_compared_again_to_be_opened(place: Place
     assert place.listed() == ["one-1.0-0.conda", "two-1.0-0.conda"]
 
 
+def test_a_plan_has_the_schema_of_the_protocol_as_other_responses(place: Place) -> None:
+    file = place.package("new")
+    body = encode(set_request(set_of(file), "main"))
+    answer = place.server.ask(f"{API}/{place.channel}/plan", method="POST", body=body, headers=place.headers)
+    assert json.loads(answer.body) == {"schema": 1, "upload": [str(file.key)], "link": [], "present": []}
+
+
 def test_an_upload_goes_on_where_it_was_cut_off(place: Place) -> None:
     file = place.package("one", size_bytes=300_000)
     packages = set_of(file)
