@@ -152,7 +152,7 @@ def create_token(
 
 
 def _new_token(ids: Collection[str]) -> str:
-    """A random token whose id is not ``ids``: an id names one token in the log, in the list, and for revoke."""
+    """A random token whose id is none of ``ids``: an id names one token in the log, in the list, and for revoke."""
     while (token := f"ct-{secrets.token_hex(_ID_BYTES)}-{secrets.token_hex(_SECRET_BYTES)}")[_ID] in ids:
         pass
     return token
