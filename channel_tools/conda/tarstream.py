@@ -178,7 +178,7 @@ def _start(source: _Limited) -> tuple[bytes, bool]:
 
 
 class _Forward:
-    """A forward-only stream for tarfile: ``start``, then ``rest``, read in large chunks."""
+    """A forward-only stream for tarfile: ``start``, then ``remaining``, read in large chunks."""
 
     def __init__(self, start: bytes, remaining: _Limited) -> None:
         self._chunk = start

@@ -101,8 +101,8 @@ class RecipeEngine:
     def evaluate_ahead(self, wanted: Iterable[_Evaluation]) -> None:
         """Fill the cache of ``evaluate`` with two processes, since the engine holds the interpreter lock.
 
-        Recipes that cannot be evaluated are left out, and ``evaluate`` raises their errors later; so are a few
-        combinations. Does nothing unless ``may_fork``.
+        Recipes that cannot be evaluated are left out, and ``evaluate`` raises their errors later. Does nothing for a
+        few combinations. The caller has asked ``may_fork``.
         """
         distinct = {_cache_key(*item): item for item in wanted}
         if sum(_combinations(*item) for item in distinct.values()) < _WORTH_A_COPY:
