@@ -167,13 +167,13 @@ class SessionWatch:
 
     def _watch(self, before: socket.socket, on_ended: OnEnded) -> None:
         try:
-            content = _receive(before, _MESSAGE.size)
+            message = _receive(before, _MESSAGE.size)
         except ConnectionResetError:
-            content = b""
+            message = b""
         except OSError as err:  # of the network, not the other's end
             logger.debug("rank %d is watched no longer: %s", self._before_rank, err)
             return
-        number = _MESSAGE.unpack(content)[0] if len(content) == _MESSAGE.size else None
+        number = _MESSAGE.unpack(message)[0] if len(message) == _MESSAGE.size else None
         if self._is_closed or number == _LEAVES:
             return
         ended = self._before_rank if number is None else number
