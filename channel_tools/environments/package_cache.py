@@ -166,7 +166,8 @@ async def _fetch_all(
         async with asyncio.TaskGroup() as group:
             tasks = {folder: group.create_task(fetch(folder, record)) for folder, record in missing.items()}
     except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+        first = errors.exceptions[0]
+        raise first from first.__cause__
     return {folder: task.result() for folder, task in tasks.items()}
 
 

@@ -21,7 +21,7 @@ import rattler
 from channel_tools.environments import create_environment, create_locked_environment, package_cache
 from channel_tools.pins.files import FORMATS, pin_files, read_lock
 from channel_tools.pins.virtual import to_generic
-from channel_tools.system.errors import IntegrityError
+from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import (
     GROWTH_BYTES,
@@ -208,6 +208,20 @@ def test_nothing_of_a_package_that_is_being_checked_is_removed_at_the_error_of_a
         Site(root=tmp_path).solved()
     assert left == [True]
     assert [path.name for path in (tmp_path / "pkgs").iterdir() if path.name.startswith("tool")] == ["tool-1.0-0"]
+
+
+def test_the_error_of_a_package_that_is_not_fetched_keeps_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_channel(tmp_path / "channel")
+
+    async def cut_off(*_: object) -> None:
+        raise OSError("error sending request for url")
+
+    monkeypatch.setattr(package_cache, "download_and_extract", cut_off)
+    with pytest.raises(NetworkError) as caught:
+        Site(root=tmp_path).solved()
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_a_package_that_is_gone_before_it_is_moved_is_an_error_at_once(tmp_path: Path) -> None:
