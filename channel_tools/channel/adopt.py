@@ -310,7 +310,7 @@ def _superseded(path: Path) -> tuple[str, ...]:
     has_page = files.file_stat(f"{RECORD_FOLDER}/page.json") is not None
     folders = [
         *([] if has_page else [("", _ROOT_PATTERNS)]),
-        *((pattern, _INDEX_PATTERNS) for pattern in subdirs_of(files)),
+        *((subdir, _INDEX_PATTERNS) for subdir in subdirs_of(files)),
     ]
     return tuple(
         f"{folder}/{name}".lstrip("/")

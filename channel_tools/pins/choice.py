@@ -50,7 +50,7 @@ EVERYTHING = LockChoice()
 def lock_choice(
     platforms: Sequence[str], categories: Sequence[str], environment: str | None, *, has_lock: bool
 ) -> LockChoice:
-    """The part of a lock that options choose. Raises UsageError for such options if no lock is ``has_lock``."""
+    """The part of a lock that options choose. Raises UsageError for such options without a lock (``has_lock``)."""
     if not has_lock and (categories or environment is not None):
         message = "--category or --environment without a lock: nothing to choose from"
         raise UsageError(message, hint="give a lock, or leave the option out")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans the start of ranks: the commands and the variables. Examines the place and its scheduler, but starts no rank.
+"""Plans the start of ranks: the commands and the variables. Examines the hosts and the scheduler, but starts no rank.
 
 A user's variables override those of the stack; variables that apply only to the ranks of one machine (loopback) are
 left out on several.
@@ -116,7 +116,7 @@ class RankPlan:
 def find_placement(
     prefix: Path, ranks: int, *, hosts: Sequence[Host] = (), are_named: bool = True, environ: Mapping[str, str]
 ) -> Placement:
-    """The place of ``ranks`` on ``hosts``: if empty, those of the scheduler's job, else this machine.
+    """The placement of ``ranks`` on ``hosts``: if empty, those of the scheduler's job, else this machine.
 
     Raises the errors of activated_environment and hosts_of_the_job.
     """
@@ -133,7 +133,7 @@ def find_placement(
 
 
 def placement_here(prefix: Path, ranks: int, *, variables: Mapping[str, str]) -> Placement:
-    """The place of ranks on this machine in an activated environment: its ``variables`` are all that they are given."""
+    """The placement of ranks on this machine; ``variables``, of an activated environment, are all they are given."""
     return Placement(
         prefix=prefix.absolute(),
         ranks=ranks,
@@ -159,7 +159,7 @@ def plan_ranks(
     folder: Path,
     launcher: LauncherName | None = None,
 ) -> RankPlan:
-    """The commands and variables for the script ``words``; ``launcher`` None means a choice by stack and place.
+    """The commands and variables for the script ``words``; ``launcher`` None means a choice by stack and placement.
 
     Raises UsageError for contradictory parts, CommandError for a missing launcher.
     """
@@ -182,7 +182,7 @@ def plan_ranks(
 def plan_here(
     placement: Placement, settings: StartSettings, *, stack: str, words: Sequence[str], folder: Path
 ) -> RankPlan:
-    """As plan_ranks, for placement_here: the stack's launcher, and no variables but the place's own."""
+    """As plan_ranks, for placement_here: the stack's launcher, and no variables but the placement's own."""
     start = placement.start(words, arguments=settings.arguments)
     commands = rank_commands(settings.launcher, start, is_mpi=settings.launcher == "mpiexec", name_hosts=False)
     return local_plan(placement, commands, stack=stack, launcher=settings.launcher, folder=folder)
@@ -191,7 +191,7 @@ def plan_here(
 def local_plan(
     placement: Placement, commands: tuple[HostCommand, ...], *, stack: str, launcher: str, folder: Path
 ) -> RankPlan:
-    """A plan of given commands on this machine, with the variables of the place."""
+    """A plan of given commands on this machine, with the variables of the placement."""
     return RankPlan(
         stack=stack,
         launcher=launcher,

@@ -281,7 +281,9 @@ def _difference(content: Sequence[str], expected: Sequence[str], start: int) -> 
     """The first line that differs, at the place near the hunk's own line that has the most lines in common."""
     best, best_score = start - 1, -1
     for start_at in range(max(0, start - _NEAR_LINES), min(len(content), start + _NEAR_LINES)):
-        score = sum(actual == wanted_line for actual, wanted_line in zip(content[start_at:], expected, strict=False))
+        score = sum(
+            actual == expected_line for actual, expected_line in zip(content[start_at:], expected, strict=False)
+        )
         if score > best_score or (score == best_score and abs(start_at - start) < abs(best - start)):
             best, best_score = start_at, score
     for offset, expected_line in enumerate(expected):

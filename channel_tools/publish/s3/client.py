@@ -214,8 +214,8 @@ class S3Store:
 
     def abandon(self, keys: Iterable[str]) -> None:
         """Abort the unfinished uploads of these keys."""
-        names = list(keys)
-        for key, uploads in zip(names, in_parallel(self.uploads, names), strict=True):
+        keys = list(keys)
+        for key, uploads in zip(keys, in_parallel(self.uploads, keys), strict=True):
             for upload in uploads:
                 self.abort_upload(key, upload)
 
