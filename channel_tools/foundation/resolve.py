@@ -118,7 +118,7 @@ def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArti
 
 
 def _needed_projects(requirements: Sequence[str], artifacts: Mapping[tuple[str, str], LockedArtifact]) -> set[str]:
-    """The projects that the requirements need, directly or indirectly, by those of ``artifacts``."""
+    """The projects that the requirements need, directly or indirectly, as far as ``artifacts`` has their wheels."""
 
     def required_by(project: str) -> Iterable[str]:
         file = artifacts.get(("wheel", project))

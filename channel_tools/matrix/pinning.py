@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PINNING_KEY = "pinning"
 MIGRATIONS_KEY = "migrations"
 _FEEDSTOCK_MIGRATIONS = "migrations"
-_Read = dict[str, tuple["VariantFile", list["Migration"]]]
+_ByPlatform = dict[str, tuple["VariantFile", list["Migration"]]]
 """For each platform, the pinning without migrations, and the migrations."""
 
 
@@ -82,33 +82,34 @@ def read_pinning(
         files = _files_of_package(pinned or _pinned_in_tree(file, root, file.pinning), root)
     else:
         files = _files_at(_config_path(file, root, file.pinning))
-    text = files.text(files.config)
-    migrations = {path: files.text(path) for path in _named_migrations(file, files)}
-    read: _Read = {}
+    config = files.text(files.config)
+    texts = {path: files.text(path) for path in _named_migrations(file, files)}
+    by_platform: _ByPlatform = {}
     for platform in PLATFORMS:
         selectors = Selectors(platform, environ)
-        unmigrated = read_conda_build_config(text, files.config, selectors, without=OLD_FORMAT_KEYS)
-        read[platform] = unmigrated, [read_migration(content, path, selectors) for path, content in migrations.items()]
+        unmigrated = read_conda_build_config(config, files.config, selectors, without=OLD_FORMAT_KEYS)
+        migrations = [read_migration(text, path, selectors) for path, text in texts.items()]
+        by_platform[platform] = unmigrated, migrations
     used = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
     excluded = frozenset(
-        name for _unmigrated, migrations in read.values() for migration in migrations for name in migration.exclude
+        name for _config, migrations in by_platform.values() for migration in migrations for name in migration.exclude
     )
     return Pinning(
-        file=_migrated(read, "", used),
+        file=_migrated(by_platform, "", used),
         unmigrated=files_by_platform(
-            {platform: _restricted(unmigrated, used) for platform, (unmigrated, _migrations) in read.items()}
+            {platform: _restricted(unmigrated, used) for platform, (unmigrated, _migrations) in by_platform.items()}
         ),
-        excluding={name: _migrated(read, name, used) for name in sorted(excluded & recipes.keys())},
+        excluding={name: _migrated(by_platform, name, used) for name in sorted(excluded & recipes.keys())},
     )
 
 
-def _migrated(read: _Read, recipe: str, used: frozenset[str]) -> VariantFile:
+def _migrated(by_platform: _ByPlatform, recipe: str, used: frozenset[str]) -> VariantFile:
     """The pinning with the migrations that do not exclude a recipe, reduced to the keys that recipes use."""
-    by_platform = {}
-    for platform, (unmigrated, migrations) in read.items():
+    files = {}
+    for platform, (unmigrated, migrations) in by_platform.items():
         applied = [migration for migration in migrations if recipe not in migration.exclude]
-        by_platform[platform] = _restricted(apply_migrations(unmigrated, applied), used)
-    return files_by_platform(by_platform)
+        files[platform] = _restricted(apply_migrations(unmigrated, applied), used)
+    return files_by_platform(files)
 
 
 def _pinned_in_tree(file: StacksFile, root: Path, version: str) -> PinnedPackage:
