@@ -226,13 +226,13 @@ class JobOptions:
         return f"nodes: {self.nodes}, ranks: {self.ranks}{gpus}, time: {self.time}"
 
 
-def job_script(job: JobOptions, command: Sequence[str], *, directives: Sequence[str] = ()) -> str:
-    """The script that runs ``command`` in a job; ``directives`` are further options of sbatch or qsub.
+def job_script(job: JobOptions, command: Sequence[str], *, submit_options: Sequence[str] = ()) -> str:
+    """The script that runs ``command`` in a job; ``submit_options`` are further options of sbatch or qsub.
 
     Raises UsageError for ranks that the nodes cannot share equally, and for a time that is not valid.
     """
     directive = "#SBATCH" if job.scheduler == "slurm" else "#PBS"
-    more = (f"{directive} {shlex.join(directives)}",) if directives else ()
+    more = (f"{directive} {shlex.join(submit_options)}",) if submit_options else ()
     return "\n".join([*_beginning(job, more), "set -e", *_setup(job), f"exec {shlex.join(command)}"]) + "\n"
 
 

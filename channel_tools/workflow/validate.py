@@ -255,7 +255,7 @@ def validate_variants(
 def write_validation_job(settings: Settings, request: ValidateRequest, *, folder: Path) -> str:
     """The text of a job script, whose output file the scheduler chooses. Raises as run_validation_job does."""
     options, command = _options_and_command(settings, request, folder)
-    return job_script(options, command, directives=request.job.submit_options)
+    return job_script(options, command, submit_options=request.job.submit_options)
 
 
 def run_validation_job(

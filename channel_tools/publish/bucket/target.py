@@ -350,13 +350,12 @@ class BucketTarget(ChannelTarget):
 
     def _committed(self, keys: Iterable[str]) -> set[str]:
         """Those of the object keys that a label's records name."""
-        names = set(keys)
-        if not names:
+        keys = set(keys)
+        if not keys:
             return set()
         bucket_labels = [self._label(label) for label in self._begun_labels()]
-        return {
-            bucket_label.base + key for bucket_label in bucket_labels for key in bucket_label.read().names()
-        } & names
+        named = {bucket_label.base + name for bucket_label in bucket_labels for name in bucket_label.read().names()}
+        return named & keys
 
 
 def _made(records: LabelRecords) -> LabelRecords:

@@ -66,7 +66,7 @@ def read_rank_numbers() -> RankNumbers:
             local = int(os.environ.get(local_rank, number))
             return RankNumbers(rank=number, size=int(os.environ[size]), local_rank=local)
     known = ", ".join(names[0] for names in _NAMES)
-    raise LookupError(f"the launcher says neither of {known}")
+    raise LookupError(f"the launcher sets none of the variables {known}")
 
 
 def find_store(plan: DistributedWork, numbers: RankNumbers, timeout: timedelta) -> dist.Store:
