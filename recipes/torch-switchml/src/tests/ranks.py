@@ -122,6 +122,12 @@ class Launcher:
         return self.folder / f"stderr.{rank}.txt"
 
 
+def values(results: Sequence[RankResult]) -> list[dict[str, Any]]:
+    """What the ranks returned, all of which must have ended well."""
+    assert [result.code for result in results] == [0] * len(results), [result.stderr for result in results]
+    return [result.value for result in results]
+
+
 def rank_that_shows_its_end(scenario: str, ranks: int, settings: Sequence[Mapping[str, str | None]]) -> int:
     """The rank whose interpreter is taken apart at the end, as scenarios.py says; the same in each run.
 

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ranks import Launcher, RankResult, on_hosts
+from ranks import Launcher, RankResult, on_hosts, values
 from test_operations import check_names
 
 TESTS = Path(__file__).resolve().parent
@@ -71,11 +70,6 @@ def test_operation(name: str, results: list[RankResult]) -> None:
 
 def test_all_ranks_end_well(results: list[RankResult]) -> None:
     assert [result.code for result in results] == [0] * len(results), [result.stderr for result in results]
-
-
-def values(results: list[RankResult]) -> list[dict[str, Any]]:
-    assert [result.code for result in results] == [0] * len(results), [result.stderr for result in results]
-    return [result.value for result in results]
 
 
 @pytest.mark.parametrize("copies", [0, 1, 4], ids=["the first to the host", "one between", "one back"])

@@ -2,20 +2,14 @@
 """What goes wrong after the session opened ends in an error, on every rank, in bounded time."""
 
 import signal
-from typing import Any
 
 import pytest
-from ranks import Launcher, RankResult
+from ranks import Launcher, values
 
 JOB_TIMEOUT_S = 1.5
 QUICK = {"SWITCHML_JOB_TIMEOUT_MS": "1500"}
 # Room for a loaded machine, far below anything that could be called a hang.
 BOUND_S = JOB_TIMEOUT_S + 8
-
-
-def values(results: list[RankResult]) -> list[dict[str, Any]]:
-    assert [result.code for result in results] == [0] * len(results), [result.stderr for result in results]
-    return [result.value for result in results]
 
 
 def assert_failed(error: tuple[str, str, float], text: str, *, within_s: float = BOUND_S) -> None:

@@ -3,18 +3,12 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from conftest import launcher_at_switch
-from ranks import Launcher, RankResult, on_hosts
+from ranks import Launcher, RankResult, on_hosts, values
 
 NEW_GROUPS = {"SWITCHML_NEW_GROUPS": "1"}
-
-
-def values(results: list[RankResult]) -> list[dict[str, Any]]:
-    assert [result.code for result in results] == [0] * len(results), [result.stderr for result in results]
-    return [result.value for result in results]
 
 
 @pytest.fixture

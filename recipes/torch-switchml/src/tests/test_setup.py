@@ -8,21 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Transport
 from rank_server import RankServer
-from ranks import Launcher, RankResult, free_port, on_hosts
+from ranks import Launcher, RankResult, free_port, on_hosts, values
 
 QUICK = {"SWITCHML_CONNECT_TIMEOUT_MS": "1500", "SWITCHML_JOB_TIMEOUT_MS": "1500"}
 LOADED_BY_AUTOLOAD = ["torch_switchml", "torch_switchml.errors", "torch_switchml.settings", "torch_switchml.version"]
-
-
-def values(results: list[RankResult]) -> list[dict[str, Any]]:
-    """What the ranks returned, all of which must have ended well."""
-    assert [result.code for result in results] == [0] * len(results), [result.stderr for result in results]
-    return [result.value for result in results]
 
 
 @pytest.mark.parametrize(
