@@ -91,6 +91,16 @@ def run_tool(
     return subprocess.CompletedProcess(["channel_tools", *words], status, stdout, stderr)
 
 
+def output_of(folder: Path, *arguments: str, code: int = 0) -> str:
+    """What a command prints that has to end with this code: its result, or its errors where that is not 0.
+
+    It is run in the folder, and its cache is beside that.
+    """
+    result = run_tool(*arguments, cwd=folder, environ={"CHANNEL_TOOLS_CACHE": str(folder.parent / "cache")})
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
+    return result.stdout if code == 0 else result.stderr
+
+
 def has_server() -> bool:
     """Whether this is part of a run of tests."""
     return _ADDRESS in os.environ

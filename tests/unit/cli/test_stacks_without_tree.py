@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import run_tool
+from tests.support.command_line import output_of
 from tests.support.packages import make_conda
 from tests.unit.matrix.toytree import write_tree
 
@@ -52,35 +52,31 @@ def toys(folder: Path) -> list[Path]:
 
 
 def publish(folder: Path, channel: str, *packages: Path) -> None:
-    run(folder, "publish", *map(str, packages), "--to", channel, "--foundation", "conda-forge")
-
-
-def run(folder: Path, *arguments: str, code: int = 0) -> str:
-    result = run_tool(*arguments, cwd=folder, environ={"CHANNEL_TOOLS_CACHE": str(folder.parent / "cache")})
-    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
-    return result.stdout if code == 0 else result.stderr
+    output_of(folder, "publish", *map(str, packages), "--to", channel, "--foundation", "conda-forge")
 
 
 def installed(folder: Path, *arguments: str) -> set[str]:
-    result = json.loads(run(folder, "env", "create", *arguments, "--json"))
+    result = json.loads(output_of(folder, "env", "create", *arguments, "--json"))
     return {row["name"] for row in result["packages"]}
 
 
 def test_a_channel_says_what_its_stacks_install(folder: Path) -> None:
     assert installed(folder, "env", "--variant", "toy", "-c", "channel") == {"toy", "base", "channel_tools-stacks"}
-    assert "examined as the stack toy" in run(folder, "doctor", "env")
-    lines = run(folder, "launch", "--prefix", "env", "--dry-run", "train.py")
+    assert "examined as the stack toy" in output_of(folder, "doctor", "env")
+    lines = output_of(folder, "launch", "--prefix", "env", "--dry-run", "train.py")
     assert lines.splitlines()[-1].endswith("--nproc-per-node=2 train.py")
-    assert "'nix' is not a stack" in run(folder, "env", "create", "e", "--variant", "nix", "-c", "channel", code=2)
+    assert "'nix' is not a stack" in output_of(
+        folder, "env", "create", "e", "--variant", "nix", "-c", "channel", code=2
+    )
     assert sorted(path.name for path in folder.iterdir()) == ["bare", "channel", "env"]
 
 
 def test_an_environment_says_what_its_stacks_are(folder: Path) -> None:
     installed(folder, "env", "toy", "base", "channel_tools-stacks", "-c", "channel")
-    lines = run(folder, "launch", "--prefix", "env", "--dry-run", "train.py", "--epochs", "2")
+    lines = output_of(folder, "launch", "--prefix", "env", "--dry-run", "train.py", "--epochs", "2")
     assert lines.splitlines()[-1].endswith("--nproc-per-node=2 train.py --epochs 2")
-    assert "examined as the stack toy" in run(folder, "doctor", "env")
-    script = run(folder, "launch", "--prefix", "env", "--emit", "slurm", "train.py")
+    assert "examined as the stack toy" in output_of(folder, "doctor", "env")
+    script = output_of(folder, "launch", "--prefix", "env", "--emit", "slurm", "train.py")
     assert "--prefix" in script
     assert "--stack" not in script  # the environment says it on the job's host, too
     assert "--root" not in script
@@ -111,18 +107,18 @@ def both(tmp_path: Path) -> Path:
 
 def test_a_script_is_run_on_the_stack_of_its_environment_not_on_the_default_one_of_a_tree(both: Path) -> None:
     installed(both, "env", "toy", "channel_tools-stacks", "-c", "channel")
-    assert "has no mpiexec" in run(both, "launch", "--prefix", "env", "--dry-run", "train.py", code=13)
-    said = run(both, "launch", "--prefix", "env", "--stack", "toy", "--dry-run", "train.py", code=2)
+    assert "has no mpiexec" in output_of(both, "launch", "--prefix", "env", "--dry-run", "train.py", code=13)
+    said = output_of(both, "launch", "--prefix", "env", "--stack", "toy", "--dry-run", "train.py", code=2)
     assert "'toy' is not a stack" in said  # of the tree, in which a stack is named
     installed(both, "bare", "toy", "-c", "channel")
-    said = run(both, "launch", "--prefix", "bare", "--dry-run", "train.py", code=2)
+    said = output_of(both, "launch", "--prefix", "bare", "--dry-run", "train.py", code=2)
     assert "bare: is an environment of no stack that carries data" in said
     assert "--stack" in said
 
 
 def test_an_environment_of_several_stacks_is_one_error(both: Path) -> None:
     installed(both, "env", "toy", "base", "channel_tools-stacks", "-c", "channel")
-    said = run(both, "launch", "--prefix", "env", "--dry-run", "train.py", code=2)
+    said = output_of(both, "launch", "--prefix", "env", "--dry-run", "train.py", code=2)
     assert "env: has the packages of several stacks: base, toy" in said
     assert "say which: --stack base" in said
 
@@ -144,17 +140,17 @@ def test_an_environment_of_several_stacks_is_one_error(both: Path) -> None:
     ],
 )
 def test_what_is_missing_is_named(arguments: tuple[str, ...], said: str, folder: Path) -> None:
-    assert said in run(folder, *arguments, code=2)
+    assert said in output_of(folder, *arguments, code=2)
 
 
 def test_an_environment_that_is_measured_as_it_is_has_all_that_the_stack_needs(folder: Path) -> None:
     installed(folder, "env", "base", "channel_tools-stacks", "-c", "channel")
-    said = run(folder, "bench", "env", "--stack", "toy", code=2)
+    said = output_of(folder, "bench", "env", "--stack", "toy", code=2)
     assert "env: lacks what a run of the stack toy needs: toy >=1" in said
-    assert "'nix' is not a stack" in run(folder, "bench", "env", "--stack", "nix", code=2)
+    assert "'nix' is not a stack" in output_of(folder, "bench", "env", "--stack", "nix", code=2)
 
 
 def test_versions_without_recipes_become_specs(folder: Path) -> None:
-    found = run(folder, "env", "create", "e", "--python", "3.13t", "--pytorch", "2.12", "-c", "channel", code=11)
+    found = output_of(folder, "env", "create", "e", "--python", "3.13t", "--pytorch", "2.12", "-c", "channel", code=11)
     assert "python 3.13.* *_cp313t" in found
     assert "pytorch 2.12.*" in found

@@ -11,7 +11,7 @@ import pytest
 from rattler.index import index_fs
 
 from channel_tools.foundation.table import load_table
-from tests.support.command_line import run_tool
+from tests.support.command_line import output_of, run_tool
 from tests.support.packages import make_conda, old_format
 
 
@@ -26,35 +26,29 @@ def folder(tmp_path: Path) -> Path:
     return here
 
 
-def run(folder: Path, *arguments: str, code: int = 0) -> str:
-    result = run_tool(*arguments, cwd=folder, environ={"CHANNEL_TOOLS_CACHE": str(folder.parent / "cache")})
-    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
-    return result.stdout if code == 0 else result.stderr
-
-
 def test_packages_are_published_installed_and_maintained(folder: Path) -> None:
     files = ("toy-1.0-0.conda", "old-1.0-0.tar.bz2")
-    run(folder, "publish", *files, "--to", "channel", "--foundation", "conda-forge")
-    run(folder, "publish", *files, "--to", "channel", "--dry-run")
-    run(folder, "channel", "index", "--at", "channel")
-    run(folder, "channel", "verify", "--at", "channel")
-    result = json.loads(run(folder, "env", "create", "env", "toy >=1", "-c", "channel", "--json"))
+    output_of(folder, "publish", *files, "--to", "channel", "--foundation", "conda-forge")
+    output_of(folder, "publish", *files, "--to", "channel", "--dry-run")
+    output_of(folder, "channel", "index", "--at", "channel")
+    output_of(folder, "channel", "verify", "--at", "channel")
+    result = json.loads(output_of(folder, "env", "create", "env", "toy >=1", "-c", "channel", "--json"))
     assert sorted(row["name"] for row in result["packages"]) == ["old", "toy"]
-    run(folder, "channel", "page", "--at", "channel")
+    output_of(folder, "channel", "page", "--at", "channel")
     yank = ("yank", "old", "--at", "channel")
-    assert run(folder, *yank, "--reason", "wrong").splitlines()[-1].endswith("channel: 1 yanked")
-    assert run(folder, *yank, "--reason", "wrong").splitlines()[-1].endswith("channel: 0 yanked")
+    assert output_of(folder, *yank, "--reason", "wrong").splitlines()[-1].endswith("channel: 1 yanked")
+    assert output_of(folder, *yank, "--reason", "wrong").splitlines()[-1].endswith("channel: 0 yanked")
     again = run_tool(*yank, "--reason", "another", cwd=folder)
     assert again.stderr == (
         "all packages that match 'old' are yanked already; the reason that was given first is kept\n"
     )
-    run(folder, "retain", "--at", "channel", "--keep", "1", "--dry-run")
-    run(folder, "promote", "main", "testing", "--at", "channel")
-    run(folder, "sbom", "toy-1.0-0.conda", "--format", "spdx")
+    output_of(folder, "retain", "--at", "channel", "--keep", "1", "--dry-run")
+    output_of(folder, "promote", "main", "testing", "--at", "channel")
+    output_of(folder, "sbom", "toy-1.0-0.conda", "--format", "spdx")
 
 
 def test_the_foundations_table_is_shown(folder: Path) -> None:
-    rows = json.loads(run(folder, "foundation", "list", "--json"))["packages"]
+    rows = json.loads(output_of(folder, "foundation", "list", "--json"))["packages"]
     assert {row["name"] for row in rows} == {entry.name for entry in load_table().entries}
     assert {row["state"] for row in rows} == {"not made"}
 
@@ -63,16 +57,16 @@ def test_a_channel_of_another_tool_is_adopted_and_damaged_packages_end_with_8(fo
     one = make_conda(folder / "channel", "one")
     asyncio.run(index_fs(folder / "channel"))
     adopt = ("channel", "index", "--adopt", "--at", "channel")
-    assert "--foundation conda-forge" in run(folder, *adopt, code=2)
-    assert "channel index --adopt --at channel" in run(folder, "channel", "index", "--at", "channel", code=8)
-    assert "would be adopted" in run(folder, *adopt, "--foundation", "conda-forge", "--dry-run")
+    assert "--foundation conda-forge" in output_of(folder, *adopt, code=2)
+    assert "channel index --adopt --at channel" in output_of(folder, "channel", "index", "--at", "channel", code=8)
+    assert "would be adopted" in output_of(folder, *adopt, "--foundation", "conda-forge", "--dry-run")
     (one.parent / "bad-1.0-0.conda").write_bytes(b"")
-    assert "bad-1.0-0.conda: not a complete" in run(folder, *adopt, "--foundation", "conda-forge", code=8)
-    assert "bad-1.0-0.conda: not a complete" in run(folder, *adopt, code=8)
+    assert "bad-1.0-0.conda: not a complete" in output_of(folder, *adopt, "--foundation", "conda-forge", code=8)
+    assert "bad-1.0-0.conda: not a complete" in output_of(folder, *adopt, code=8)
     (one.parent / "bad-1.0-0.conda").unlink()
-    [channel] = json.loads(run(folder, *adopt, "--json"))["channels"]
+    [channel] = json.loads(output_of(folder, *adopt, "--json"))["channels"]
     assert (channel["already"], channel["remarks"]) == (True, [])
-    run(folder, "channel", "verify", "--at", "channel")
+    output_of(folder, "channel", "verify", "--at", "channel")
 
 
 @pytest.mark.parametrize(
@@ -88,4 +82,4 @@ def test_a_channel_of_another_tool_is_adopted_and_damaged_packages_end_with_8(fo
     ],
 )
 def test_what_is_missing_is_named(folder: Path, arguments: tuple[str, ...], said: str) -> None:
-    assert said in run(folder, *arguments, code=2)
+    assert said in output_of(folder, *arguments, code=2)
