@@ -131,12 +131,6 @@ def times_of(tool: Tool, builds: RemoteBuilds) -> dict[str, Times]:
     return times
 
 
-def free_core_s(times: Sequence[Times], since: float) -> float:
-    """The first moment from ``since`` on at which fewer of these builds run than there are cores."""
-    moments = [since, *sorted(build.ended for build in times if build.ended > since)]
-    return next(now for now in moments if sum(build.began <= now < build.ended for build in times) < _CORES)
-
-
 def job_ends(slurm: Slurm) -> dict[str, float]:
     """When Slurm's jobs ended, by stem: seconds of the clock of Times."""
     lines = slurm.run("squeue", "--states=all", "--noheader", "--format=%k %e").splitlines()

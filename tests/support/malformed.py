@@ -20,7 +20,6 @@ NAME = "toy"
 STEM = f"{NAME}-1.0-0"
 FILE_NAME = f"{STEM}.conda"
 SUBDIR = "linux-64"
-_EMPTY_FRAME = zstandard.compress(b"")
 _PKG, _INFO = f"pkg-{STEM}.tar.zst", f"info-{STEM}.tar.zst"
 _DEEP = b"[" * 100_000 + b"]" * 100_000
 _CENTRAL, _LOCAL = b"PK\x01\x02", b"PK\x03\x04"

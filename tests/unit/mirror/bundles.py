@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from channel_tools.channel import Channel, add_set, channel_writer, open_channel
+from channel_tools.channel import Channel, add_set, channel_writer
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.fetch import FetchOptions
 from channel_tools.mirror.exporting.channel_files import attestation_files, index_files
@@ -225,10 +225,6 @@ def import_to(
 def listed(channel: Path, subdir: str = PLATFORM) -> list[str]:
     index = json.loads((channel / subdir / "repodata.json").read_bytes())
     return sorted({**index["packages"], **index["packages.conda"]})
-
-
-def reopened(folder: Path) -> Channel:
-    return open_channel(folder)
 
 
 def copied(bundle: Path, destination: Path) -> Path:
