@@ -45,7 +45,9 @@ std::uint64_t random_number() {
 }
 
 // Whether the controller still answers, asked beside a call that may take as long as other workers do. Any answer is a
-// sign of life, also that of a controller that knows no leases.
+// sign of life, also that of a controller that knows no leases. gRPC's own keepalive pings would not do: unless it
+// allows more, a server takes one in five minutes and closes the connection after a few more (doc/keepalive.md of
+// gRPC).
 class LifeSign {
   public:
     using Reader = grpc::ClientAsyncResponseReader<switchml_proto::RenewResponse>;
