@@ -10,6 +10,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_note
+from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import available_cores
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ def debug(
     output: options.Output = None,
 ) -> None:
     """Open a shell in a failed build: in its work folder, with its environments and variables."""
+    if command and command[0].startswith("-"):
+        message = f"{command[0]}: stands after the package, where the command begins"
+        raise UsageError(message, hint=f"give options before the package: channel_tools debug [OPTIONS] {package}")
     from channel_tools.workflow.debug import debug_build
 
     status = debug_build(

@@ -16,7 +16,7 @@ TESTED_WITH_OTHERS = {
     "build": "engine recorded",
     "channel": "records state",
     "cli": (
-        "app bump channel config debug environment foundation init inventory launch maintenance mirror_keys "
+        "app bump channel config environment foundation init inventory launch maintenance mirror_keys "
         "pins publish rebuild render serve sources upstream"
     ),
     "conda": "contents unpacked",
