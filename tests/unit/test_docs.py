@@ -78,6 +78,13 @@ def test_the_paths_that_a_newcomer_is_sent_to_exist(name: str) -> None:
     assert [path for path in named if not any(any(base.glob(path)) for base in (ROOT, ROOT / "channel_tools"))] == []
 
 
+@pytest.mark.parametrize("name", ["tests/faults.md", "tests/switchml.md"])
+def test_the_tests_that_a_record_names_exist(name: str) -> None:
+    named = set(re.findall(r"`((?:\w+/)*test_\w+\.py)`", (ROOT / name).read_text(encoding="utf-8")))
+    assert named
+    assert [path for path in sorted(named) if not any((ROOT / "tests").glob(f"**/{path}"))] == []
+
+
 @pytest.mark.parametrize(
     ("title", "base"),
     [("| folder |", ROOT), ("| folder of `channel_tools/` |", ROOT / "channel_tools")],
