@@ -130,11 +130,13 @@ def audit_channel(
 def channel_packages(folder: Path) -> list[Path]:
     """The package files that new solves of a channel see, by its repodata; all files if it has no repodata.
 
-    Others may write in the folder: what is there is named beneath it. Raises as Beneath and subdirs_of.
+    Folders of any name count, and what an index takes for a subdir: a link inside the channel, too. Others may write
+    in the folder: what is there is named beneath it. Raises as Beneath and subdirs_of.
     """
     files = folder_beneath(folder)
     packages: list[Path] = []
-    for subdir in subdirs_of(files):
+    folders = {name for name, status in files.stats() if stat.S_ISDIR(status.st_mode)}
+    for subdir in sorted(folders.union(subdirs_of(files))):
         below = files.at(subdir)
         listed = _listed(below)
         for name, status in sorted(below.stats()):

@@ -171,14 +171,22 @@ def test_a_link_in_the_place_of_a_subdir_is_followed_in_the_channel_only(tmp_pat
     folder = tmp_path / "channel"
     package = Toy().write(folder)
     subdir = package.parent
-    subdir.rename(folder / "own")
-    subdir.symlink_to("own")
+    (folder / "kept").mkdir()
+    subdir.rename(folder / "kept" / "own")
+    subdir.symlink_to("kept/own")
     assert channel_packages(folder) == [package]
     subdir.unlink()
-    (folder / "own").rename(tmp_path / "own")
+    (folder / "kept" / "own").rename(tmp_path / "own")
     subdir.symlink_to("../own")
     with pytest.raises(ChannelError, match=f"{subdir.name}: is a symbolic link out of the folder"):
         audit_channel(folder, Reader(), jobs=1, progress=SilentProgress())
+
+
+def test_a_folder_of_any_name_is_audited(tmp_path: Path) -> None:
+    """No index takes it for a subdir; its packages are there all the same."""
+    package = Toy().write(tmp_path / "channel")
+    other = package.parent.rename(tmp_path / "channel" / "001") / package.name
+    assert channel_packages(tmp_path / "channel") == [other]
 
 
 def test_a_package_that_is_exchanged_for_a_link_is_not_read(tmp_path: Path) -> None:
