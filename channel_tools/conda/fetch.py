@@ -11,10 +11,10 @@ import contextlib
 import hashlib
 import threading
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from channel_tools.conda.addresses import local_path
-from channel_tools.conda.package import PackageKey, subdir_beneath
+from channel_tools.conda.package import subdir_beneath
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import disk_full_reported
@@ -22,10 +22,9 @@ from channel_tools.system.http.download import Cancelled, Download, download
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from channel_tools.conda.package import PackageRef
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.http.pace import RateLimit
     from channel_tools.system.progress import Progress, Task
@@ -33,16 +32,6 @@ if TYPE_CHECKING:
 PART_SUFFIX = ".part"
 _CHUNK_BYTES = 1 << 18
 _VERIFY_HINT = "run channel_tools channel verify to see what is wrong there"
-
-
-class PackageSource(Protocol):
-    """A channel whose packages have no addresses, as one in an OCI registry."""
-
-    def copy_package(self, package: PackageRef, begin: Callable[[], Callable[[bytes], object]]) -> None:
-        """Pass a package's bytes to what ``begin`` returns, in pieces; ``begin`` is called again for each attempt.
-
-        Raises IntegrityError for other bytes than those of the package's sha256, or more than its size.
-        """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,10 +45,9 @@ class HashedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteFile(HashedFile):
-    """A file to fetch from ``url``, or a package to copy from ``source``."""
+    """A file to fetch from ``url``."""
 
     url: str
-    source: PackageSource | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +78,6 @@ class _Fetcher:
             local = local_path(file.url)
             if local is not None:
                 self._copy(local, part, file)
-            elif file.source is not None:
-                self._pull(file.source, part, file)
             else:
                 request = Download(
                     url=file.url,
@@ -106,34 +92,6 @@ class _Fetcher:
                 download(self.options.client, request)
             self.folder.move(part, file.path)
         return True
-
-    def _pull(self, source: PackageSource, part: str, file: RemoteFile) -> None:
-        """A package of an OCI registry, whose library checks the hash; what was cut off is begun anew."""
-        subdir, name = file.path.split("/")[-2:]
-        package = PackageKey(subdir, name).ref(file.sha256, file.size_bytes)
-        with contextlib.ExitStack() as stack:
-            written = 0
-
-            def begin() -> Callable[[bytes], object]:
-                nonlocal written
-                stack.close()
-                self.task.advance(-written)
-                written = 0
-                stream = stack.enter_context(self.folder.writing(part))
-
-                def write(chunk: bytes) -> None:
-                    nonlocal written
-                    if self.cancelled.is_set():
-                        raise Cancelled
-                    stream.write(chunk)
-                    written += len(chunk)
-                    self.task.advance(len(chunk))
-                    if self.options.limit is not None:
-                        self.options.limit.spend(len(chunk))
-
-                return write
-
-            source.copy_package(package, begin)
 
     def _copy(self, source: Path, part: str, file: RemoteFile) -> None:
         digest, remaining = hashlib.sha256(), file.size_bytes

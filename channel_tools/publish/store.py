@@ -28,7 +28,7 @@ has these methods and a function ``open_x(address, environ)`` that returns ``Buc
 prefix=...)``, and add its scheme to ``KINDS`` in ``target.py``. ``MemoryStore`` in
 ``tests/unit/publish/bucket/test_target.py`` is such a store, in memory; give yours to the same tests. A target that is
 not a store of files, such as a server with an API of its own, implements ``Target`` of ``target.py`` instead (and,
-where packages can be yanked there, ``MaintainedTarget``), as ``server/``, ``third_party/`` and ``oci/`` do.
+where packages can be yanked there, ``MaintainedTarget``), as ``server/`` and ``third_party/`` do.
 """
 
 from __future__ import annotations

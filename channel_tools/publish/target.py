@@ -42,8 +42,6 @@ KINDS: Mapping[str, Kind] = {
     "artifactory+http": Kind("channel_tools.publish.third_party.target", "open_third_party"),
     "artifactory+https": Kind("channel_tools.publish.third_party.target", "open_third_party"),
     "cloudsmith": Kind("channel_tools.publish.third_party.target", "open_third_party"),
-    "oci": Kind("channel_tools.publish.oci.target", "open_registry", extra="oci"),
-    "oci+http": Kind("channel_tools.publish.oci.target", "open_registry", extra="oci"),
     "prefix": Kind("channel_tools.publish.third_party.target", "open_third_party"),
     "quetz+http": Kind("channel_tools.publish.third_party.target", "open_third_party"),
     "quetz+https": Kind("channel_tools.publish.third_party.target", "open_third_party"),

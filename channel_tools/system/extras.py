@@ -12,10 +12,9 @@ from channel_tools.system.errors import CommandError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Extra = Literal["cluster", "mirror", "oci", "pack", "s3", "sbom", "serve", "sigstore"]
+Extra = Literal["cluster", "mirror", "pack", "s3", "sbom", "serve", "sigstore"]
 MODULES: Mapping[Extra, tuple[str, ...]] = {
     "mirror": ("tuf",),
-    "oci": ("dxf",),
     "pack": ("conda_pack",),
     "s3": ("botocore",),
     "sbom": ("cyclonedx",),

@@ -16,11 +16,11 @@ from channel_tools.conda.addresses import (
     channel_name,
     is_web,
     local_path,
-    scheme_of,
     without_credentials,
 )
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.fetch import FetchOptions
+from channel_tools.conda.index import read_index
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.solving import parse_spec
@@ -46,7 +46,6 @@ from channel_tools.requests.plan import PlanRequest
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
-from channel_tools.system.extras import needs_extra
 from channel_tools.system.http.pace import RateLimit
 from channel_tools.system.keys import read_passphrase
 from channel_tools.system.settings import find_cache, package_cache_in
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
     from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
     from channel_tools.mirror.format import Received
     from channel_tools.pins import Lock
-    from channel_tools.publish.oci.reading import RegistryChannel
     from channel_tools.requests.mirror import MirrorRequest
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Note, Progress
@@ -92,7 +90,7 @@ def make_mirror(
     context = _Context(settings=settings, cache=find_cache(environ), environ=environ)
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
-    channels = source_channels(request.channels, environ)
+    channels = source_channels(request.channels)
     locks = _make_locks(context, request, progress.note)
     extras: list[ExtraFile] = []
     tool = None
@@ -108,7 +106,7 @@ def make_mirror(
     plan = _plan(
         context,
         locks,
-        channels or source_channels(context.channels_of(locks), environ),
+        channels or source_channels(context.channels_of(locks)),
         client,
         since=since,
         extras=extras,
@@ -315,7 +313,7 @@ def _find(
     file_names = {stem + suffix for stem in names.values() for suffix in (PACKAGE_SUFFIX, OLD_SUFFIX)}
     for channel in channels:
         for subdir in (NOARCH, *platforms):
-            for file_name, record in channel.read_index(subdir, file_names, client).records.items():
+            for file_name, record in read_index(channel.address, subdir, file_names, client).records.items():
                 sha256, size_bytes = record.get("sha256"), record.get("size")
                 if isinstance(sha256, str) and sha256 in names and isinstance(size_bytes, int):
                     yield channel.plain_address, PackageKey(subdir, file_name).ref(sha256, size_bytes)
@@ -330,10 +328,10 @@ def in_words(plan: BundlePlan) -> str:
     return f"{packages}, {counted(files, 'file')}, {plan.size_bytes / _MEGA:.1f} MB{already}"
 
 
-def source_channels(addresses: Iterable[str], environ: Mapping[str, str]) -> list[SourceChannel]:
-    """The channels, with names for their folders; the first is ours. ``environ`` has credentials of OCI registries.
+def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
+    """The channels, with names for their folders; the first is ours.
 
-    Raises UsageError for one without a name, one that only rattler reads, and an address that no registry can have.
+    Raises UsageError for one without a name, and for one that only rattler reads.
     """
     named: dict[str, SourceChannel] = {}
     for number, address in enumerate(dict.fromkeys(channel_address(address) for address in addresses)):
@@ -345,16 +343,8 @@ def source_channels(addresses: Iterable[str], environ: Mapping[str, str]) -> lis
             )
         while name in named:
             name += "-2"
-        registry = _registry_channel(address, environ) if scheme_of(address) == "oci" else None
-        if registry is None and not is_web(address) and local_path(address) is None:
-            message = f"{shown}: channels are mirrored from folders, http://, https:// and oci:// addresses only"
+        if not is_web(address) and local_path(address) is None:
+            message = f"{shown}: channels are mirrored from folders, http:// and https:// addresses only"
             raise UsageError(message, hint="mirror the channel that it was published from, or the bucket over https")
-        named[name] = SourceChannel(name=name, address=address, own=number == 0, registry=registry)
+        named[name] = SourceChannel(name=name, address=address, own=number == 0)
     return list(named.values())
-
-
-@needs_extra("oci", "mirroring oci:// channels")
-def _registry_channel(address: str, environ: Mapping[str, str]) -> RegistryChannel:
-    from channel_tools.publish.oci.reading import open_registry_channel  # noqa: PLC0415 - of an extra
-
-    return open_registry_channel(address, environ)

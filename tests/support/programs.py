@@ -138,7 +138,6 @@ _DEBIAN = {
     "clang": ("relocated/clang-14", _CLANG),
     "clang++": ("relocated/clang++-14", _CLANG),
     "diffoscope": ("relocated/diffoscope", _DIFFOSCOPE),
-    "docker-registry": ("usr/bin/docker-registry", _Unpacked(packages=("docker-registry",))),
     "firefox": ("usr/lib/firefox-esr/firefox-esr", _FIREFOX),
     "gcc": ("relocated/gcc-12", _COMPILER),
     "g++": ("relocated/g++-12", _COMPILER),

@@ -32,7 +32,6 @@ TESTED_WITH_OTHERS = {
     "provenance": "cyclonedx licenses spdx statements trust",
     "publish": "channels",
     "publish/bucket": "label lease page records",
-    "publish/oci": "reading target",
     "publish/s3": "client",
     "publish/server": "connection protocol",
     "ranks": "plan",

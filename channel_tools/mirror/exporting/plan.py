@@ -12,7 +12,7 @@ import msgspec
 
 from channel_tools.conda.addresses import without_credentials
 from channel_tools.conda.fetch import HashedFile, RemoteFile
-from channel_tools.conda.index import SubdirIndex, SubdirRecords, read_index
+from channel_tools.conda.index import SubdirRecords, read_index
 from channel_tools.conda.package import (
     NOARCH,
     PackageKey,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from channel_tools.conda.contents import JsonObject
     from channel_tools.mirror.format import ToolWheels
     from channel_tools.pins import Lock
-    from channel_tools.publish.oci.reading import RegistryChannel
     from channel_tools.system.http.client import HttpClient
 
 _log = logging.getLogger(__name__)
@@ -52,28 +51,16 @@ ChannelPackage = tuple[str, PackageRef]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceChannel:
-    """A channel to mirror: its folder in the bundle, its address with any credentials, whether it is ours.
-
-    ``registry`` reads one in an OCI registry.
-    """
+    """A channel to mirror: its folder in the bundle, its address with any credentials, whether it is ours."""
 
     name: str
     address: str
     own: bool
-    registry: RegistryChannel | None = None
 
     @property
     def plain_address(self) -> str:
         """The address without credentials."""
         return without_credentials(self.address).rstrip("/")
-
-    def read_index(self, subdir: str, names: Collection[str], client: HttpClient) -> SubdirIndex:
-        """What it lists for the files ``names`` of a subdir. Raises as conda.index.read_index does."""
-        if self.registry is None:
-            return read_index(self.address, subdir, names, client)
-        records = self.registry.records(subdir) if names else {}
-        listed = {name: records[name] for name in sorted(names) if name in records}
-        return SubdirIndex(records=listed, folder=f"{self.plain_address}/{subdir}/")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,7 +256,7 @@ def _plan_channel(
     needed_packages = {package.key: package for package in needed}
     keys = sorted({*needed_packages, *received})
     indexes = {
-        subdir: channel.read_index(subdir, {key.file_name for key in keys if key.subdir == subdir}, client)
+        subdir: read_index(channel.address, subdir, {key.file_name for key in keys if key.subdir == subdir}, client)
         for subdir in sorted({*subdirs, *(key.subdir for key in keys)})
     }
     records = {subdir: index.records for subdir, index in indexes.items()}
@@ -320,7 +307,7 @@ def _remote_package(channel: SourceChannel, package: PackageRef, folder: str) ->
         )
         raise IntegrityError(message, hint="index the channel again")
     url = folder + package.file_name
-    return RemoteFile(path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url, source=channel.registry)
+    return RemoteFile(path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url)
 
 
 def read_since(path: Path) -> Received:

@@ -135,7 +135,7 @@ def test_channel_has_one_address_and_one_name(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES.values() if case.address.startswith("http")])
 def test_channel_is_mirrored_from_its_one_address(case: Case) -> None:
-    [channel] = source_channels([case.given], {})
+    [channel] = source_channels([case.given])
     assert (channel.address, channel.plain_address) == (case.address, case.plain)
 
 

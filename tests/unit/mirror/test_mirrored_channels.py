@@ -293,5 +293,5 @@ def test_conda_reads_imported_channels_and_the_next_import_mends_those_of_the_ea
 
 def test_a_channel_that_only_rattler_reads_is_named_before_anything_is_solved() -> None:
     with pytest.raises(UsageError, match=r"s3://bucket/ours: channels are mirrored from folders, http://") as caught:
-        source_channels(["s3://bucket/ours"], {})
+        source_channels(["s3://bucket/ours"])
     assert "over https" in str(caught.value.hint)
