@@ -6,10 +6,9 @@
 # make test-lowest  the unit tests with the lowest versions of dependencies that pyproject.toml allows
 # make test-clients the tests that want conda, conda-build and conda-smithy: CLIENTS, a folder of these programs, or CONDA=, CONDA_BUILD= ...
 # make sweep        every command with hostile values for every option (ten minutes), or the third of ten parts with SHARE=3/10
-# make lint         ruff, mypy, shellcheck, clang-format
+# make lint         ruff, mypy, import-linter, shellcheck, clang-format
 # make lint-cpp     clang-tidy, with the C++ headers of this machine's compiler
 # make fuzz         fuzzing of what reads bytes of others, MINUTES (10) for each kind of them
-# make corpus       what the commands make of other people's locks, recipes, variant files and packages below FOLDER
 # make sanitize     SwitchML's C++ under the sanitizers, its gRPC parts too, which compile for minutes
 # make simulate     SwitchML's client and switch in virtual time, SCHEDULES (1000000) of faults; says the seed of one that breaks a promise
 # make docs         the documentation as a site in output/docs, its links checked
@@ -32,7 +31,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: changelog release release-python release-conda corpus screenshots simulate sanitize fuzz sweep channel test all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster pytorch soak clean setup help
+.PHONY: changelog release release-python release-conda screenshots simulate sanitize fuzz sweep channel test all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster pytorch soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -71,6 +70,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 	cd recipes/torch-switchml/src && $(abspath $(BIN))/mypy --cache-dir $(abspath .mypy_cache)/torch-switchml
 	cd recipes/torch-mpi/src && $(abspath $(BIN))/mypy --cache-dir $(abspath .mypy_cache)/torch-mpi
 	$(BIN)/shellcheck .ci/run .ci/release .ci/release-conda $$(git ls-files '*.sh')
@@ -100,10 +100,6 @@ fuzz: setup
 
 sanitize: setup
 	CHANNEL_TOOLS_TEST_HEAVY=1 $(BIN)/python -m pytest tests/integration/recipes/test_sanitizers.py
-
-FOLDER ?= $(error name the folder of files: make corpus FOLDER=...)
-corpus: setup
-	$(BIN)/python -m tests.corpus $(if $(PINNING),--pinning "$(PINNING)") "$(FOLDER)"
 
 SCHEDULES ?= 1000000
 simulate: setup

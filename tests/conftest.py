@@ -40,7 +40,7 @@ _LONG_UNIT_TESTS = frozenset(
         *("mirror/test_damaged.py", "cli/test_entry.py", "ranks/test_run.py", "channel/test_adopt.py"),
         *("data/test_bootstrap.py", "pins/test_pixi.py", "conda/test_one_reading.py", "server/test_target.py"),
         *("plan/test_lock.py", "environments/test_transaction.py", "serve/test_swapped_links.py"),
-        *("uploads/test_damaged.py", "unit/test_contributing.py", "unit/test_overrides.py"),
+        *("uploads/test_damaged.py", "unit/test_contributing.py"),
     }
 )
 """Files of unit tests that take three seconds or more: begun last, they would be waited for."""

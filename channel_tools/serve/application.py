@@ -15,7 +15,6 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from channel_tools.serve.access.addresses import RESERVED, masked, parse_path, split_token
 from channel_tools.serve.access.guard import (
     CHALLENGE,
     NOT_CACHED,
@@ -26,6 +25,7 @@ from channel_tools.serve.access.guard import (
     error_response,
     tokens_of,
 )
+from channel_tools.serve.addresses import RESERVED, masked, parse_path, split_token
 from channel_tools.serve.connection import connection_of
 from channel_tools.serve.files import FileReplacedError
 from channel_tools.serve.responses import respond_to_read
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from channel_tools.serve.access.addresses import ChannelFile
     from channel_tools.serve.access.guard import Gatekeeper, Guard
+    from channel_tools.serve.addresses import ChannelFile
     from channel_tools.serve.files import FileCache
     from channel_tools.serve.metrics import AccessLog, Metrics
 

@@ -20,7 +20,7 @@ from channel_tools.system.errors import ChannelToolsError, raise_without_means
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from channel_tools.serve.access.addresses import ChannelFile
+    from channel_tools.serve.addresses import ChannelFile
 
 
 Headers = list[tuple[bytes, bytes]]

@@ -27,9 +27,9 @@ import uvicorn
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.model import is_label
-from channel_tools.serve.access.addresses import is_channel_name
 from channel_tools.serve.access.guard import Gatekeeper, Guard, parse_public
 from channel_tools.serve.access.tokens import default_tokens_file
+from channel_tools.serve.addresses import is_channel_name
 from channel_tools.serve.admission import Admission, connections_for, raise_files_limit
 from channel_tools.serve.application import ChannelServer, make_routes
 from channel_tools.serve.connection import Connection, limited

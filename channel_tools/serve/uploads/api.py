@@ -34,8 +34,8 @@ from channel_tools.publish.server.protocol import (
     SetRequest,
     from_error_response,
 )
-from channel_tools.serve.access.addresses import CHANNEL_NAME_HINT, is_channel_name
 from channel_tools.serve.access.guard import RejectedError, error_response, json_response
+from channel_tools.serve.addresses import CHANNEL_NAME_HINT, is_channel_name
 from channel_tools.serve.connection import connection_of
 from channel_tools.serve.uploads.checks import check_key, check_request
 from channel_tools.serve.uploads.jobs import package_set

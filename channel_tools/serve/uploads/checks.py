@@ -40,7 +40,7 @@ from channel_tools.publish.server.protocol import (
     SetRequest,
     YankRequest,
 )
-from channel_tools.serve.access.addresses import FILE_NAME, SUBDIR_NAME
+from channel_tools.serve.addresses import FILE_NAME, SUBDIR_NAME
 from channel_tools.system.beneath import folder_of
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json

@@ -24,7 +24,7 @@ class Case:
     where: str = ""
 
 
-def case(  # noqa: PLR0917 - a row of the table
+def case(
     rule: Rule, identity: str, path: str, spoiled: bytes | Entry, clean: bytes | Entry, found: str, where: str = ""
 ) -> Case:
     """A case of one file that differs."""

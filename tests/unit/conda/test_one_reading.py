@@ -37,7 +37,7 @@ ALLOWED_ADDRESSES = {
     "provenance/components.py": (2, "the plan's name of a file"),
     "publish/s3/address.py": (1, "a bucket's prefix"),
     "publish/third_party/services.py": (1, "counts the names in the form of an address"),
-    "serve/access/addresses.py": (1, "the path of a request"),
+    "serve/addresses.py": (1, "the path of a request"),
     "sources/git.py": (2, "a git submodule's address, relative to git's"),
     "system/http/client.py": (2, "any site's address, a redirect, a proxy; knows nothing of conda"),
     "build/recorded.py": (2, "the plan's name of a file"),

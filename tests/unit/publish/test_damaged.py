@@ -23,7 +23,7 @@ from channel_tools.channel.results import BuildRecord, read_builds, record_build
 from channel_tools.conda.package import write_sidecar
 from channel_tools.page.write import add_page
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.serve.access.addresses import parse_path
+from channel_tools.serve.addresses import parse_path
 from channel_tools.serve.files import FileCache, open_unchanged
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import (

@@ -7,7 +7,7 @@ import pytest
 
 from channel_tools.publish.model import label_address, label_path
 from channel_tools.publish.target import open_target
-from channel_tools.serve.access.addresses import parse_path
+from channel_tools.serve.addresses import parse_path
 from channel_tools.system.errors import UsageError
 
 

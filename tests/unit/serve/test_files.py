@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.serve.access.addresses import ChannelFile
+from channel_tools.serve.addresses import ChannelFile
 from channel_tools.serve.files import FileCache
 
 INDEX = ChannelFile(channel="ours", label="main", folder="noarch", name="repodata.json")

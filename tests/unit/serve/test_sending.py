@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from channel_tools.serve.access.addresses import parse_path
+from channel_tools.serve.addresses import parse_path
 from channel_tools.serve.application import make_routes
 from channel_tools.serve.connection import STALL_S, Connection, connection_of
 from channel_tools.serve.files import FileCache

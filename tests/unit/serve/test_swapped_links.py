@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.serve.access.addresses import ChannelFile
+from channel_tools.serve.addresses import ChannelFile
 from channel_tools.serve.files import IN_MEMORY_LIMIT_BYTES, FileCache, FileReplacedError, open_unchanged
 
 _REQUESTS = 20_000

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_tools.serve.access.addresses import masked, parse_path, split_token
+from channel_tools.serve.addresses import masked, parse_path, split_token
 from tests.unit.page.sites import whole_channel
 
 TOKEN = "ct-0123abcd-" + "9f" * 24
