@@ -31,6 +31,7 @@ from channel_tools.publish.server.protocol import (
     PackagesResponse,
     PlanResponse,
     PromoteRequest,
+    ReceivedBytes,
     SetRequest,
     from_error_response,
 )
@@ -38,10 +39,11 @@ from channel_tools.serve.access.guard import RejectedError, error_response, json
 from channel_tools.serve.addresses import CHANNEL_NAME_HINT, is_channel_name
 from channel_tools.serve.connection import connection_of
 from channel_tools.serve.uploads.checks import check_key, check_request
-from channel_tools.serve.uploads.jobs import package_set
+from channel_tools.serve.uploads.jobs import ENDED, package_set
 from channel_tools.serve.uploads.locks import try_lock
 from channel_tools.serve.uploads.receive import (
     Documents,
+    PartBusyError,
     check_space,
     pieces,
     receive_file,
@@ -130,14 +132,16 @@ class UploadApi:
                 upload = (await self._compared(channel, set_request)).upload
             planned = replace(set_request, upload=upload)
             job = await asyncio.to_thread(self._store.open, "publish", channel, planned)
-            return json_response(job.response(await _missing(job, planned)), 201)
+            return json_response(job.opened(await _missing(job, planned)), 201)
 
     async def send(self, request: Request) -> Response:
         """Receive one file of a set, or a part of it."""
         job = self._job(request)
         file = _file_of(request, job)
-        if job.state().state in {"waiting", "running"}:
-            raise ChannelError(f"{file.key}: the set is being published", hint="wait until that has finished")
+        if job.state().is_under_way:
+            if job.is_complete(file):  # another client sent it, and had the set published
+                return json_response(ReceivedBytes(received=file.size_bytes, complete=True))
+            raise PartBusyError(f"{file.key}: the set is being published", hint="wait until that has finished")
         span = span_of(request.headers.get("content-range"), file)
         async with self._receiving:
             received = await receive_file(job, file, span, request.receive)
@@ -270,8 +274,8 @@ class UploadApi:
             return await asyncio.to_thread(_subdir_in, arriving, arrived, name)
 
     def _prepared(self, channel: str, set_request: SetRequest, arrived: str) -> Job:
-        """The job for the set, with the received file in it."""
-        job = self._store.open("publish", channel, set_request)
+        """The job for the set, with the received file in it; nobody else's, since its client cannot continue it."""
+        job = self._store.open("publish", channel, set_request, only=arrived)
         self._store.files.at(channel).move(
             f"{ARRIVING_FOLDER}/{arrived}", f"{job.id}/{job.file_name(set_request.files[0])}"
         )
@@ -280,11 +284,14 @@ class UploadApi:
     async def _published(self, job: Job, connection: Connection) -> Response:
         await asyncio.to_thread(self._runner.start, job)
         ended = await self._runner.wait(job, wait_s=_JOB_LIMIT_S, connection=connection)
+        if ended.state in ENDED:
+            await asyncio.to_thread(self._runner.remove, job, self._store)
         if ended.error is not None:
             raise from_error_response(ended.error)
         if ended.report is None:
-            message = f"the package was not published within {_JOB_LIMIT_S:.0f} s"
-            raise ChannelToolsError(message, hint="upload it again")
+            interrupted = "the server was stopped before the package was published"
+            late = f"the package was not published within {_JOB_LIMIT_S:.0f} s"
+            raise ChannelToolsError(interrupted if ended.state in ENDED else late, hint="upload it again")
         return json_response(ended.report, 201)
 
     async def _receive(self, request: Request, arriving: Beneath, descriptor: int) -> tuple[str, int]:

@@ -47,7 +47,7 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.system.workers import signals_held, signals_released
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.context import ForkProcess
     from pathlib import Path
 
@@ -61,7 +61,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.02
-_ENDED = frozenset({"open", "done", "failed"})
+_LOCK_WAIT_S = 10.0
+"""How long to wait for a job's lock, which others hold for a moment: one that removes it, or has just ended it."""
+ENDED = frozenset({"open", "done", "failed"})
+"""The states of a job that does not wait or run: ``open`` after its process was killed."""
 _AT_ONCE = 2
 TIME_LIMIT_S = 3600.0
 _MEMORY_LIMIT_BYTES = 4 << 30
@@ -82,26 +85,53 @@ class JobRunner:
         self._socket = sending
 
     def start(self, job: Job) -> None:
-        """Have the job run, unless it is running already. Raises ChannelError if too many are waiting."""
-        with job.try_lock() as lock:
-            if lock is None:
-                return
-            try:
+        """Have the job run; if it is waiting or running already, that run is this request's, too.
+
+        Raises ChannelError if too many are waiting, if the job was removed meanwhile, and if it stays locked.
+        """
+        if not _tried(lambda: self._sent(job)):
+            message = f"job {job.id} has ended, but is still locked"
+            raise ChannelError(message, hint="try again later; if that fails again, restart the server")
+
+    def remove(self, job: Job, store: JobStore) -> None:
+        """Remove a job that ended, and what was sent for it; if that fails, remove_stale does it later."""
+        if not _tried(lambda: store.remove(job)):
+            _log.warning("job %s of channel %s: has ended, but is still locked; removed later", job.id, job.channel)
+
+    def _sent(self, job: Job) -> bool:
+        """Lock the job and send it; False if another process has locked it and does not run it."""
+        if job.files.stat("request.json") is None:
+            raise ChannelError("the set or job was removed meanwhile", hint="send the same request again")
+        try:
+            with job.try_lock() as lock:
+                if lock is None:
+                    return job.state().is_under_way
                 job.set_state(State(state="waiting"))
                 socket.send_fds(self._socket, [f"{job.channel}/{job.id}".encode()], [lock])
-            except OSError:
-                raise ChannelError("too many jobs are waiting on this server", hint="try again later") from None
+                return True
+        except OSError:
+            raise ChannelError("too many jobs are waiting on this server", hint="try again later") from None
 
     async def wait(self, job: Job, *, wait_s: float, connection: Connection) -> JobResponse:
         """The job's state once it has ended, after ``wait_s``, or when the waiting client has left."""
         clock = asyncio.get_running_loop().time
         deadline_s, pause_s = clock() + wait_s, _POLL_S
         response = job.response()
-        while response.state not in _ENDED and clock() < deadline_s and not connection.transport.is_closing():
+        while response.state not in ENDED and clock() < deadline_s and not connection.transport.is_closing():
             await asyncio.sleep(pause_s)
             pause_s = min(0.5, pause_s * 1.5)
             response = job.response()
         return response
+
+
+def _tried(action: Callable[[], bool]) -> bool:
+    """Whether the action succeeds within the time that others may hold a job's lock."""
+    deadline_s = time.monotonic() + _LOCK_WAIT_S
+    while not action():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_POLL_S)
+    return True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,11 +299,15 @@ def package_set(job: Job, request: SetRequest) -> PackageSet:
 
 
 def carry_out(root: Path, job: Job) -> None:
-    """Run the job and write its result into its state; only for a process that has locked it."""
+    """Run the job and write its result into its state; only for a process that has locked it.
+
+    What was sent for it is removed before it is done: after that, others may send it again.
+    """
     job.set_state(State(state="running"))
     try:
-        job.set_state(State(state="done", report=_report(root, job)))
+        report = _report(root, job)
         drop_files(job)
+        job.set_state(State(state="done", report=report))
     except (ChannelToolsError, OSError) as err:
         failure = error_from_os(err) if isinstance(err, OSError) else err
         error = ErrorResponse(
@@ -324,8 +358,12 @@ def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportRespo
     """Check, audit and publish a set, which is compared with the channel under its lock: others publish meanwhile."""
     packages = package_set(job, request)
     received = [file for file in packages.files if job.is_complete(file)]
-    keys = {file.key for file in received}
-    if missing := [file.key for file in request.expected if file.key not in keys]:
+    keys = {str(file.key) for file in received}
+    missing = [str(file.key) for file in request.expected if str(file.key) not in keys]
+    if missing:  # unless another client had the same set published, since this one was planned
+        upload = frozenset(target.plan(packages, label=request.label).comparison.upload)
+        missing = [key for key in missing if key in upload]
+    if missing:
         message = (
             f"{counted(len(missing), 'file of the set is', 'files of the set are')} missing, the first is {missing[0]}"
         )

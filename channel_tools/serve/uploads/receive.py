@@ -40,6 +40,7 @@ _GATHERED_BYTES = 1 << 20
 _SPARE_BYTES = 16 << 20
 """Bytes that stay free on the disk for indexes and logs."""
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+_WAIT_HINT = "wait for that one to end"
 _SMALL_BYTES = 128 << 10
 _SMALL_AT_ONCE = 8
 _MEMORY_BYTES = 32 << 20
@@ -94,7 +95,7 @@ async def receive_file(job: Job, file: PackageRef, span: Span, receive: Receive)
         check_space(opened.files, file.size_bytes - span.start)
         with opened.part_lock(file) as lock:
             if lock is None:
-                raise PartBusyError(f"{file.key}: another request is sending it", hint="wait for that one to end")
+                raise PartBusyError(f"{file.key}: another request is sending it", hint=_WAIT_HINT)
             try:
                 with disk_full_reported(job.folder):
                     return await _receive_locked(opened, file, span, receive)
@@ -103,12 +104,17 @@ async def receive_file(job: Job, file: PackageRef, span: Span, receive: Receive)
 
 
 async def received_of(job: Job, file: PackageRef) -> ReceivedBytes:
-    """How much of a file was received; a complete one that a killed process left unchecked is checked now."""
+    """How much of a file was received; a complete one that a killed process left unchecked is checked now.
+
+    Raises PartBusyError while another request checks it.
+    """
     size_bytes = job.received(file)
     if not job.is_complete(file) and size_bytes == file.size_bytes:
         with job.part_lock(file) as lock:
             try:
-                if lock is not None and not job.is_complete(file):
+                if not job.is_complete(file):
+                    if lock is None:
+                        raise PartBusyError(f"{file.key}: another request is sending it", hint=_WAIT_HINT)
                     await asyncio.to_thread(_accept_part, job, file)
             except IntegrityError:
                 size_bytes = 0  # it was deleted, and must be sent again

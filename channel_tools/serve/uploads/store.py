@@ -57,7 +57,7 @@ _QUARANTINED = ".damaged-"
 _REMOVED = ".removed-"
 _ID = re.compile(r"[0-9a-f]{32}")
 _ID_CHARACTERS = 32
-_RUNNING = frozenset({"waiting", "running"})
+_UNDER_WAY = frozenset({"waiting", "running"})
 _LOCK = "lock"
 _FILES, _PARTS = "files", "parts"
 _SENT_FOLDERS = (_FILES, _PARTS)
@@ -79,6 +79,11 @@ class State:
     state: JobState = "open"
     report: ReportResponse | None = None
     error: ErrorResponse | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it waits or runs."""
+        return self.state in _UNDER_WAY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,10 +165,6 @@ class Job:
         status = self.files.file_stat(self.file_name(package))
         return status is not None and status.st_size == package.size_bytes
 
-    def has_files(self) -> bool:
-        """Whether any sent files are still kept."""
-        return any(self.files.stat(name) is not None for name in _SENT_FOLDERS)
-
     def received(self, package: PackageRef) -> int:
         """How many bytes of an incomplete file were received; none if there are more than it has, as after damage.
 
@@ -173,32 +174,47 @@ class Job:
         return 0 if status is None or status.st_size > package.size_bytes else status.st_size
 
     def state(self) -> State:
-        """Its state."""
-        state = State()
+        """Its state: ``open`` also if the process that ran it was killed."""
+        while True:
+            state = self._recorded_state()
+            if not state.is_under_way or self.is_locked():
+                return state
+            if self._recorded_state() == state:  # otherwise it ended between the two looks
+                return State()
+
+    def _recorded_state(self) -> State:
         file = self.folder / "state.json"
         try:
-            state = decode_json(self.files.read(file.name, limit_bytes=_RECORD_BYTES), State)
+            return decode_json(self.files.read(file.name, limit_bytes=_RECORD_BYTES), State)
         except FileNotFoundError:
-            pass
+            return State()
         except (ValueError, ChannelToolsError) as err:  # a job can always be run again
             _log.error("%s: not a valid state of a job (%s); the job counts as interrupted", file, err)
-        if state.state in _RUNNING and not self.is_locked():
-            return State()  # the process that ran it was killed
-        return state
+            return State()
 
     def set_state(self, state: State) -> None:
         """Record its state; only for a process that has locked the job."""
         self.files.write("state.json", encode(state))
 
-    def response(self, missing: dict[str, int] | None = None) -> JobResponse:
+    def response(self) -> JobResponse:
         """The job as it is shown to clients."""
+        return self._response(self.state(), {})
+
+    def opened(self, missing: dict[str, int]) -> JobResponse:
+        """The job as it is shown to a client that has it opened: open unless it is under way, however it ended before.
+
+        How it ended stays for clients that wait for it, until it is started again.
+        """
         state = self.state()
+        return self._response(state if state.is_under_way else State(), missing)
+
+    def _response(self, state: State, missing: dict[str, int]) -> JobResponse:
         return JobResponse(
             id=self.id,
             kind=self.kind,
             state=state.state,
             label=self.label,
-            missing=missing or {},
+            missing=missing,
             report=state.report,
             error=state.error,
         )
@@ -226,22 +242,22 @@ class JobStore:
         self._clock = clock
         self._quarantined = quarantined
 
-    def open(self, kind: JobKind, channel: str, request: JobRequest) -> Job:
-        """The job of a request, open unless it is running: the existing one, else a new one."""
-        job = self.described(kind, channel, request)
+    def open(self, kind: JobKind, channel: str, request: JobRequest, *, only: str | None = None) -> Job:
+        """The job of a request: the existing one, else a new one. ``only`` is as for described."""
+        job = self.described(kind, channel, request, only=only)
         content = _recorded(kind, request)
         if job.recorded() != content:  # damage, or a set of which other files are to be uploaded now
             job.files.write("request.json", content)
-        with job.try_lock() as lock:
-            if lock is not None:
-                job.files.remove("state.json")
         job.mark_used()
         return job
 
-    def described(self, kind: JobKind, channel: str, request: JobRequest) -> Job:
-        """The job of a request, whether it exists or not; its id is derived from what is to be done."""
+    def described(self, kind: JobKind, channel: str, request: JobRequest, *, only: str | None = None) -> Job:
+        """The job of a request, whether it exists or not; its id is derived from what is to be done.
+
+        So all clients that ask for the same share one; with ``only``, a name that no other has, it is not shared.
+        """
         task = replace(request, upload=None) if isinstance(request, SetRequest) else request
-        content = channel.encode() + b"\0" + _recorded(kind, task)
+        content = b"\0".join([channel.encode(), *([] if only is None else [only.encode()]), _recorded(kind, task)])
         job_id = hashlib.sha256(content).hexdigest()[:_ID_CHARACTERS]
         return self._job(channel, job_id, kind, request.label)
 
@@ -289,10 +305,7 @@ class JobStore:
         return True
 
     def remove_stale(self) -> list[str]:
-        """Remove the jobs that were not used for STALE_S; returns their ids.
-
-        Files of a finished job are removed at once: they are left behind if its process was killed after the end.
-        """
+        """Remove the jobs that were not used for STALE_S; returns their ids."""
         removed: list[str] = []
         with _going_on(self.files.path):
             for channel in self.files.names():
@@ -306,12 +319,8 @@ class JobStore:
         for name, status in sorted(files.stats()):
             with _going_on(files.path / name):
                 job = self.find(channel, name)
-                if job is None:
-                    continue
-                if self._clock() - status.st_mtime > STALE_S and self.remove(job):
+                if job is not None and self._clock() - status.st_mtime > STALE_S and self.remove(job):
                     yield job.id
-                elif job.has_files() and job.state().state == "done":
-                    _drop_if_free(job)
 
     def _remove_leftovers(self, files: Beneath) -> None:
         """Remove unfinished deletions, damaged jobs kept for a day, and interrupted uploads of single packages."""
@@ -343,12 +352,6 @@ def _going_on(path: Path) -> Iterator[None]:
 
 def _recorded(kind: JobKind, request: JobRequest) -> bytes:
     return encode({"kind": kind, "body": request})
-
-
-def _drop_if_free(job: Job) -> None:
-    with job.try_lock() as lock:
-        if lock is not None and job.state().state == "done":  # nobody opened it again meanwhile
-            drop_files(job)
 
 
 def drop_files(job: Job) -> None:

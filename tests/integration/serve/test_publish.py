@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import http.client
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +23,7 @@ from channel_tools.channel import open_channel, verify_channel
 from channel_tools.channel.listing import Patch
 from channel_tools.channel.maintenance import Retention
 from channel_tools.publish import maintenance
-from channel_tools.publish.model import PackageFile, PackageSet
+from channel_tools.publish.model import PackageFile, PackageSet, PublishReport
 from channel_tools.publish.server.protocol import API, JobResponse, encode, set_request
 from channel_tools.publish.server.target import ServerTarget, open_server
 from channel_tools.system.errors import ChannelError, ConfigError, IntegrityError, UsageError, VerificationError
@@ -316,6 +320,68 @@ def test_rattler_builds_clients_can_upload(place: Place, kind: str, label: str) 
     assert verify_channel(open_channel(place.folder)) == []
     arriving = place.server.root / ".channel_tools" / "uploads" / place.channel / "arriving"
     assert list(arriving.iterdir()) == []
+
+
+class _LastByteAtOnce:
+    """Bodies of requests whose last bytes are sent when all are about to send theirs."""
+
+    def __init__(self, senders: int) -> None:
+        self._all_ready = threading.Barrier(senders, timeout=TEST_TIMEOUT_S)
+
+    def of(self, content: bytes) -> Iterator[bytes]:
+        yield content[:-1]
+        self._all_ready.wait()
+        yield content[-1:]
+
+
+@pytest.mark.parametrize("address", ["/{}/linux-64/{}", "/api/channels/{}/upload/{}"])
+@pytest.mark.parametrize("what", ["the same package", "one each"])
+def test_clients_that_upload_at_once_are_each_told_of_their_success(place: Place, address: str, what: str) -> None:
+    target, senders = place.target(), 4
+    target.publish(target.plan(set_of(place.package("first")), label="main"), progress=SilentProgress())
+    for number in range(5):
+        names = [f"p{number}{'' if what == 'the same package' else sender}" for sender in range(senders)]
+        packages, bodies = [place.package(name).path for name in names], _LastByteAtOnce(senders)
+
+        def send(package: Path, bodies: _LastByteAtOnce = bodies) -> tuple[int, bytes]:
+            content = package.read_bytes()
+            headers = {**place.headers, "Content-Length": str(len(content))}
+            method = "POST" if address.startswith("/api") else "PUT"
+            with closing(http.client.HTTPConnection("127.0.0.1", place.server.port, timeout=TEST_TIMEOUT_S)) as sending:
+                sending.request(method, address.format(place.channel, package.name), bodies.of(content), headers)
+                response = sending.getresponse()
+                return response.status, response.read()
+
+        with ThreadPoolExecutor(senders) as threads:
+            answers = list(threads.map(send, packages))
+        assert [status for status, _body in answers] == [201] * senders, answers
+        assert {package.name for package in packages} <= set(place.listed())
+
+
+def test_clients_that_publish_the_same_set_at_once_all_succeed(place: Place) -> None:
+    """So do those that yank the same at once: they share a job."""
+    target, clients = place.target(), 4
+    for number in range(5):
+        packages = set_of(*(place.package(f"s{number}-{part}") for part in range(3)))
+        all_planned = threading.Barrier(clients, timeout=TEST_TIMEOUT_S)
+
+        def publish(
+            _client: int, packages: PackageSet = packages, all_planned: threading.Barrier = all_planned
+        ) -> PublishReport:
+            own_target = place.target()
+            plan = own_target.plan(packages, label="main")
+            all_planned.wait()
+            return own_target.publish(plan, progress=SilentProgress())
+
+        def yank(_client: int, packages: PackageSet = packages, all_planned: threading.Barrier = all_planned) -> None:
+            all_planned.wait()
+            place.target().yank((str(packages.files[0].key),), label="main", reason="wrong")
+
+        with ThreadPoolExecutor(clients) as threads:
+            reports = list(threads.map(publish, range(clients)))
+            assert sorted(packages.by_name()) in [sorted(report.uploaded) for report in reports]
+            list(threads.map(yank, range(clients)))
+        assert {package.yanked for package in target.packages("main") if package.name == f"s{number}-0"} == {"wrong"}
 
 
 @pytest.mark.parametrize("kind", ["quetz", "artifactory"])

@@ -11,7 +11,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,11 +21,11 @@ from channel_tools.channel import channel_writer, create_channel, open_channel
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.publish.channels import compare
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.server.protocol import SetRequest, YankRequest, set_request
+from channel_tools.publish.server.protocol import JobState, SetRequest, YankRequest, set_request
 from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.uploads import jobs
 from channel_tools.serve.uploads.checks import Limits, check_request
-from channel_tools.serve.uploads.jobs import JobQueue, carry_out
+from channel_tools.serve.uploads.jobs import JobQueue, JobRunner, carry_out
 from channel_tools.serve.uploads.store import Job, JobStore, State, jobs_folder
 from channel_tools.system.errors import ChannelError, DiskFullError, IntegrityError, UsageError
 from channel_tools.system.files import sha256_of_file
@@ -106,6 +106,86 @@ def test_a_job_whose_process_cannot_be_made_waits(
     monkeypatch.setattr(Process, "fails", False)
     queue.handle([])
     assert queue.waitables[1:] == [12345]
+
+
+def locked_at_first(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has the job's lock, until this one has tried once to get it."""
+    held = ExitStack()
+    held.enter_context(job.try_lock())
+    original = Job.try_lock
+
+    @contextmanager
+    def in_vain_once(self: Job) -> Iterator[int | None]:
+        with original(self) as lock, held.pop_all():
+            yield lock
+
+    monkeypatch.setattr(Job, "try_lock", in_vain_once)
+
+
+@pytest.mark.parametrize("state", ["open", "done", "failed", "running"])
+def test_a_job_whose_lock_is_held_for_a_moment_is_started_all_the_same(
+    queue: JobQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: JobState
+) -> None:
+    """By a process that removes or has just ended it; of one that was killed, the state may still say it runs."""
+    job = JobStore(jobs_folder(tmp_path), clock=lambda: 0.0).open("yank", "ours", YANK)
+    if state != "open":
+        job.set_state(State(state=state))
+    locked_at_first(job, monkeypatch)
+    starter = JobRunner(queue.sending)
+    starter.start(job)
+    if state == "running":  # with its lock held, it counts as under way, so its end is waited for
+        assert job.state().state == "open"
+        starter.start(job)
+    assert job.state().state == "waiting"
+    queue.handle([queue.waitables[0]])
+    assert queue.waitables[1:] == [12345]
+
+
+def test_a_job_that_waits_is_sent_once_and_its_end_is_that_of_all_who_started_it(
+    queue: JobQueue, tmp_path: Path
+) -> None:
+    job = JobStore(jobs_folder(tmp_path), clock=lambda: 0.0).open("yank", "ours", YANK)
+    for _worker in range(2):
+        JobRunner(queue.sending).start(job)
+    queue.handle([queue.waitables[0]])
+    assert queue.waitables[1:] == [12345]
+    assert socket_is_empty(queue)
+
+
+def socket_is_empty(queue: JobQueue) -> bool:
+    receiving = queue.waitables[0]
+    assert isinstance(receiving, socket.socket)
+    try:
+        receiving.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def test_a_job_that_was_removed_meanwhile_is_not_started(queue: JobQueue, tmp_path: Path) -> None:
+    store = JobStore(jobs_folder(tmp_path), clock=lambda: 0.0)
+    job = store.open("yank", "ours", YANK)
+    assert store.remove(job)
+    with pytest.raises(ChannelError, match="was removed meanwhile"):
+        JobRunner(queue.sending).start(job)
+    assert not job.folder.exists()
+
+
+def test_a_job_that_stays_locked_after_its_end_is_an_error(
+    queue: JobQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(jobs, "_LOCK_WAIT_S", 0.0)
+    store = JobStore(jobs_folder(tmp_path), clock=lambda: 0.0)
+    job = store.open("yank", "ours", YANK)
+    with job.try_lock() as lock:
+        assert lock is not None
+        job.set_state(State(state="done"))
+        with pytest.raises(ChannelError, match="has ended, but is still locked"):
+            JobRunner(queue.sending).start(job)
+        JobRunner(queue.sending).remove(job, store)
+    assert "still locked; removed later" in caplog.text
+    JobRunner(queue.sending).remove(job, store)
+    assert not job.folder.exists()
 
 
 @contextmanager
@@ -254,17 +334,19 @@ def test_a_job_compares_its_set_once_with_the_channels_lock_held(
     assert (job.state().state, held) == ("done", [True])
 
 
-def test_of_a_set_the_files_are_expected_that_were_to_be_uploaded(tmp_path: Path) -> None:
-    toy, tool = make_conda(tmp_path / "made", "toy"), make_conda(tmp_path / "made", "tool")
-    request = set_request(make_set([toy, tool], on=CONDA_FORGE), "main")
+def test_files_of_a_set_are_expected_that_were_to_be_uploaded_and_that_the_channel_lacks(tmp_path: Path) -> None:
+    """Another client may have had the same set published meanwhile, and what was sent for it removed."""
+    toy, tool, extra = (make_conda(tmp_path / "made", name) for name in ("toy", "tool", "extra"))
+    request = set_request(make_set([toy, tool, extra], on=CONDA_FORGE), "main")
     target = FolderTarget(root=tmp_path / "ours")
     target.publish(target.plan(make_set([toy], on=CONDA_FORGE), label="main"), progress=SilentProgress())
-    for upload, missing in (
-        (None, "toy"),
-        (("linux-64/tool-1.0-0.conda",), ""),
-        (("linux-64/toy-1.0-0.conda",), "toy"),
+    for upload, received, missing in (
+        (None, [tool], "extra"),
+        (("linux-64/toy-1.0-0.conda", "linux-64/extra-1.0-0.conda"), [tool], "extra"),
+        (("linux-64/toy-1.0-0.conda",), [tool, extra], None),
+        (None, [], None),
     ):
-        job = _received(tmp_path, replace(request, upload=upload), tool)
+        job = _received(tmp_path, replace(request, upload=upload), *received)
         with job.try_lock():
             carry_out(tmp_path, job)
         error = job.state().error

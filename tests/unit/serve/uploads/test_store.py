@@ -53,7 +53,7 @@ def test_a_job_is_under_way_only_while_somebody_holds_it(store: JobStore) -> Non
     assert job.response().state == "open"  # the process was killed
 
 
-def test_how_it_ended_stays_until_it_is_opened_again(store: JobStore) -> None:
+def test_how_it_ended_stays_for_those_who_wait_although_others_open_it_again(store: JobStore) -> None:
     job = store.open("publish", "ours", SET)
     error = ErrorResponse(kind="ChannelError", message="m", hint="h")
     for state in (
@@ -61,10 +61,38 @@ def test_how_it_ended_stays_until_it_is_opened_again(store: JobStore) -> None:
         State(state="done", report=ReportResponse(uploaded=(str(FILE.key),))),
     ):
         job.set_state(state)
-        found = store.find("ours", job.id)
-        assert found is not None
-        assert found.state() == state
-        assert store.open("publish", "ours", SET).state() == State()
+        again = store.open("publish", "ours", SET)
+        assert again == store.find("ours", job.id)
+        assert job.state() == state
+        assert job.response().state == state.state
+        opened = again.opened({"noarch/a-1-0.conda": 1})
+        assert (opened.state, opened.report, opened.error, opened.missing) == (
+            "open",
+            None,
+            None,
+            {"noarch/a-1-0.conda": 1},
+        )
+
+
+def test_a_job_of_one_request_is_shared_with_no_other(store: JobStore) -> None:
+    shared, mine, yours = (store.open("publish", "ours", SET, only=only) for only in (None, "a", "b"))
+    assert len({shared.id, mine.id, yours.id}) == 3
+    assert store.find("ours", mine.id) == mine
+    assert mine.request == shared.request == SET
+
+
+def test_a_job_that_ends_while_its_state_is_looked_up_was_not_interrupted(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = store.open("publish", "ours", SET)
+    job.set_state(State(state="running"))
+
+    def ended(self: Job) -> bool:
+        self.set_state(State(state="done", report=ReportResponse()))
+        return False
+
+    monkeypatch.setattr(Job, "is_locked", ended)
+    assert job.state().state == "done"
 
 
 def test_what_nobody_comes_back_to_is_removed(store: JobStore) -> None:
@@ -84,25 +112,6 @@ def test_what_nobody_comes_back_to_is_removed(store: JobStore) -> None:
     drop_files(fresh)
     assert not fresh.file(FILE).exists()
     assert sorted(path.name for path in store.files.path.glob("*/*")) == sorted((locked.id, fresh.id))
-
-
-def test_what_was_sent_for_a_job_that_is_done_goes_unless_it_was_opened_again(store: JobStore) -> None:
-    done, again, under_way = (
-        store.open("publish", "ours", SetRequest(label="main", name=name, foundation=REGISTRY, files=(FILE,)))
-        for name in ("done", "again", "under way")
-    )
-    for job in (done, again, under_way):
-        job.set_state(State(state="done", report=ReportResponse()))
-        job.file(FILE).parent.mkdir(parents=True)
-    assert isinstance(again.request, SetRequest)
-    store.open("publish", "ours", again.request)
-    for job in (done, again, under_way):
-        os.utime(job.folder, (NOW_S, NOW_S))
-    with under_way.try_lock() as lock:
-        assert lock is not None
-        assert store.remove_stale() == []
-    assert [job.has_files() for job in (done, again, under_way)] == [False, True, True]
-    assert done.state().state == "done"
 
 
 def test_messages_for_clients_name_no_folder_of_the_server(store: JobStore, tmp_path: Path) -> None:
