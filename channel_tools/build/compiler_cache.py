@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.requests.build import CacheName  # noqa: TC001 - msgspec looks for it here
+from channel_tools.requests.names import CacheName  # noqa: TC001 - msgspec looks for it here
 from channel_tools.system.errors import CommandError
 from channel_tools.system.processes import run_command
 

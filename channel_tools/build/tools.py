@@ -17,7 +17,8 @@ from channel_tools.system.processes import run_command
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from channel_tools.requests.build import CacheName, ToolsRequest
+    from channel_tools.requests.build import ToolsRequest
+    from channel_tools.requests.names import CacheName
 
 _LIMIT_S = 120.0
 _OLDEST: Final[Mapping[str, tuple[int, int]]] = {PROGRAM: (26, 5), "ccache": (4, 4), "sccache": (0, 10)}

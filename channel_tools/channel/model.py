@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.conda.addresses import channel_name
-from channel_tools.requests.plan import FoundationKind  # noqa: TC001 - msgspec looks for it here
+from channel_tools.requests.names import FoundationKind  # noqa: TC001 - msgspec looks for it here
 from channel_tools.system.beneath import folder_beneath
 
 if TYPE_CHECKING:

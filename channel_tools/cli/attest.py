@@ -27,30 +27,6 @@ app = typer.Typer(no_args_is_help=True, help="Signed statements of how packages 
 _Days = Annotated[int, typer.Option("--expires-days", min=1, help="For how many days its attestations are valid.")]
 _SHORT = 16
 _KEY_ID = re.compile("[0-9a-f]{64}")
-_SIGN: options.Declared = {
-    "target": Annotated[Path, typer.Argument(help="A channel's folder, or a .conda file.", show_default=False)],
-    "attest": {
-        "signing_key": options.SigningKey,
-        "passphrase_file": options.PassphraseFile,
-        "channel": Annotated[
-            str | None,
-            typer.Option(
-                "--published-at", help="The address at which the packages are published.", show_default="not stated"
-            ),
-        ],
-    },
-    "sigstore": Annotated[
-        bool,
-        typer.Option("--sigstore", help="Sign with Sigstore as well; a CI service or a browser proves who you are."),
-    ],
-    "identity_token_file": Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Sign with Sigstore as the identity of this token.", show_default="none"),
-    ],
-    "sigstore_config": options.SigstoreConfig,
-    "again": Annotated[bool, typer.Option("--again", help="Also sign packages that already have an attestation.")],
-}
-"""The options of attest sign, by the fields of SignRequest."""
 
 
 @app.command("create-key")
@@ -79,7 +55,7 @@ def create_key(
 
 @app.command("sign")
 @handled
-@options.grouped(SignRequest, _SIGN)
+@options.asks(SignRequest)
 def sign(
     request: SignRequest,
     *,
@@ -100,7 +76,7 @@ def sign(
 
 
 @handled
-@options.grouped(TrustRequest, options.TRUST)
+@options.asks(TrustRequest)
 def verify(
     request: TrustRequest,
     target: Annotated[

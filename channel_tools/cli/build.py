@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING
 
 from channel_tools.cli import options
 from channel_tools.cli.console import (
@@ -18,10 +16,10 @@ from channel_tools.cli.console import (
     print_state,
     print_table,
 )
-from channel_tools.cli.options import grouped
+from channel_tools.cli.options import asks
 from channel_tools.cli.plan import reasons_in_short, show_plan, unsatisfiable_in_short
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.build import BuildRequest, CacheName, EngineName
+from channel_tools.requests.build import BuildRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import make_recipe_settings
@@ -33,82 +31,6 @@ if TYPE_CHECKING:
     from channel_tools.workflow.build import BuildOutcome
 
 _MB = 1e6
-
-
-_BUILD: options.Declared = {
-    "recipe": Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[RECIPE]",
-            help="A recipe.yaml or its folder, in no tree: it is built into output/ here, with the variants.yaml or "
-            "conda_build_config.yaml beside it.",
-            show_default="a stack of the tree",
-        ),
-    ],
-    "plan": options.TO_PLAN,
-    "cluster": {
-        "on": Annotated[
-            str | None,
-            typer.Option(
-                "--on",
-                metavar="slurm|pbs|PROFILE",
-                help="Build on a cluster with Snakemake: slurm, pbs, or the folder of a Snakemake profile.",
-                show_default="this machine",
-            ),
-        ],
-        "emit": Annotated[
-            Literal["snakemake"] | None,
-            typer.Option(
-                "--emit", help="Build nothing: write the Snakemake workflow to --output-dir.", show_default=False
-            ),
-        ],
-        "destination": Annotated[
-            Path | None,
-            typer.Option("--output-dir", "-o", help="With --emit: the workflow's folder.", show_default=False),
-        ],
-    },
-    "attest": {"signing_key": options.SigningKey, "passphrase_file": options.PassphraseFile},
-    "unattested": Annotated[bool, typer.Option("--no-attest", help="Do not sign how each package was built.")],
-    "foundation": {
-        "jobs": options.Jobs,
-        "update": options.Update,
-        "locked": options.Locked,
-        "offline": Annotated[
-            bool,
-            typer.Option(
-                "--offline",
-                help="Download nothing: use the source store, and earlier downloads for the foundation.",
-            ),
-        ],
-    },
-    "tools": {
-        "engine": Annotated[
-            EngineName,
-            typer.Option(
-                "--engine",
-                help="The build program: the engine that comes with channel_tools, or the conda-build on the PATH.",
-            ),
-        ],
-        "compiler_cache": Annotated[
-            CacheName | None,
-            typer.Option(
-                "--compiler-cache",
-                help="Reuse earlier compilations from the cache of this program (in CCACHE_DIR, SCCACHE_DIR); "
-                "default: CHANNEL_TOOLS_COMPILER_CACHE.",
-                show_default="none",
-            ),
-        ],
-        "from_failed": Annotated[
-            bool,
-            typer.Option(
-                "--from-failed",
-                help="Continue failed builds (memory, disk, time) in their folders, unless their sources were changed.",
-            ),
-        ],
-    },
-    "dry_run": options.DryRun,
-}
-"""The options, by the fields of BuildRequest."""
 
 
 def _settings_of(request: BuildRequest, root: Path | None, output: Path | None) -> Settings:
@@ -130,7 +52,7 @@ def _settings_of(request: BuildRequest, root: Path | None, output: Path | None) 
 
 
 @handled
-@grouped(BuildRequest, _BUILD)
+@asks(BuildRequest)
 def build(
     request: BuildRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
-from channel_tools.cli.options import grouped
+from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.bump import BumpRequest
 from channel_tools.system.counting import counted
@@ -18,39 +16,8 @@ if TYPE_CHECKING:
     from channel_tools.workflow.bump import Bumped
 
 
-_BUMP: options.Declared = {
-    "package": Annotated[str, typer.Argument(help="A recipe, by its folder's name.", show_default=False)],
-    "version": Annotated[str, typer.Argument(help="The new version.", show_default=False)],
-    "old": Annotated[
-        str | None,
-        typer.Option("--from", metavar="VERSION", help="The version to replace.", show_default="the only one"),
-    ],
-    "sha256": Annotated[
-        str | None,
-        typer.Option(
-            "--sha256", metavar="HEX", help="Of the new version's source.", show_default="as it is downloaded"
-        ),
-    ],
-    "commit": Annotated[
-        str | None,
-        typer.Option("--commit", metavar="HEX", help="The commit of the new version, for a source from git."),
-    ],
-    "stack": Annotated[
-        str | None,
-        typer.Option(
-            "--variant",
-            "-V",
-            help="For an upstream's recipe: change the override of this stack alone.",
-            show_default="every stack of the tree that builds it",
-        ),
-    ],
-    "check": Annotated[bool, typer.Option("--check", help="Say what would change, and write nothing.")],
-}
-"""The options, by the fields of BumpRequest."""
-
-
 @handled
-@grouped(BumpRequest, _BUMP)
+@asks(BumpRequest)
 def bump(
     request: BumpRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:

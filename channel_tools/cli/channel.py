@@ -13,7 +13,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line
 from channel_tools.requests.channel_page import PageRequest
-from channel_tools.requests.plan import FoundationKind  # noqa: TC001 - typer reads the annotations
+from channel_tools.requests.names import FoundationKind  # noqa: TC001 - typer reads the annotations
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
@@ -138,52 +138,9 @@ def verify(
         raise VerificationError(message, hint=findings[0].hint)
 
 
-_PAGE: options.Declared = {
-    "at": Annotated[
-        str | None,
-        typer.Option(
-            "--at", metavar="TARGET", help="A folder or a bucket's address.", show_default="the local channel"
-        ),
-    ],
-    "label": Annotated[str, typer.Option("--label", help="The label; main is the target's own address.")],
-    "address": Annotated[
-        str | None,
-        typer.Option(
-            help="The channel's address for clients, shown in the page's commands.", show_default="as given last"
-        ),
-    ],
-    "title": Annotated[
-        str | None, typer.Option(help="The channel's title on the page.", show_default="its folder's name")
-    ],
-    "sentence": Annotated[
-        str | None,
-        typer.Option(help="What the channel is for, in a sentence; none removes it.", show_default="as given last"),
-    ],
-    "contact": Annotated[
-        str | None,
-        typer.Option(help="An e-mail or web address for questions; none removes it.", show_default="as given last"),
-    ],
-    "logo": Annotated[
-        Path | None,
-        typer.Option(help="A PNG or SVG file of at most 100 kB; none removes it.", show_default="as given last"),
-    ],
-    "accent": Annotated[
-        str | None,
-        typer.Option(help="The colour of links and marks, as #rrggbb; none removes it.", show_default="as given last"),
-    ],
-    "with_logs": Annotated[
-        bool | None,
-        typer.Option(
-            "--logs/--no-logs", help="Publish the builds' logs on the page.", show_default="as given last, else no"
-        ),
-    ],
-}
-"""The options of ``page``, by the fields of PageRequest."""
-
-
 @app.command("page")
 @handled
-@options.grouped(PageRequest, _PAGE)
+@options.asks(PageRequest)
 def page(
     request: PageRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:

@@ -26,59 +26,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Environments installed from the channel.")
 
-_Lock = Annotated[
-    Path | None,
-    typer.Option(
-        "--lock",
-        help="Install exactly the packages of this conda-lock.yml, explicit list or pixi.lock, or what the specs of "
-        "this environment.yml are solved to; --channel then replaces its channels.",
-        show_default=False,
-    ),
-]
-_Platform = Annotated[
-    str | None,
-    typer.Option("--platform", help="The platform of the lock, by a pixi.lock's own name.", show_default="this one's"),
-]
-
-
-_CREATE: options.Declared = {
-    "prefix": Annotated[Path, typer.Argument(help="The folder of the new environment, or of one to update.")],
-    "specs": Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[SPEC]...", help="Install what these MatchSpecs ask for, instead of a stack."),
-    ],
-    "install": {
-        "stack": options.Stack,
-        "python": options.Python,
-        "pytorch": options.Pytorch,
-        "channels": options.Channels,
-    },
-    "lock": _Lock,
-    "platform": _Platform,
-    "categories": options.Categories,
-    "environment": options.LockEnvironment,
-    "virtual_packages": options.VirtualPackages,
-    "require_attestation": Annotated[
-        bool,
-        typer.Option("--require-attestation", help="Install only packages signed by a trusted key or identity."),
-    ],
-    "trust": options.TRUST,
-    "modulefiles": Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--modulefile",
-            metavar="FILE",
-            help="Also write a module file: for Lmod (FILE.lua), else in Tcl; may be repeated.",
-            show_default=False,
-        ),
-    ],
-}
-"""The options, by the fields of EnvironmentRequest."""
-
 
 @app.command("create")
 @handled
-@options.grouped(EnvironmentRequest, _CREATE)
+@options.asks(EnvironmentRequest)
 def create(
     request: EnvironmentRequest,
     *,

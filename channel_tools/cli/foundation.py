@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table
-from channel_tools.cli.options import grouped
+from channel_tools.cli.options import asks
 from channel_tools.cli.plan import unsatisfiable_in_short
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.foundation import FoundationRequest, LockRequest
+from channel_tools.requests.foundation import FoundationBuildRequest, LockRequest, LockUpdateRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
@@ -21,50 +21,17 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.foundation_lock import LockChange
 
-_With = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        help="Make this optional package of the foundation's table as well; may be repeated.",
-        show_default="those requested before",
-    ),
-]
 app = typer.Typer(
     no_args_is_help=True,
     help="The registry foundation, made from PyPI and Debian, and the lock of conda-forge as a foundation.",
 )
-_Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[NAME]...",
-        help="Move only these packages and what they require; conda-forge-pinning (or conda-forge-pinning==VERSION) "
-        "moves the pinning that stacks.yaml names.",
-        show_default="all locked packages",
-    ),
-]
-_LOCK: options.Declared = {
-    "foundation": options.Foundation,
-    "address": options.FoundationAddress,
-    "further": options.FurtherChannels,
-    "dry_run": options.DryRun,
-}
-"""The options of ``lock`` and ``update``, by the fields of LockRequest."""
 
 
 @app.command("build")
 @handled
-@grouped(
-    FoundationRequest,
-    {
-        "jobs": options.Jobs,
-        "update": options.Update,
-        "locked": options.Locked,
-        "asked": _With,
-        "dry_run": options.DryRun,
-    },
-)
+@asks(FoundationBuildRequest)
 def build(
-    request: FoundationRequest,
+    request: FoundationBuildRequest,
     *,
     root: options.Root = None,
     output: options.Output = None,
@@ -144,7 +111,7 @@ def verify(
 
 @app.command("lock")
 @handled
-@grouped(LockRequest, _LOCK)
+@asks(LockRequest)
 def lock(
     request: LockRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
@@ -154,12 +121,16 @@ def lock(
 
 @app.command("update")
 @handled
-@grouped(LockRequest, {"names": _Names, **_LOCK})
+@asks(LockUpdateRequest)
 def update_lock(
-    request: LockRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
+    request: LockUpdateRequest,
+    *,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
 ) -> None:
     """Move the lock to what conda-forge has now, and show what that makes build again and why."""
-    _change(options.settings_from(root, output), replace(request, update=True), as_json=as_json)
+    _change(options.settings_from(root, output), request, as_json=as_json)
 
 
 def _change(settings: Settings, request: LockRequest, *, as_json: bool) -> None:

@@ -6,55 +6,21 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, write_result
-from channel_tools.cli.options import grouped
-from channel_tools.requests.inventory import DocumentFormat, InventoryRequest
+from channel_tools.cli.options import asks
+from channel_tools.requests.inventory import DocumentRequest, InventoryRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from channel_tools.provenance.components import Inventory
 
-_INVENTORY: options.Declared = {
-    "target": Annotated[
-        Path | None,
-        typer.Argument(
-            help="A .conda file, a lock (conda-lock.yml, explicit list, pixi.lock) or an environment.yml.",
-            show_default="a stack",
-        ),
-    ],
-    "install": {
-        "stack": options.Stack,
-        "channels": Annotated[
-            list[str] | None,
-            options.channels_option("A channel's folder with the packages; may be repeated.", "where the lock says"),
-        ],
-    },
-    "platform": Annotated[
-        str | None,
-        typer.Option(
-            "--platform", help="The platform, for a lock of several platforms.", show_default="this machine's"
-        ),
-    ],
-    "categories": options.Categories,
-    "environment": options.LockEnvironment,
-}
-"""The options of both commands, by the fields of InventoryRequest."""
-_DOCUMENT: options.Declared = {
-    "kind": Annotated[DocumentFormat, typer.Option("--format", help="CycloneDX 1.6 or SPDX 2.3, as JSON.")],
-    "file": Annotated[
-        Path | None, typer.Option("--output-file", "-o", help="The file to write.", show_default="standard output")
-    ],
-}
-
 
 @handled
-@grouped(InventoryRequest, {**_INVENTORY, **_DOCUMENT})
-def sbom(request: InventoryRequest, *, root: options.Root = None, output: options.Output = None) -> None:
+@asks(DocumentRequest)
+def sbom(request: DocumentRequest, *, root: options.Root = None, output: options.Output = None) -> None:
     """Write the bill of materials of a package, of a locked environment, or of a stack."""
     from datetime import UTC, datetime
 
@@ -67,7 +33,7 @@ def sbom(request: InventoryRequest, *, root: options.Root = None, output: option
 
 
 @handled
-@grouped(InventoryRequest, _INVENTORY)
+@asks(InventoryRequest)
 def licenses(
     request: InventoryRequest,
     *,

@@ -4,60 +4,22 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_line, print_note, write_result
-from channel_tools.cli.options import grouped
+from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.launch import LauncherName, ScriptRequest
-from channel_tools.requests.validate import SchedulerName
+from channel_tools.requests.launch import ScriptRequest
 
 if TYPE_CHECKING:
     from channel_tools.ranks.plan import RankPlan
 
-_RANKS_AT_MOST = 100_000
-_LAUNCH: options.Declared = {
-    "words": Annotated[
-        list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The Python script and its own arguments.")
-    ],
-    "stack": Annotated[str | None, options.stack_option("that of the environment")],
-    "ranks": Annotated[int, typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes in all.")],
-    "hosts_file": Annotated[
-        Path | None,
-        typer.Option(
-            "--hosts",
-            help="A file with a host per line: NAME or NAME:RANKS.",
-            show_default="the job's, else this machine",
-        ),
-    ],
-    "prefix": Annotated[
-        Path | None, typer.Option(help="The environment, at the same path on each host.", show_default="the active one")
-    ],
-    "launcher": Annotated[
-        LauncherName | None,
-        typer.Option(help="The program that starts the ranks.", show_default="srun in a Slurm job, else the stack's"),
-    ],
-    "dry_run": options.DryRun,
-    "emit": Annotated[
-        SchedulerName | None, typer.Option(help="Write a job script instead of running it.", show_default=False)
-    ],
-    "to": Annotated[Path | None, typer.Option("-o", help="The job script's file.", show_default="stdout")],
-    "nodes": Annotated[
-        int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="The nodes of the job script.", show_default="1")
-    ],
-    "time": Annotated[
-        str | None, typer.Option(help="The time limit of the job script, HH:MM:SS.", show_default="01:00:00")
-    ],
-}
-"""The options, by the fields of ScriptRequest."""
-
 
 @handled
-@grouped(ScriptRequest, _LAUNCH)
+@asks(ScriptRequest)
 def launch(request: ScriptRequest, *, root: options.Root = None) -> None:
     """Run SCRIPT as the ranks of a stack, with the variables and programs that the stack needs.
 

@@ -12,9 +12,9 @@ import typer
 
 from channel_tools.cli import mirror_keys, options
 from channel_tools.cli.console import handled, print_json, print_line
-from channel_tools.cli.options import grouped
+from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.mirror import MirrorRequest
+from channel_tools.requests.mirror import MirrorRequest, MirrorUpdateRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.settings import user_folder
@@ -51,89 +51,12 @@ _State = Annotated[
         show_default="in the user's state folder",
     ),
 ]
-_Since = Annotated[
-    Path,
-    typer.Option(
-        "--since", metavar="FILE|BUNDLE", help="What the importing site has: its received.json, or its last bundle."
-    ),
-]
-_To = Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bundle to write.")]
-
-
-_BUNDLE = {
-    "specs": Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[SPEC]...", help="Mirror what these MatchSpecs ask for, instead of a stack."),
-    ],
-    "stacks": Annotated[
-        list[str] | None,
-        typer.Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
-    ],
-    "python": options.Python,
-    "pytorch": options.Pytorch,
-    "platforms": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--platform", help="For this platform; may be repeated.", show_default="this machine's, or the lock's"
-        ),
-    ],
-    "channels": Annotated[
-        list[str] | None,
-        options.channels_option(
-            "Mirror from this address or folder, our own channel first; may be repeated.",
-            "the local channel and its foundation",
-        ),
-    ],
-    "virtual_packages": options.VirtualPackages,
-    "locks": Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--lock",
-            metavar="FILE",
-            help="Mirror the packages of this lock (conda-lock.yml, an explicit list, pixi.lock) or environment.yml, "
-            "which is solved; may be repeated.",
-            show_default="locked now",
-        ),
-    ],
-    "categories": options.Categories,
-    "environment": options.LockEnvironment,
-    "with_sources": Annotated[
-        bool,
-        typer.Option(
-            "--with-sources", help="Include recipes, sources and build tools: everything that a rebuild needs."
-        ),
-    ],
-    "tool_pythons": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tool-python",
-            metavar="3.N",
-            help="Include channel_tools for this Python of the importing site; may be repeated.",
-            show_default="the version that runs here",
-        ),
-    ],
-    "without_tool": Annotated[bool, typer.Option("--without-tool", help="Do not include channel_tools.")],
-    "jobs": Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")],
-    "limit_rate": Annotated[
-        int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
-    ],
-    "keys": mirror_keys.Keys,
-    "passphrase_file": options.PassphraseFile,
-    "expires_days": Annotated[
-        int | None,
-        typer.Option(
-            "--expires-days", min=1, help="For how many days it may be imported.", show_default="the keys' own"
-        ),
-    ],
-    "dry_run": options.DryRun,
-}
-"""The options that ``create`` and ``update`` share, by the fields of MirrorRequest."""
 
 
 @app.command("create")
 @handled
 @_needs_extra
-@grouped(MirrorRequest, {"destination": _To, **_BUNDLE})
+@asks(MirrorRequest)
 def create(
     request: MirrorRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
@@ -144,9 +67,13 @@ def create(
 @app.command("update")
 @handled
 @_needs_extra
-@grouped(MirrorRequest, {"since": _Since, "destination": _To, **_BUNDLE})
+@asks(MirrorUpdateRequest)
 def update(
-    request: MirrorRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
+    request: MirrorUpdateRequest,
+    *,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
 ) -> None:
     """Make a bundle with only what the importing site lacks; none is made if it lacks nothing."""
     _make(request, options.settings_if_any(root, output), as_json=as_json)

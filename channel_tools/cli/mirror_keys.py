@@ -30,10 +30,6 @@ class _Role(StrEnum):
 _needs_extra = needs_extra("mirror", "channel_tools mirror")
 app = typer.Typer(no_args_is_help=True, help="The keys that sign bundles, and the root metadata that names them.")
 
-Keys = Annotated[
-    Path | None,
-    typer.Option("--keys", metavar="FOLDER", help="The key folder.", show_default="in the user's settings folder"),
-]
 _RootKeys = Annotated[
     list[Path] | None,
     typer.Option("--root-key", help="Sign with this key file; may be repeated.", show_default="those in the folder"),
@@ -49,7 +45,7 @@ _RootDays = Annotated[
 @_needs_extra
 def create(
     *,
-    keys: Keys = None,
+    keys: options.MirrorKeys = None,
     root_keys: Annotated[int, typer.Option("--root-keys", min=1, help="The number of root keys.")] = 1,
     threshold: Annotated[int, typer.Option("--threshold", min=1, help="The number of root keys that must sign.")] = 1,
     expires_days: _Days = None,
@@ -81,7 +77,7 @@ def create(
 @_needs_extra
 def rotate(
     *,
-    keys: Keys = None,
+    keys: options.MirrorKeys = None,
     roles: Annotated[
         list[_Role] | None, typer.Option("--role", help="Give this role new keys; may be repeated.")
     ] = None,
@@ -123,7 +119,7 @@ def rotate(
 @_needs_extra
 def sign(
     *,
-    keys: Keys = None,
+    keys: options.MirrorKeys = None,
     root_key_files: _RootKeys = None,
     passphrase_file: options.PassphraseFile = None,
     as_json: options.Json = False,
@@ -140,7 +136,7 @@ def sign(
 @app.command("show")
 @handled
 @_needs_extra
-def show(*, keys: Keys = None, as_json: options.Json = False) -> None:
+def show(*, keys: options.MirrorKeys = None, as_json: options.Json = False) -> None:
     """Show the fingerprint for importing sites and the keys in use; no private key is read."""
     from channel_tools.mirror.keys import key_folder, show_keys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options that several commands share, each declared once, and how they become a command's request (``grouped``)."""
+"""How a request becomes the options of a command (``asks``), and what commands share besides their requests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,58 @@ import functools
 import inspect
 import os
 import sys
+import types
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 
-from channel_tools.requests.plan import FoundationKind
+from channel_tools.requests.options import (  # commands without a request take these one by one
+    DryRun as DryRun,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    Foundation as Foundation,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    FoundationAddress as FoundationAddress,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    Jobs as Jobs,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    Json as Json,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    Label as Label,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    MirrorKeys as MirrorKeys,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    PassphraseFile as PassphraseFile,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    Stack as Stack,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    channels_option as channels_option,  # noqa: PLC0414
+)
+from channel_tools.requests.options import (
+    stack_option as stack_option,  # noqa: PLC0414
+)
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import (
     ROOT_VARIABLE,
@@ -30,9 +74,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from channel_tools.provenance.trust import Trust
-
-Declared = Mapping[str, object]
-"""Options by the fields of a request: annotations of typer, or for a field that is a request itself, its options."""
 
 ColorChoice = Literal["auto", "never"]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result and errors alone.")]
@@ -53,181 +94,10 @@ Output = Annotated[
 ]
 
 
-def stack_option(default: str) -> Any:  # noqa: ANN401 - as typer.Option
-    """The option for a stack; ``default`` says which one it is where none is given."""
-    words = "The stack; `channel_tools list` shows them."
-    return typer.Option("--variant", "--stack", "-V", help=words, show_default=default)
-
-
-Stack = Annotated[str | None, stack_option("the default stack")]
-Every = Annotated[bool, typer.Option("--all", help="All stacks.")]
-Python = Annotated[
-    str | None,
-    typer.Option(
-        "--python",
-        help="For this Python, such as 3.13, or 3.13t (free-threaded).",
-        show_default="the default variant's",
-    ),
-]
-Pytorch = Annotated[
-    str | None, typer.Option("--pytorch", help="For this PyTorch, such as 2.12.", show_default="the default variant's")
-]
-AllVariants = Annotated[
-    bool,
-    typer.Option("--all-variants", help="For every Python and PyTorch, not only the default variant's."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Also build what is already in the channel.")]
-Packages = Annotated[
-    list[str] | None,
-    typer.Option("--package", "-p", help="Only this package and what it needs; may be repeated.", show_default="all"),
-]
-Foundation = Annotated[
-    FoundationKind | None,
-    typer.Option(
-        "--foundation",
-        help="The channel's foundation: made from wheels and Debian packages, or conda-forge.",
-        show_default="the channel's own; registry for a new one",
-    ),
-]
-
-
-def given_channels(channels: list[str] | None) -> list[str] | None:
-    """The addresses and folders of channels that an option names, by the user's settings. Raises as addresses_of."""
-    if not channels:
-        return None
-    from channel_tools.conda.user_settings import find_user_settings
-
-    return list(find_user_settings(os.environ).addresses_of(channels))
-
-
-def channels_option(words: str, default: str) -> Any:  # noqa: ANN401 - as typer.Option
-    """The option for channels by address, folder or name; ``default`` says which they are where none is given."""
-    return typer.Option("--channel", "-c", callback=given_channels, help=words, show_default=default)
-
-
-def _given_channel(channel: str | None) -> str | None:
-    addresses = given_channels([channel] if channel else None)
-    if addresses and len(addresses) > 1:
-        message = f"{channel}: several channels by the settings: {', '.join(addresses)}"
-        raise UsageError(message, hint="give the address of one")
-    return addresses[0] if addresses else None
-
-
-FoundationAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--foundation-channel",
-        callback=_given_channel,
-        help="With --foundation conda-forge: the address of a channel with conda-forge's package names.",
-        show_default="conda-forge",
-    ),
-]
-Update = Annotated[bool, typer.Option("--update", help="Look for newer versions of the foundation's inputs.")]
-Locked = Annotated[
-    Path | None,
-    typer.Option("--locked", help="Use exactly the versions and hashes of this foundation.json.", show_default=False),
-]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Packages at once.", show_default="the number of cores")
-]
-Channels = Annotated[
-    list[str] | None,
-    channels_option(
-        "Install from this address, folder or name (`config` shows whose); may be repeated.", "the local channel"
-    ),
-]
-FurtherChannels = Annotated[
-    list[str] | None,
-    channels_option(
-        "Build and host requirements may also come from this address, folder or name (`config` shows whose), "
-        "below the local channel, which records it; may be repeated.",
-        "those that the local channel records",
-    ),
-]
-Categories = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--category",
-        help="Also the packages of this category of a conda-lock.yml; may be repeated.",
-        show_default="main alone",
-    ),
-]
-LockEnvironment = Annotated[
-    str | None,
-    typer.Option("--environment", help="The environment of a pixi.lock.", show_default="default"),
-]
-VirtualPackages = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--virtual-package",
-        help="Assume this virtual package: __cuda=12.9, linux-64:__glibc=2.28, __cuda= (none); may be repeated.",
-        show_default="this machine's",
-    ),
-]
 At = Annotated[
     str, typer.Option("--at", metavar="TARGET", help="The target, as given to publish --to.", show_default=False)
 ]
-SigningKey = Annotated[
-    Path | None,
-    typer.Option(
-        "--signing-key",
-        metavar="FILE",
-        help="The private key for attestations, or its folder; default: CHANNEL_TOOLS_SIGNING_KEY.",
-        show_default="OUTPUT/keys, created if missing",
-    ),
-]
-PassphraseFile = Annotated[
-    Path | None,
-    typer.Option("--passphrase-file", help="The file whose first line is the keys' passphrase.", show_default="none"),
-]
-SigstoreConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--sigstore-config",
-        metavar="FILE",
-        help="A Sigstore of your own: its ClientTrustConfig (JSON).",
-        show_default="the public instance",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be done; change nothing.")]
-STACK_PACKAGES: Declared = {
-    "stack": Stack,
-    "every_stack": Every,
-    "packages": Packages,
-    "all_variants": AllVariants,
-    "python": Python,
-    "pytorch": Pytorch,
-}
-"""The options for packages of a stack, by the fields of PlanRequest."""
-TRUST: Declared = {
-    "trusted_keys": Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--trusted-key",
-            metavar="FILE",
-            help="A public key (attestation-KEYID.json), or a folder of such files; may be repeated.",
-            show_default="those beside the local channel's signing key",
-        ),
-    ],
-    "certificate_identity": Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL|EMAIL",
-            help="The identity that must have signed with Sigstore, as in its certificate.",
-            show_default="none",
-        ),
-    ],
-    "certificate_oidc_issuer": Annotated[
-        str | None, typer.Option(metavar="URL", help="The OpenID Connect issuer of that identity.", show_default="none")
-    ],
-    "sigstore_config": SigstoreConfig,
-}
-"""The options for whose attestations count, by the fields of TrustRequest."""
-ON_FOUNDATION: Declared = {**STACK_PACKAGES, "foundation": Foundation, "address": FoundationAddress}
-"""The same on a foundation."""
-TO_PLAN: Declared = {**ON_FOUNDATION, "further": FurtherChannels, "force": Force}
-"""The same for what is built."""
+_COLLECTIONS = (tuple, frozenset)
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
@@ -314,63 +184,66 @@ def package_cache() -> Path:
     return package_cache_in(find_cache(os.environ))
 
 
-def grouped(kind: type[T], declared: Declared) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
-    """A decorator for commands whose first parameter is a request: a ``kind``, a dataclass that knows nothing of typer.
+def asks(kind: type[T]) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
+    """A decorator for commands whose first parameter is a request of this ``kind``: its fields are the options.
 
-    ``declared`` says which of its fields are options. A field that is a tuple or a set has the values of a list option,
-    or its default without any; one that is a request itself is made of the options that are declared for it. What the
-    command requires comes first, then the fields, then the command's own options. Raises KeyError for a name that is no
-    field.
+    A field is an option if its type says so (``channel_tools.requests.options``); one whose default is a request brings
+    the options of that request. The other fields keep their defaults. What the command requires comes first, then the
+    fields in their order, then the command's own options.
     """
-    grouped_parameters = list(_parameters(kind, declared))
+    asked = list(_parameters(kind))
 
     def decorate(command: Callable[Concatenate[T, P], None]) -> Callable[..., None]:
-        _group, *own = inspect.signature(command, eval_str=True).parameters.values()
+        _request, *own = inspect.signature(command, eval_str=True).parameters.values()
 
         @functools.wraps(command)
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
-            values: dict[str, Any] = {parameter.name: kwargs.pop(parameter.name) for parameter in grouped_parameters}
-            command(_requested(kind, declared, values), *args, **kwargs)
+            values = {parameter.name: kwargs.pop(parameter.name) for parameter in asked}
+            command(_requested(kind, values), *args, **kwargs)
 
-        every = [*grouped_parameters, *own]
-        required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
-        required += [parameter for parameter in grouped_parameters if parameter.default is inspect.Parameter.empty]
-        parameters = [*required, *(parameter for parameter in every if parameter not in required)]
-        return with_parameters(run, parameters)
+        required = [item for item in (*own, *asked) if item.default is inspect.Parameter.empty]
+        return with_parameters(run, [*required, *(item for item in (*asked, *own) if item not in required)])
 
     return decorate
 
 
-def _parameters(kind: type[T], declared: Declared) -> Iterator[inspect.Parameter]:
-    """The options of a request, and of the requests that it is made of, in the order of their declaration."""
-    for name, annotation in declared.items():
-        default = _default(kind, name)
-        if isinstance(annotation, Mapping):
-            yield from _parameters(type(default), annotation)
-        else:
-            yield _parameter(name, annotation, default)
+def _fields(kind: type) -> Iterator[tuple[Field[Any], Any, Any]]:
+    """The fields of a request that are options or bring some: with the request that brings them, or their own type."""
+    hints = get_type_hints(kind, include_extras=True)
+    for item in fields(kind):
+        factory: Any = item.default_factory
+        if is_dataclass(factory):
+            yield item, factory, None
+        elif get_origin(hints[item.name]) is Annotated:
+            yield item, None, hints[item.name]
 
 
-def _requested(kind: type[T], declared: Declared, values: Mapping[str, Any]) -> T:
-    """The request with the values of its options."""
+def _parameters(kind: type) -> Iterator[inspect.Parameter]:
+    """The options of a request as parameters of a command, which is how typer reads them."""
+    for item, part, annotation in _fields(kind):
+        if part is not None:
+            yield from _parameters(part)
+            continue
+        value, *declared = get_args(annotation)
+        default = inspect.Parameter.empty if item.default is MISSING else item.default
+        if get_origin(value) in _COLLECTIONS:  # a list for typer, None if it is not given
+            value = types.GenericAlias(list, get_args(value)[:1])
+            value, default = (value, default) if item.default is MISSING else (value | None, None)
+        option = Annotated[value, *declared]  # type: ignore[valid-type]
+        yield inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, annotation=option, default=default)
+
+
+def _requested(kind: type[T], values: Mapping[str, Any]) -> T:
+    """The request with the values of its options, which may be those of more than this request."""
     arguments: dict[str, Any] = {}
-    for name, annotation in declared.items():
-        default = _default(kind, name)
-        if isinstance(annotation, Mapping):
-            arguments[name] = _requested(type(default), annotation, values)
-        elif isinstance(default, (tuple, frozenset)):
-            arguments[name] = type(default)(values[name] or default)
-        elif isinstance(values[name], list):  # of a field without a default
-            arguments[name] = tuple(values[name])
-        else:
-            arguments[name] = values[name]
+    for item, part, annotation in _fields(kind):
+        if part is not None:
+            arguments[item.name] = _requested(part, values)
+        elif (collection := get_origin(get_args(annotation)[0])) not in _COLLECTIONS:
+            arguments[item.name] = values[item.name]
+        elif values[item.name]:
+            arguments[item.name] = collection(values[item.name])
     return kind(**arguments)
-
-
-def _default(kind: type, name: str) -> object:
-    """The default of a request's field; MISSING if it has none."""
-    field = {item.name: item for item in fields(kind)}[name]
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def with_parameters(command: Callable[P, R], parameters: Sequence[inspect.Parameter]) -> Callable[P, R]:
@@ -378,15 +251,3 @@ def with_parameters(command: Callable[P, R], parameters: Sequence[inspect.Parame
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
-
-
-def _parameter(name: str, annotation: object, default: object) -> inspect.Parameter:
-    """An option of a command: required without a default, or if None is one but not a value of the annotated type.
-
-    That of a tuple or a set is a list option, which is None if it is not given.
-    """
-    if isinstance(default, (tuple, frozenset)):
-        default = None
-    elif default is MISSING or (default is None and type(None) not in get_args(get_args(annotation)[0])):
-        default = inspect.Parameter.empty
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
-from channel_tools.cli.options import grouped
+from channel_tools.cli.options import asks
 from channel_tools.requests.pins import PinRequest
 from channel_tools.system.counting import counted
 
@@ -21,73 +17,11 @@ if TYPE_CHECKING:
     from channel_tools.workflow.pins import PinResult
 
 
-class _Format(StrEnum):
-    """The formats of channel_tools.pins.files.PinFormat, which is too slow to import for --help, and ``all``."""
-
-    ENVIRONMENT = "environment"
-    EXPLICIT = "explicit"
-    CONDA_LOCK = "conda-lock"
-    PIXI = "pixi"
-    ALL = "all"
-
-
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
-
-_PINS: options.Declared = {
-    "packages": Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[PACKAGE]...", help="With --update: the packages that may change.", show_default=False),
-    ],
-    "install": {
-        "stack": options.Stack,
-        "python": options.Python,
-        "pytorch": options.Pytorch,
-        "channels": options.Channels,
-    },
-    "platforms": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--platform",
-            "-p",
-            help="Lock for this platform; may be repeated.",
-            show_default="the lock's, else this one",
-        ),
-    ],
-    "formats": Annotated[
-        list[_Format] | None,
-        typer.Option(
-            "--format",
-            "-f",
-            help="Write this format in addition to conda-lock.yml, which is always written; may be repeated.",
-            show_default="all",
-        ),
-    ],
-    "folder": Annotated[
-        Path | None,
-        typer.Option("-o", help="The folder for the files.", show_default="TREE/output/pins/STACK"),
-    ],
-    "published": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--published",
-            help="Write this address in place of a local channel's path; once for each local channel, in their order.",
-            show_default=False,
-        ),
-    ],
-    "offline": Annotated[
-        bool, typer.Option("--offline", help="With --published: do not check that the packages are there.")
-    ],
-    "virtual_packages": options.VirtualPackages,
-    "update": Annotated[
-        bool, typer.Option("--update", help="Look for newer packages: those given as arguments, else all.")
-    ],
-    "dry_run": options.DryRun,
-}
-"""The options, by the fields of PinRequest."""
 
 
 @handled
-@grouped(PinRequest, _PINS)
+@asks(PinRequest)
 def pins(
     request: PinRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:

@@ -19,7 +19,7 @@ from channel_tools.cli.console import (
     print_note,
     print_table,
 )
-from channel_tools.cli.options import grouped
+from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.counting import counted
@@ -38,7 +38,7 @@ _TOOLCHAIN = re.compile(r"\w+_compiler(_version)?|\w+_stdlib(_version)?|\w+_plat
 
 
 @handled
-@grouped(PlanRequest, options.TO_PLAN)
+@asks(PlanRequest)
 def plan(
     request: PlanRequest,
     *,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.plan import FoundationKind, PlanRequest
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.counting import counted
 
@@ -21,38 +20,11 @@ if TYPE_CHECKING:
     from channel_tools.publish.model import PublishPlan, PublishReport
     from channel_tools.workflow.publish import Published
 
-_To = Annotated[
-    str,
-    typer.Option(
-        "--to", metavar="TARGET", help="A folder, or the address of a bucket or a server.", show_default=False
-    ),
-]
 Label = Annotated[str, typer.Option("--label", help="The label to publish under; main is the target's own address.")]
 
 
-_PUBLISH = {
-    "plan": options.STACK_PACKAGES,
-    "files": Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Package files, in any folder, instead of a stack."),
-    ],
-    "target": _To,
-    "label": Label,
-    "foundation": Annotated[
-        FoundationKind | None,
-        typer.Option(
-            "--foundation",
-            help="With FILE: the foundation that the packages were built on.",
-            show_default="that of the channel they are in, else the local channel's, else the target's",
-        ),
-    ],
-    "address": options.FoundationAddress,
-    "dry_run": options.DryRun,
-}
-
-
 @handled
-@options.grouped(PublishRequest, _PUBLISH)
+@options.asks(PublishRequest)
 def publish(
     request: PublishRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:

@@ -6,13 +6,11 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
-from channel_tools.cli.options import grouped
+from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.rebuild import RebuildRequest
 from channel_tools.system.counting import counted
@@ -28,32 +26,8 @@ _IN_WORDS = {
 }
 
 
-_REBUILD: options.Declared = {
-    "package": Annotated[
-        str,
-        typer.Argument(
-            help="The package's file in a channel's folder, or its name or file name in the local channel.",
-            show_default=False,
-        ),
-    ],
-    "compare": Annotated[
-        bool, typer.Option("--compare", help="Show for each file what differs from the published package.")
-    ],
-    "diffoscope": Annotated[
-        Path | None,
-        typer.Option(help="The diffoscope program, for details of differences.", show_default="diffoscope on the PATH"),
-    ],
-    "destination": Annotated[
-        Path | None,
-        typer.Option("--output-dir", "-o", help="The folder for the new package.", show_default="OUTPUT/rebuilt"),
-    ],
-    "offline": Annotated[bool, typer.Option("--offline", help="Download nothing: use the source store.")],
-}
-"""The options, by the fields of RebuildRequest."""
-
-
 @handled
-@grouped(RebuildRequest, _REBUILD)
+@asks(RebuildRequest)
 def rebuild(
     request: RebuildRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:

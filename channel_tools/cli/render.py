@@ -11,16 +11,16 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
 from channel_tools.requests.feedstock import FeedstockRequest
-from channel_tools.requests.plan import PlanRequest
+from channel_tools.requests.plan import RenderRequest
 from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="Recipes for other people's build services.")
 
 
 @handled
-@options.grouped(PlanRequest, options.ON_FOUNDATION)
+@options.asks(RenderRequest)
 def render(
-    request: PlanRequest,
+    request: RenderRequest,
     *,
     destination: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder for the recipe folders.")],
     root: options.Root = None,
@@ -44,35 +44,9 @@ def render(
         print_line(str(folder))
 
 
-_FEEDSTOCK: options.Declared = {
-    "package": Annotated[str, typer.Argument(help="A recipe, by its folder's name.", show_default=False)],
-    "destination": Annotated[Path, typer.Option("--output-dir", "-o", help="The feedstock's folder; must not exist.")],
-    "maintainers": Annotated[
-        list[str], typer.Option("--maintainer", help="GitHub name of a maintainer; may be repeated.")
-    ],
-    "homepage": Annotated[
-        str | None, typer.Option(help="The homepage, for a recipe that names none.", show_default=False)
-    ],
-    "channels": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--channel",
-            "-c",
-            help="A channel that the feedstock's builds solve from; may be repeated.",
-            show_default="conda-forge",
-        ),
-    ],
-    "stack": Annotated[
-        str | None,
-        typer.Option("--variant", "-V", help="Only this stack's variants.", show_default="every stack that has it"),
-    ],
-}
-"""The options of export feedstock, by the fields of FeedstockRequest."""
-
-
 @app.command("feedstock")
 @handled
-@options.grouped(FeedstockRequest, _FEEDSTOCK)
+@options.asks(FeedstockRequest)
 def feedstock(
     request: FeedstockRequest,
     *,

@@ -12,20 +12,18 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.plan import PlanRequest
+from channel_tools.requests.sources import FetchRequest, SourcesRequest
 from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="The source store: upstream sources by sha256 and by commit.")
 
 _SHORT = 12
-_OF_RECIPES = {"stack": options.Stack, "packages": options.Packages, "foundation": options.Foundation}
-"""Whose sources are meant; the foundation decides only which recipes a stack has."""
 
 
 @app.command("list")
 @handled
-@options.grouped(PlanRequest, _OF_RECIPES)
-def list_sources(request: PlanRequest, *, root: options.Root = None, as_json: options.Json = False) -> None:
+@options.asks(SourcesRequest)
+def list_sources(request: SourcesRequest, *, root: options.Root = None, as_json: options.Json = False) -> None:
     """Show the sources that recipes need (of all stacks, or of one with --variant) and whether the store has them."""
     from channel_tools.workflow.sources import list_sources as rows_of
 
@@ -70,9 +68,9 @@ def add(
 
 @app.command("fetch")
 @handled
-@options.grouped(PlanRequest, {**_OF_RECIPES, "every_stack": options.Every})
+@options.asks(FetchRequest)
 def fetch(
-    request: PlanRequest,
+    request: FetchRequest,
     *,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 4,
     dry_run: options.DryRun = False,
@@ -117,9 +115,9 @@ def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_jso
 
 @app.command("export")
 @handled
-@options.grouped(PlanRequest, _OF_RECIPES)
+@options.asks(SourcesRequest)
 def export(
-    request: PlanRequest,
+    request: SourcesRequest,
     destination: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="The file to write, or a folder for it.")],
     *,
     dry_run: options.DryRun = False,

@@ -7,7 +7,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,10 +22,10 @@ from channel_tools.cli.console import (
     print_table,
     write_result,
 )
-from channel_tools.cli.options import grouped
+from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.environment import InstallRequest
-from channel_tools.requests.validate import SchedulerName, ValidateRequest
+from channel_tools.requests.validate import Ranks, Timeout, ValidateRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
@@ -36,93 +36,9 @@ if TYPE_CHECKING:
     from channel_tools.validate import ReportTable, ValidationReport
     from channel_tools.validate.variants import VariantResult
 
-_RANKS_AT_MOST = 10_000
-
-_Ranks = Annotated[
-    int | None,
-    typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes of the allreduce.", show_default="2"),
-]
-_Timeout = Annotated[
-    float | None,
-    typer.Option("--timeout", min=1, help="Time limit in seconds for the run after installing.", show_default="600"),
-]
-_VALIDATE: options.Declared = {
-    "install": {
-        "stack": Annotated[str | None, options.stack_option("that of --prefix, else the default stack")],
-        "python": options.Python,
-        "pytorch": options.Pytorch,
-        "channels": options.Channels,
-    },
-    "all_variants": Annotated[
-        bool,
-        typer.Option(
-            "--all-variants", help="For every Python and PyTorch that the channel has, in turn; also within one job."
-        ),
-    ],
-    "prefix": Annotated[
-        Path | None,
-        typer.Option(help="Validate in this environment and keep it.", show_default="a new one, removed afterwards"),
-    ],
-    "as_installed": Annotated[
-        bool,
-        typer.Option("--as-installed", help="Install nothing into the environment of --prefix; no channel is read."),
-    ],
-    "keep": Annotated[bool, typer.Option("--keep", help="Keep the new environment and the logs of the run.")],
-    "timeout_s": _Timeout,
-    "history": Annotated[
-        bool, typer.Option("--history", help="Keep the report with earlier ones, and report what has become slower.")
-    ],
-    "fail_on_drop": Annotated[
-        bool,
-        typer.Option("--fail-on-drop", help="With --history: exit with 10 if bandwidth drops by more than the noise."),
-    ],
-    "details": Annotated[
-        bool, typer.Option("--details", help="Print the report's tables before the line with the result.")
-    ],
-    "as_json": options.Json,
-    "job": {
-        "on": Annotated[
-            Literal["slurm", "pbs", "job"] | None,
-            typer.Option(help="Run as a job of Slurm or PBS; job: on the nodes of the current job."),
-        ],
-        "emit": Annotated[
-            SchedulerName | None,
-            typer.Option(help="Write the job script instead of submitting it.", show_default=False),
-        ],
-        "to": Annotated[Path | None, typer.Option("-o", help="The job script's file.", show_default="stdout")],
-        "nodes": Annotated[
-            int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="The nodes of the job.", show_default="2")
-        ],
-        "ranks_per_node": Annotated[
-            int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="Ranks on each node of the job.", show_default="2")
-        ],
-        "time": Annotated[
-            str | None,
-            typer.Option(
-                help="The time limit of the job, HH:MM:SS.",
-                show_default="20 minutes and --timeout for each variant, at least 00:30:00",
-            ),
-        ],
-        "local_scratch": Annotated[
-            str | None,
-            typer.Option(
-                metavar="FOLDER",
-                help="Install on each node's own disk, into this folder, such as /local or '$TMPDIR'.",
-                show_default="one installation, in a folder that the nodes share",
-            ),
-        ],
-        "submit_options": Annotated[
-            list[str] | None,
-            typer.Option("--submit-option", help="An option for sbatch or qsub; may be repeated.", show_default=False),
-        ],
-    },
-    "ranks": _Ranks,
-}
-"""The options, by the fields of ValidateRequest."""
-
 
 @handled
-@grouped(ValidateRequest, _VALIDATE)
+@asks(ValidateRequest)
 def validate(request: ValidateRequest, *, root: options.Root = None, output: options.Output = None) -> None:
     """Install a stack from the channel, run a distributed allreduce in it, and report what carried the data."""
     channels, prefix = request.install.channels, request.prefix
@@ -144,8 +60,8 @@ def bench(
     ] = None,
     *,
     stack: Annotated[str | None, options.stack_option("that of the environment, else the default stack")] = None,
-    ranks: _Ranks = None,
-    timeout_s: _Timeout = None,
+    ranks: Ranks = None,
+    timeout_s: Timeout = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,

@@ -14,7 +14,7 @@ from channel_tools.matrix.model import (
     VariantScalar,
 )
 from channel_tools.matrix.variants import ZIP_KEYS
-from channel_tools.requests.plan import FoundationKind
+from channel_tools.requests.names import FoundationKind
 
 __all__ = [
     "ZIP_KEYS",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.matrix.expand import expand_stacks
 from channel_tools.matrix.load import load_tree
-from channel_tools.requests.plan import FoundationKind
+from channel_tools.requests.names import FoundationKind
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Tree
 

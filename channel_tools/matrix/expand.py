@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Stack,
         VariantMatrix,
     )
-    from channel_tools.requests.plan import FoundationKind
+    from channel_tools.requests.names import FoundationKind
     from channel_tools.system.errors import ConfigError
     from channel_tools.system.yamlfile import YamlValue
 

@@ -34,7 +34,7 @@ from channel_tools.matrix.variants import (
     read_variant_file,
     variant_file_names,
 )
-from channel_tools.requests.plan import FoundationKind
+from channel_tools.requests.names import FoundationKind
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.settings import RECIPE_FILE, Tree, has_stacks
 from channel_tools.system.yamlfile import read_yaml

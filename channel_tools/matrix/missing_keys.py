@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
 
 from channel_tools.matrix.variants import PINS_FILE, foundation_file
-from channel_tools.requests.plan import FoundationKind
+from channel_tools.requests.names import FoundationKind
 from channel_tools.system.errors import ConfigError, nearest_names_hint
 
 if TYPE_CHECKING:

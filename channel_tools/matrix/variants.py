@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.matrix.model import Stack
-    from channel_tools.requests.plan import FoundationKind
+    from channel_tools.requests.names import FoundationKind
     from channel_tools.system.yamlfile import KeyPath, YamlDocument, YamlValue
 
 ZIP_KEYS = "zip_keys"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.package import RunExports
     from channel_tools.plan.locking import LockedFoundation
     from channel_tools.plan.run_exports import RunExportsSource
-    from channel_tools.requests.plan import FoundationKind
+    from channel_tools.requests.names import FoundationKind
 
 _KIND_LABELS: Mapping[FoundationKind, str] = {
     "registry": "the registry foundation",

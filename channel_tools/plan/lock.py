@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from channel_tools.requests.plan import FoundationKind
+    from channel_tools.requests.names import FoundationKind
 
 LOCK_SCHEMA = 1
 _RESTORE = "restore it from version control, or remove it and run: channel_tools foundation lock"

@@ -23,7 +23,7 @@ from channel_tools.system.processes import run_command
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from channel_tools.requests.launch import LauncherName
+    from channel_tools.requests.names import LauncherName
 
 _PMI_VARIABLES = {"cray_shasta": "PALS_RANKID", "pmi2": "PMI_RANK", "pmix": "PMIX_RANK"}
 """Slurm's plug-ins that set up an MPI library's world, and the variable that each sets for a rank."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from channel_tools.ranks.launchers import HostCommand
     from channel_tools.ranks.services import ServiceOptions
-    from channel_tools.requests.launch import LauncherName
+    from channel_tools.requests.names import LauncherName
 
 _OF_FABRICS = re.compile(
     r"(SWITCHML|TORCH|NCCL|FI|CCL|GLOO|OMP|KMP|MPICH|MPIR|I_MPI|UCX|CUDA|ROCR|HIP|ACCL)_.*|PYTHON(PATH|DONTWRITEBYTECODE)"

@@ -4,26 +4,26 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+from typer import Argument, Option
+
+from channel_tools.requests import options
 from channel_tools.system.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttestRequest:
-    """The key to sign with: a file, a folder that has one, or None for the settings' own, created if missing.
+    """The key to sign with. ``command`` is the build command for the statements, empty if not known.
 
-    ``command`` is the build command for the statements, empty if not known. ``channel`` is the address at which
-    packages are published, if known.
+    ``channel`` is the address at which packages are published, if known.
     """
 
-    signing_key: Path | None = None
-    passphrase_file: Path | None = None
+    signing_key: options.SigningKey = None
+    passphrase_file: options.PassphraseFile = None
     command: tuple[str, ...] = ()
     channel: str | None = None
 
@@ -45,22 +45,30 @@ class AttestRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedAttestRequest(AttestRequest):
+    """The same where packages may be published already."""
+
+    channel: Annotated[
+        str | None,
+        Option("--published-at", help="The address at which the packages are published.", show_default="not stated"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SignRequest:
-    """Sign the packages of ``target`` (a channel's folder, or a package) that have no attestation; ``again``: all.
+    """Which packages are signed, by whom. Raises UsageError for options of Sigstore without it."""
 
-    With ``sigstore``, Sigstore signs as well: as the identity of the token in ``identity_token_file`` (None: that of
-    the CI service that this runs in, else a browser is opened), at the instance of ``sigstore_config`` (a client
-    configuration of sigstore-python, ClientTrustConfig as JSON; None: the public one).
-
-    Raises UsageError for options of Sigstore without it.
-    """
-
-    target: Path
-    attest: AttestRequest = field(default_factory=AttestRequest)
-    sigstore: bool = False
-    identity_token_file: Path | None = None
-    sigstore_config: Path | None = None
-    again: bool = False
+    target: Annotated[Path, Argument(help="A channel's folder, or a .conda file.", show_default=False)]
+    attest: AttestRequest = field(default_factory=PublishedAttestRequest)
+    sigstore: Annotated[
+        bool, Option("--sigstore", help="Sign with Sigstore as well; a CI service or a browser proves who you are.")
+    ] = False
+    identity_token_file: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Sign with Sigstore as the identity of this token.", show_default="none"),
+    ] = None
+    sigstore_config: options.SigstoreConfig = None
+    again: Annotated[bool, Option("--again", help="Also sign packages that already have an attestation.")] = False
 
     def __post_init__(self) -> None:
         if not self.sigstore and (self.identity_token_file or self.sigstore_config):

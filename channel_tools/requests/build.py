@@ -4,47 +4,77 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from typer import Argument, Option
+
+from channel_tools.requests import options
 from channel_tools.requests.attest import AttestRequest
-from channel_tools.requests.foundation import FoundationRequest
+from channel_tools.requests.foundation import BuildFoundationRequest, FoundationRequest
+from channel_tools.requests.names import CacheName, EngineName
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import available_cores
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from channel_tools.system.settings import Settings
 
-EngineName = Literal["rattler-build", "conda-build"]
-CacheName = Literal["ccache", "sccache"]
 _WORKFLOW = "snakemake"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolsRequest:
-    """The programs that builds run.
+    """The programs that builds run. ``compiler_cache`` None is the one of the user's settings, else none."""
 
-    ``compiler_cache`` None is the one of the user's settings, else none. ``from_failed`` continues failed builds.
-    """
-
-    engine: EngineName = "rattler-build"
-    compiler_cache: CacheName | None = None
-    from_failed: bool = False
+    engine: Annotated[
+        EngineName,
+        Option(
+            "--engine",
+            help="The build program: the engine that comes with channel_tools, or the conda-build on the PATH.",
+        ),
+    ] = "rattler-build"
+    compiler_cache: Annotated[
+        CacheName | None,
+        Option(
+            "--compiler-cache",
+            help="Reuse earlier compilations from the cache of this program (in CCACHE_DIR, SCCACHE_DIR); "
+            "default: CHANNEL_TOOLS_COMPILER_CACHE.",
+            show_default="none",
+        ),
+    ] = None
+    from_failed: Annotated[
+        bool,
+        Option(
+            "--from-failed",
+            help="Continue failed builds (memory, disk, time) in their folders, unless their sources were changed.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterRequest:
-    """Where builds run: ``on`` is ``slurm``, ``pbs`` or the folder of a Snakemake profile.
+    """Where builds run: here, on a cluster, or nowhere if the workflow is only written.
 
-    With ``emit``, the workflow is only written, to the folder ``destination``. With none of them, builds run here.
     Raises UsageError for fields that contradict each other.
     """
 
-    on: str | None = None
-    emit: Literal["snakemake"] | None = None
-    destination: Path | None = None
+    on: Annotated[
+        str | None,
+        Option(
+            "--on",
+            metavar="slurm|pbs|PROFILE",
+            help="Build on a cluster with Snakemake: slurm, pbs, or the folder of a Snakemake profile.",
+            show_default="this machine",
+        ),
+    ] = None
+    emit: Annotated[
+        Literal["snakemake"] | None,
+        Option("--emit", help="Build nothing: write the Snakemake workflow to --output-dir.", show_default=False),
+    ] = None
+    destination: Annotated[
+        Path | None, Option("--output-dir", "-o", help="With --emit: the workflow's folder.", show_default=False)
+    ] = None
 
     def __post_init__(self) -> None:
         if (self.emit is None) != (self.destination is None):
@@ -69,21 +99,28 @@ class ClusterRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRequest:
-    """What to build: the packages of ``plan``, or the one ``recipe`` (a file or its folder), which is in no tree.
+    """What to build, by which programs, on which machines, signed by whom.
 
-    ``foundation`` says how the registry foundation is made first. Its ``jobs`` (packages at once; on a cluster, jobs
-    that may wait or run at once, None for the profile's number) and ``offline`` (download nothing; everything missing
-    is one error before anything is made) apply to the builds as well. ``unattested`` signs nothing.
+    ``foundation.jobs`` is how many packages are built at once; on a cluster, how many jobs may wait or run, None for
+    the profile's number.
     """
 
-    recipe: Path | None = None
+    recipe: Annotated[
+        Path | None,
+        Argument(
+            metavar="[RECIPE]",
+            help="A recipe.yaml or its folder, in no tree: it is built into output/ here, with the variants.yaml or "
+            "conda_build_config.yaml beside it.",
+            show_default="a stack of the tree",
+        ),
+    ] = None
     plan: PlanRequest = field(default_factory=PlanRequest)
-    foundation: FoundationRequest = field(default_factory=FoundationRequest)
-    tools: ToolsRequest = field(default_factory=ToolsRequest)
     cluster: ClusterRequest = field(default_factory=ClusterRequest)
     attest: AttestRequest = field(default_factory=AttestRequest)
-    unattested: bool = False
-    dry_run: bool = False
+    unattested: Annotated[bool, Option("--no-attest", help="Do not sign how each package was built.")] = False
+    foundation: FoundationRequest = field(default_factory=BuildFoundationRequest)
+    tools: ToolsRequest = field(default_factory=ToolsRequest)
+    dry_run: options.DryRun = False
 
     @property
     def cores(self) -> int:

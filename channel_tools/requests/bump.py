@@ -5,29 +5,39 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
+
+from typer import Argument, Option
 
 from channel_tools.system.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BumpRequest:
-    """The recipe, by its folder's name, and its new version.
+    """The recipe and its new version. Raises UsageError for a sha256 or a commit that cannot be one."""
 
-    ``old`` is the version to replace (None: the only one there is). ``sha256`` is that of the new version's source
-    (None: as it is downloaded), ``commit`` the new version's, for a recipe whose source is named by one. For an
-    upstream's recipe, ``stack`` is the only one whose override is changed (None: every stack of the tree with it).
-    ``check`` writes nothing.
-
-    Raises UsageError for a sha256 or a commit that cannot be one.
-    """
-
-    package: str
-    version: str
-    old: str | None = None
-    sha256: str | None = None
-    commit: str | None = None
-    stack: str | None = None
-    check: bool = False
+    package: Annotated[str, Argument(help="A recipe, by its folder's name.", show_default=False)]
+    version: Annotated[str, Argument(help="The new version.", show_default=False)]
+    old: Annotated[
+        str | None, Option("--from", metavar="VERSION", help="The version to replace.", show_default="the only one")
+    ] = None
+    sha256: Annotated[
+        str | None,
+        Option("--sha256", metavar="HEX", help="Of the new version's source.", show_default="as it is downloaded"),
+    ] = None
+    commit: Annotated[
+        str | None, Option("--commit", metavar="HEX", help="The commit of the new version, for a source from git.")
+    ] = None
+    stack: Annotated[
+        str | None,
+        Option(
+            "--variant",
+            "-V",
+            help="For an upstream's recipe: change the override of this stack alone.",
+            show_default="every stack of the tree that builds it",
+        ),
+    ] = None
+    check: Annotated[bool, Option("--check", help="Say what would change, and write nothing.")] = False
 
     def __post_init__(self) -> None:
         for option, digits, value in (("--sha256", 64, self.sha256), ("--commit", 40, self.commit)):

@@ -4,27 +4,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Annotated
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from typer import Option
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageRequest:
-    """The page of the channel ``label`` at ``at`` (a folder or a bucket's address, None: the local channel).
+    """The page of a label, and what it says. What is None stays as it was given last."""
 
-    ``address`` is that for clients. What is None stays as it was given last; ``none`` takes away the ``sentence``, the
-    ``contact``, the ``logo`` (a PNG or SVG file) or the ``accent`` (``#rrggbb``). ``with_logs`` publishes the builds'
-    logs.
-    """
-
-    at: str | None = None
-    label: str = "main"
-    address: str | None = None
-    title: str | None = None
-    sentence: str | None = None
-    contact: str | None = None
-    logo: Path | None = None
-    accent: str | None = None
-    with_logs: bool | None = None
+    at: Annotated[
+        str | None,
+        Option("--at", metavar="TARGET", help="A folder or a bucket's address.", show_default="the local channel"),
+    ] = None
+    label: Annotated[str, Option("--label", help="The label; main is the target's own address.")] = "main"
+    address: Annotated[
+        str | None,
+        Option(help="The channel's address for clients, shown in the page's commands.", show_default="as given last"),
+    ] = None
+    title: Annotated[str | None, Option(help="The channel's title on the page.", show_default="its folder's name")] = (
+        None
+    )
+    sentence: Annotated[
+        str | None,
+        Option(help="What the channel is for, in a sentence; none removes it.", show_default="as given last"),
+    ] = None
+    contact: Annotated[
+        str | None,
+        Option(help="An e-mail or web address for questions; none removes it.", show_default="as given last"),
+    ] = None
+    logo: Annotated[
+        Path | None,
+        Option(help="A PNG or SVG file of at most 100 kB; none removes it.", show_default="as given last"),
+    ] = None
+    accent: Annotated[
+        str | None,
+        Option(help="The colour of links and marks, as #rrggbb; none removes it.", show_default="as given last"),
+    ] = None
+    with_logs: Annotated[
+        bool | None,
+        Option("--logs/--no-logs", help="Publish the builds' logs on the page.", show_default="as given last, else no"),
+    ] = None

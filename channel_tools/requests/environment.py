@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+from typer import Argument, Option
+
+from channel_tools.requests import options
 from channel_tools.requests.trust import TrustRequest
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from channel_tools.pins.choice import LockChoice
 
 
@@ -23,10 +25,15 @@ class InstallRequest:
     default variant, and for other channels the solver chooses.
     """
 
-    stack: str | None = None
-    channels: tuple[str, ...] = ()
-    python: str | None = None
-    pytorch: str | None = None
+    stack: options.Stack = None
+    python: options.Python = None
+    pytorch: options.Pytorch = None
+    channels: Annotated[
+        tuple[str, ...],
+        options.channels_option(
+            "Install from this address, folder or name (`config` shows whose); may be repeated.", "the local channel"
+        ),
+    ] = ()
 
     @property
     def names_a_variant(self) -> bool:
@@ -36,27 +43,48 @@ class InstallRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentRequest:
-    """What to install into ``prefix``: the stack of ``install``, what the MatchSpecs ``specs`` ask for, or a lock.
+    """What to install into ``prefix``: a stack, what MatchSpecs ask for, or a lock (an environment.yml is solved).
 
-    ``lock`` is a file; ``platform``, ``categories`` and ``environment`` say which part of it (LockChoice). An
-    environment.yml is solved. ``install.channels`` replace those of a lock. ``virtual_packages`` are assumed, as
-    ``NAME=VERSION``. With ``require_attestation``, every package must be signed by whom ``trust`` names.
-    ``modulefiles`` are written as well.
+    ``install.channels`` replace those of a lock.
 
     Raises UsageError for options that contradict each other.
     """
 
-    prefix: Path
-    specs: tuple[str, ...] = ()
+    prefix: Annotated[Path, Argument(help="The folder of the new environment, or of one to update.")]
+    specs: Annotated[
+        tuple[str, ...],
+        Argument(metavar="[SPEC]...", help="Install what these MatchSpecs ask for, instead of a stack."),
+    ] = ()
     install: InstallRequest = field(default_factory=InstallRequest)
-    lock: Path | None = None
-    platform: str | None = None
-    categories: tuple[str, ...] = ()
-    environment: str | None = None
-    virtual_packages: tuple[str, ...] = ()
-    require_attestation: bool = False
+    lock: Annotated[
+        Path | None,
+        Option(
+            "--lock",
+            help="Install exactly the packages of this conda-lock.yml, explicit list or pixi.lock, or what the specs "
+            "of this environment.yml are solved to; --channel then replaces its channels.",
+            show_default=False,
+        ),
+    ] = None
+    platform: Annotated[
+        str | None,
+        Option("--platform", help="The platform of the lock, by a pixi.lock's own name.", show_default="this one's"),
+    ] = None
+    categories: options.Categories = ()
+    environment: options.LockEnvironment = None
+    virtual_packages: options.VirtualPackages = ()
+    require_attestation: Annotated[
+        bool, Option("--require-attestation", help="Install only packages signed by a trusted key or identity.")
+    ] = False
     trust: TrustRequest = field(default_factory=TrustRequest)
-    modulefiles: tuple[Path, ...] = ()
+    modulefiles: Annotated[
+        tuple[Path, ...],
+        Option(
+            "--modulefile",
+            metavar="FILE",
+            help="Also write a module file: for Lmod (FILE.lua), else in Tcl; may be repeated.",
+            show_default=False,
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         if self.specs and (self.install.names_a_variant or self.lock is not None):
@@ -75,7 +103,7 @@ class EnvironmentRequest:
     @property
     def choice(self) -> LockChoice:
         """The part of the lock that is meant. Raises UsageError as lock_choice does."""
-        from channel_tools.pins.choice import lock_choice  # noqa: PLC0415 - slow to import
+        from channel_tools.pins.choice import lock_choice
 
         platforms = [] if self.platform is None else [self.platform]
         return lock_choice(platforms, self.categories, self.environment, has_lock=self.lock is not None)

@@ -4,24 +4,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Annotated
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from typer import Argument, Option
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeedstockRequest:
-    """Write the feedstock of the recipe ``package`` to the folder ``destination``, which must not exist.
+    """The recipe to export as a feedstock, and where to; ``channels`` are in order of priority."""
 
-    It has the variants of ``stack``, or else of every stack that has the recipe. ``maintainers`` are GitHub names,
-    ``homepage`` is for recipes that name none, ``channels`` are those that its environments are solved from, in order
-    of priority; ``conda-forge`` is that channel's name.
-    """
-
-    package: str
-    destination: Path
-    maintainers: tuple[str, ...]
-    homepage: str | None = None
-    channels: tuple[str, ...] = ("conda-forge",)
-    stack: str | None = None
+    package: Annotated[str, Argument(help="A recipe, by its folder's name.", show_default=False)]
+    destination: Annotated[Path, Option("--output-dir", "-o", help="The feedstock's folder; must not exist.")]
+    maintainers: Annotated[
+        tuple[str, ...], Option("--maintainer", help="GitHub name of a maintainer; may be repeated.")
+    ]
+    homepage: Annotated[str | None, Option(help="The homepage, for a recipe that names none.", show_default=False)] = (
+        None
+    )
+    channels: Annotated[
+        tuple[str, ...],
+        Option(
+            "--channel",
+            "-c",
+            help="A channel that the feedstock's builds solve from; may be repeated.",
+            show_default="conda-forge",
+        ),
+    ] = ("conda-forge",)
+    stack: Annotated[
+        str | None,
+        Option("--variant", "-V", help="Only this stack's variants.", show_default="every stack that has it"),
+    ] = None

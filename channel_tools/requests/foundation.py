@@ -3,34 +3,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Annotated
 
+from typer import Argument, Option
+
+from channel_tools.requests import options
 from channel_tools.system.settings import available_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from channel_tools.requests.plan import FoundationKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundationRequest:
-    """How the registry foundation is made: at most ``jobs`` packages at once (None: as many as cores).
+    """How the registry foundation is made.
 
-    Versions that an earlier run recorded are used again; ``update`` uses the newest available; ``locked`` (a record)
-    uses exactly what it names. ``needed`` are the names whose rows are made, with what they lead to, beside those of
-    earlier runs; None makes all rows that are not optional, also in later runs. ``asked`` are optional rows and
-    combinations to make as well; those of earlier runs stay. ``pythons`` are packages made by recipes, by minor
-    version, for combinations with another Python than the table's; if one is missing there, that of an earlier run is
-    kept. ``offline`` uses only what was recorded and downloaded before, and raises NetworkError for anything else, also
-    with ``dry_run``, which writes nothing.
+    Versions that an earlier run recorded are used again, unless ``update`` or ``locked`` (a record) says otherwise.
+    ``needed`` are the names whose rows are made, with what they lead to, beside those of earlier runs; None makes all
+    rows that are not optional, also in later runs. ``asked`` are optional rows and combinations to make as well; those
+    of earlier runs stay. ``pythons`` are packages made by recipes, by minor version, for combinations with another
+    Python than the table's; if one is missing there, that of an earlier run is kept. ``offline`` uses only what was
+    recorded and downloaded before, and raises NetworkError for anything else, also with ``dry_run``, which writes
+    nothing.
     """
 
-    jobs: int | None = None
-    update: bool = False
-    locked: Path | None = None
+    jobs: options.Jobs = None
+    update: Annotated[bool, Option("--update", help="Look for newer versions of the foundation's inputs.")] = False
+    locked: Annotated[
+        Path | None,
+        Option("--locked", help="Use exactly the versions and hashes of this foundation.json.", show_default=False),
+    ] = None
     needed: frozenset[str] | None = None
     asked: frozenset[str] = frozenset()
     pythons: Mapping[str, Path] = field(default_factory=dict)
@@ -44,17 +46,56 @@ class FoundationRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FoundationBuildRequest(FoundationRequest):
+    """What ``foundation build`` is asked for."""
+
+    asked: Annotated[
+        frozenset[str],
+        Option(
+            "--with",
+            help="Make this optional package of the foundation's table as well; may be repeated.",
+            show_default="those requested before",
+        ),
+    ] = frozenset()
+    dry_run: options.DryRun = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildFoundationRequest(FoundationRequest):
+    """What ``build`` is asked for of its foundation; ``offline`` and ``jobs`` apply to the builds as well."""
+
+    offline: Annotated[
+        bool,
+        Option("--offline", help="Download nothing: use the source store, and earlier downloads for the foundation."),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LockRequest:
     """What to do with the foundation lock: fill it in, or with ``update`` move it (``names`` alone, if any).
 
-    ``conda-forge-pinning`` among the names, or a MatchSpec of it, moves the pinning that stacks.yaml names by version.
-    ``foundation``, ``address`` and ``further`` are those of PlanRequest, but need not be the local channel's;
-    ``dry_run`` writes nothing.
+    ``foundation``, ``address`` and ``further`` are those of PlanRequest, but need not be the local channel's.
     """
 
     update: bool = False
     names: tuple[str, ...] = ()
-    foundation: FoundationKind | None = None
-    address: str | None = None
-    further: tuple[str, ...] = ()
-    dry_run: bool = False
+    foundation: options.Foundation = None
+    address: options.FoundationAddress = None
+    further: options.FurtherChannels = ()
+    dry_run: options.DryRun = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockUpdateRequest(LockRequest):
+    """What ``foundation update`` is asked for."""
+
+    update: bool = True
+    names: Annotated[
+        tuple[str, ...],
+        Argument(
+            metavar="[NAME]...",
+            help="Move only these packages and what they require; conda-forge-pinning (or "
+            "conda-forge-pinning==VERSION) moves the pinning that stacks.yaml names.",
+            show_default="all locked packages",
+        ),
+    ] = ()

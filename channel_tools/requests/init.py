@@ -4,18 +4,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Annotated
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from typer import Argument, Option
 
-CiService = Literal["github", "gitlab"]
+from channel_tools.requests.names import CiService
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InitRequest:
-    """The tree to start: its folder, the tree that it builds on (a folder, or ``ADDRESS@REV``), and a CI service."""
+    """The tree to start."""
 
-    folder: Path
-    upstream: str | None = None
-    ci: CiService | None = None
+    folder: Annotated[Path, Argument(help="The new folder; its name is the stack's.", show_default=False)]
+    upstream: Annotated[
+        str | None,
+        Option(
+            "--upstream",
+            metavar="FOLDER|ADDRESS@REV",
+            help="A tree to build on: a folder, or a git repository and a tag, branch or commit of it.",
+            show_default="none",
+        ),
+    ] = None
+    ci: Annotated[
+        CiService | None, Option("--ci", help="Write a workflow that plans, builds and publishes.", show_default="none")
+    ] = None

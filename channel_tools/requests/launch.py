@@ -5,39 +5,56 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated
 
+from typer import Argument, Option
+
+from channel_tools.requests import options
+from channel_tools.requests.names import LauncherName, SchedulerName
 from channel_tools.system.errors import UsageError
 
-if TYPE_CHECKING:
-    from channel_tools.requests.validate import SchedulerName
-
-LauncherName = Literal["torchrun", "mpiexec", "srun"]
+_RANKS_AT_MOST = 100_000
 _DEFAULT_NODES, _DEFAULT_TIME = 1, "01:00:00"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptRequest:
-    """A script (``words``: with its arguments) and where its ranks run; None means the default.
-
-    That is the stack of the environment; the hosts of a scheduler's job, else this machine; the active environment; the
-    launcher by stack and place. ``folder`` is the folder that the script is run in. With ``emit``, a job script for
-    ``nodes`` (one) and ``time`` (HH:MM:SS, an hour) is written to the file ``to`` (stdout) instead.
+    """A script, with its arguments, and where its ranks run; ``folder`` is the folder that it is run in.
 
     Raises UsageError for options that contradict each other.
     """
 
-    words: tuple[str, ...]
-    stack: str | None = None
-    ranks: int = 2
-    hosts_file: Path | None = None
-    prefix: Path | None = None
-    launcher: LauncherName | None = None
-    dry_run: bool = False
-    emit: SchedulerName | None = None
-    to: Path | None = None
-    nodes: int | None = None
-    time: str | None = None
+    words: Annotated[
+        tuple[str, ...], Argument(metavar="SCRIPT [ARGS]...", help="The Python script and its own arguments.")
+    ]
+    stack: Annotated[str | None, options.stack_option("that of the environment")] = None
+    ranks: Annotated[int, Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes in all.")] = 2
+    hosts_file: Annotated[
+        Path | None,
+        Option(
+            "--hosts",
+            help="A file with a host per line: NAME or NAME:RANKS.",
+            show_default="the job's, else this machine",
+        ),
+    ] = None
+    prefix: Annotated[
+        Path | None, Option(help="The environment, at the same path on each host.", show_default="the active one")
+    ] = None
+    launcher: Annotated[
+        LauncherName | None,
+        Option(help="The program that starts the ranks.", show_default="srun in a Slurm job, else the stack's"),
+    ] = None
+    dry_run: options.DryRun = False
+    emit: Annotated[
+        SchedulerName | None, Option(help="Write a job script instead of running it.", show_default=False)
+    ] = None
+    to: Annotated[Path | None, Option("-o", help="The job script's file.", show_default="stdout")] = None
+    nodes: Annotated[
+        int | None, Option(min=1, max=_RANKS_AT_MOST, help="The nodes of the job script.", show_default="1")
+    ] = None
+    time: Annotated[str | None, Option(help="The time limit of the job script, HH:MM:SS.", show_default="01:00:00")] = (
+        None
+    )
     folder: Path = field(default_factory=Path.cwd)
 
     def __post_init__(self) -> None:

@@ -6,13 +6,15 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+from typer import Argument, Option
+
+from channel_tools.requests import options
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from channel_tools.pins.choice import LockChoice
 
 _PYTHON = re.compile(r"3\.\d+")
@@ -20,46 +22,74 @@ _PYTHON = re.compile(r"3\.\d+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MirrorRequest:
-    """What to mirror to ``destination``: stacks (empty: the default one) for ``platforms`` (empty: this one).
+    """What to mirror: stacks, what MatchSpecs ask for, or the packages of locks; these two need no tree.
 
-    ``python`` and ``pytorch`` choose among their variants as in InstallRequest. ``specs`` are MatchSpecs to mirror what
-    they ask for, instead of stacks; these and locks need no tree.
-
-    ``channels`` are addresses or folders in order of priority, ours first (empty: the local channel and its foundation;
-    without a tree, those of the locks). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. With
-    ``locks``, these files determine what is mirrored, and only an environment.yml is solved; ``platforms``,
-    ``categories`` and ``environment`` say which part of them is meant (LockChoice).
-
-    ``since`` is a received.json or the last bundle, which say what the importing site has. ``with_sources``
-    includes what a rebuild needs; this program for the Pythons ``tool_pythons`` (empty: the one that runs here) is
-    included, unless ``without_tool``. ``limit_rate`` is in bytes per second, of all downloads together. The bundle is
-    signed with the keys in the folder ``keys`` (None: the user's), encrypted with the first line of
-    ``passphrase_file``, for ``expires_days`` (None: as the folder says).
+    ``since`` says what the importing site has. ``channels`` are in order of priority, ours first.
 
     Raises UsageError for options that are not valid or contradict each other.
     """
 
-    destination: Path
-    specs: tuple[str, ...] = ()
-    stacks: tuple[str, ...] = ()
-    python: str | None = None
-    pytorch: str | None = None
-    platforms: tuple[str, ...] = ()
-    channels: tuple[str, ...] = ()
-    virtual_packages: tuple[str, ...] = ()
-    locks: tuple[Path, ...] = ()
-    categories: tuple[str, ...] = ()
-    environment: str | None = None
     since: Path | None = None
-    with_sources: bool = False
-    tool_pythons: tuple[str, ...] = ()
-    without_tool: bool = False
-    jobs: int = 8
-    limit_rate: int | None = None
-    keys: Path | None = None
-    passphrase_file: Path | None = None
-    expires_days: int | None = None
-    dry_run: bool = False
+    destination: Annotated[Path, Option("--to", metavar="DIR|FILE.tar", help="The bundle to write.")]
+    specs: Annotated[
+        tuple[str, ...],
+        Argument(metavar="[SPEC]...", help="Mirror what these MatchSpecs ask for, instead of a stack."),
+    ] = ()
+    stacks: Annotated[
+        tuple[str, ...],
+        Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
+    ] = ()
+    python: options.Python = None
+    pytorch: options.Pytorch = None
+    platforms: Annotated[
+        tuple[str, ...],
+        Option("--platform", help="For this platform; may be repeated.", show_default="this machine's, or the lock's"),
+    ] = ()
+    channels: Annotated[
+        tuple[str, ...],
+        options.channels_option(
+            "Mirror from this address or folder, our own channel first; may be repeated.",
+            "the local channel and its foundation",
+        ),
+    ] = ()
+    virtual_packages: options.VirtualPackages = ()
+    locks: Annotated[
+        tuple[Path, ...],
+        Option(
+            "--lock",
+            metavar="FILE",
+            help="Mirror the packages of this lock (conda-lock.yml, an explicit list, pixi.lock) or environment.yml, "
+            "which is solved; may be repeated.",
+            show_default="locked now",
+        ),
+    ] = ()
+    categories: options.Categories = ()
+    environment: options.LockEnvironment = None
+    with_sources: Annotated[
+        bool,
+        Option("--with-sources", help="Include recipes, sources and build tools: everything that a rebuild needs."),
+    ] = False
+    tool_pythons: Annotated[
+        tuple[str, ...],
+        Option(
+            "--tool-python",
+            metavar="3.N",
+            help="Include channel_tools for this Python of the importing site; may be repeated.",
+            show_default="the version that runs here",
+        ),
+    ] = ()
+    without_tool: Annotated[bool, Option("--without-tool", help="Do not include channel_tools.")] = False
+    jobs: Annotated[int, Option("--jobs", "-j", min=1, help="Downloads at once.")] = 8
+    limit_rate: Annotated[
+        int | None, Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
+    ] = None
+    keys: options.MirrorKeys = None
+    passphrase_file: options.PassphraseFile = None
+    expires_days: Annotated[
+        int | None,
+        Option("--expires-days", min=1, help="For how many days it may be imported.", show_default="the keys' own"),
+    ] = None
+    dry_run: options.DryRun = False
 
     def __post_init__(self) -> None:
         if self.locks and (self.python or self.pytorch):
@@ -77,7 +107,7 @@ class MirrorRequest:
     @property
     def choice(self) -> LockChoice:
         """The part of the locks that is meant. Raises UsageError as lock_choice does."""
-        from channel_tools.pins.choice import lock_choice  # noqa: PLC0415 - slow to import
+        from channel_tools.pins.choice import lock_choice
 
         return lock_choice(self.platforms, self.categories, self.environment, has_lock=bool(self.locks))
 
@@ -87,3 +117,15 @@ class MirrorRequest:
         if self.without_tool:
             return ()
         return self.tool_pythons or (f"{sys.version_info.major}.{sys.version_info.minor}",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MirrorUpdateRequest(MirrorRequest):
+    """What ``mirror update`` is asked for."""
+
+    since: Annotated[
+        Path,
+        Option(
+            "--since", metavar="FILE|BUNDLE", help="What the importing site has: its received.json, or its last bundle."
+        ),
+    ]

@@ -4,32 +4,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated
 
-FoundationKind = Literal["registry", "conda-forge"]
+from typer import Option
+
+from channel_tools.requests.options import Foundation, FoundationAddress, FurtherChannels, Python, Pytorch, Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlanRequest:
-    """What to plan, as requested by a user.
+class StackPackages:
+    """Packages of a stack: by default all of them, in the stack's default variant."""
 
-    ``stack`` None means the default one, empty ``packages`` all of its packages, ``foundation`` None the channel's own;
-    ``address`` is that of a conda-forge foundation. ``further`` are the addresses or folders of further channels that
-    build and host requirements may come from, besides those that the local channel records. ``all_variants`` means
-    every Python and PyTorch; otherwise it is the default variant, or the one for the versions in ``python`` and
-    ``pytorch``. ``force`` also builds packages that are already in the channel.
-    """
-
-    stack: str | None = None
-    every_stack: bool = False
-    packages: tuple[str, ...] = ()
-    all_variants: bool = False
-    python: str | None = None
-    pytorch: str | None = None
-    foundation: FoundationKind | None = None
-    address: str | None = None
-    further: tuple[str, ...] = ()
-    force: bool = False
+    stack: Stack = None
+    every_stack: Annotated[bool, Option("--all", help="All stacks.")] = False
+    packages: Annotated[
+        tuple[str, ...],
+        Option("--package", "-p", help="Only this package and what it needs; may be repeated.", show_default="all"),
+    ] = ()
+    all_variants: Annotated[
+        bool, Option("--all-variants", help="For every Python and PyTorch, not only the default variant's.")
+    ] = False
+    python: Python = None
+    pytorch: Pytorch = None
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -46,3 +42,21 @@ class PlanRequest:
         """The request as words for a message."""
         stacks = "all stacks" if self.every_stack else f"stack {self.stack}" if self.stack else "the default stack"
         return f"{', '.join(self.packages)} of {stacks}" if self.packages else stacks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanRequest(StackPackages):
+    """What is to be built. ``further`` are the channels besides those that the local channel records."""
+
+    foundation: Foundation = None
+    address: FoundationAddress = None
+    further: FurtherChannels = ()
+    force: Annotated[bool, Option("--force", help="Also build what is already in the channel.")] = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenderRequest(PlanRequest):
+    """What ``render`` is asked for: a plan for which nothing is built."""
+
+    further: tuple[str, ...] = ()
+    force: bool = False

@@ -4,34 +4,57 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
 
 from channel_tools.system.settings import available_cores
 
-if TYPE_CHECKING:
-    from pathlib import Path
+_WORKERS_AT_MOST = 1024
+"""More processes than any machine has cores for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeRequest:
-    """Serve the channels in ``folder``; everybody may read those that ``public`` names (``NAME``, ``NAME/LABEL``).
+    """Which channels are served, to whom, and by how many processes."""
 
-    ``tokens`` None: the default file below the folder; ``workers`` None: as many as the machine has cores. Without
-    ``access_log``, the log is written to stderr. ``proxies`` are addresses whose ``X-Forwarded-For`` is trusted.
-    ``connections`` is how many a process accepts, ``connections_each`` how many of them one address may have, unless it
-    is a proxy.
-    """
-
-    folder: Path
-    host: str = "127.0.0.1"
-    port: int = 8734
-    tokens: Path | None = None
-    workers: int | None = None
-    public: tuple[str, ...] = ()
-    access_log: Path | None = None
-    proxies: tuple[str, ...] = ()
-    connections: int = 1000
-    connections_each: int = 250
+    folder: Annotated[Path, Argument(help="The folder of the channels: each of its folders is served under its name.")]
+    host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option(min=0, max=65535, help="The port to listen on; 0: any free one.")] = 8734
+    tokens: Annotated[
+        Path | None,
+        Option("--tokens", help="The file of tokens.", show_default="FOLDER/.channel_tools/tokens.json"),
+    ] = None
+    workers: Annotated[
+        int | None, Option(min=1, max=_WORKERS_AT_MOST, help="Server processes.", show_default="the number of cores")
+    ] = None
+    public: Annotated[
+        tuple[str, ...],
+        Option(
+            help="A channel that everyone may read, CHANNEL or CHANNEL/LABEL; may be repeated.", show_default="none"
+        ),
+    ] = ()
+    access_log: Annotated[
+        Path | None, Option(help="The file of the access log, one JSON object per line.", show_default="stderr")
+    ] = None
+    proxies: Annotated[
+        tuple[str, ...],
+        Option(
+            "--proxy",
+            help="The address of a proxy whose X-Forwarded-For is trusted; may be repeated.",
+            show_default="none",
+        ),
+    ] = ()
+    connections: Annotated[int, Option(min=1, help="The most connections at once of a process.")] = 1000
+    connections_each: Annotated[
+        int,
+        Option(
+            "--connections-per-address",
+            min=1,
+            help="The most connections at once of one address; no limit for those of --proxy.",
+        ),
+    ] = 250
 
     @property
     def root(self) -> Path:

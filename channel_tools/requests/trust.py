@@ -4,26 +4,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Annotated
 
+from typer import Option
+
+from channel_tools.requests import options
 from channel_tools.system.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrustRequest:
-    """Public keys (files, or folders of them), or an identity that signed with Sigstore, and its OpenID issuer.
+    """Public keys, or an identity that signed with Sigstore, and its issuer.
 
-    With neither, the keys beside the local channel's signing key. ``sigstore_config`` is a Sigstore of the user's own.
     Raises UsageError for options that contradict each other.
     """
 
-    trusted_keys: tuple[Path, ...] = ()
-    certificate_identity: str | None = None
-    certificate_oidc_issuer: str | None = None
-    sigstore_config: Path | None = None
+    trusted_keys: Annotated[
+        tuple[Path, ...],
+        Option(
+            "--trusted-key",
+            metavar="FILE",
+            help="A public key (attestation-KEYID.json), or a folder of such files; may be repeated.",
+            show_default="those beside the local channel's signing key",
+        ),
+    ] = ()
+    certificate_identity: Annotated[
+        str | None,
+        Option(
+            metavar="URL|EMAIL",
+            help="The identity that must have signed with Sigstore, as in its certificate.",
+            show_default="none",
+        ),
+    ] = None
+    certificate_oidc_issuer: Annotated[
+        str | None, Option(metavar="URL", help="The OpenID Connect issuer of that identity.", show_default="none")
+    ] = None
+    sigstore_config: options.SigstoreConfig = None
 
     def __post_init__(self) -> None:
         is_identity = self.certificate_identity and self.certificate_oidc_issuer and not self.trusted_keys

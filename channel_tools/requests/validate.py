@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from typer import Option
+
+from channel_tools.requests import options
 from channel_tools.requests.environment import InstallRequest
+from channel_tools.requests.names import SchedulerName
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-SchedulerName = Literal["slurm", "pbs"]
+RANKS_AT_MOST = 10_000
 _DEFAULT_NODES, _DEFAULT_RANKS = 2, 2
 
 
@@ -21,22 +25,42 @@ _DEFAULT_NODES, _DEFAULT_RANKS = 2, 2
 class JobRequest:
     """The job of a scheduler that a validation is run as; with neither ``on`` nor ``emit`` it is run on this machine.
 
-    ``on`` submits it, or with ``job`` runs on the nodes of the job that this is in; ``emit`` writes its script, to the
-    file ``to`` (None: stdout). ``time`` is its limit, HH:MM:SS; None means twenty minutes plus the run for each
-    variant, at least half an hour. ``local_scratch`` is a folder on each node's own disk to install into, which may
-    have variables in it. ``submit_options`` are options of sbatch or qsub.
-
     Raises UsageError for options that contradict each other.
     """
 
-    on: Literal["slurm", "pbs", "job"] | None = None
-    emit: SchedulerName | None = None
-    to: Path | None = None
-    nodes: int | None = None
-    ranks_per_node: int | None = None
-    time: str | None = None
-    local_scratch: str | None = None
-    submit_options: tuple[str, ...] = ()
+    on: Annotated[
+        Literal["slurm", "pbs", "job"] | None,
+        Option(help="Run as a job of Slurm or PBS; job: on the nodes of the current job."),
+    ] = None
+    emit: Annotated[
+        SchedulerName | None, Option(help="Write the job script instead of submitting it.", show_default=False)
+    ] = None
+    to: Annotated[Path | None, Option("-o", help="The job script's file.", show_default="stdout")] = None
+    nodes: Annotated[int | None, Option(min=1, max=RANKS_AT_MOST, help="The nodes of the job.", show_default="2")] = (
+        None
+    )
+    ranks_per_node: Annotated[
+        int | None, Option(min=1, max=RANKS_AT_MOST, help="Ranks on each node of the job.", show_default="2")
+    ] = None
+    time: Annotated[
+        str | None,
+        Option(
+            help="The time limit of the job, HH:MM:SS.",
+            show_default="20 minutes and --timeout for each variant, at least 00:30:00",
+        ),
+    ] = None
+    local_scratch: Annotated[
+        str | None,
+        Option(
+            metavar="FOLDER",
+            help="Install on each node's own disk, into this folder, such as /local or '$TMPDIR'.",
+            show_default="one installation, in a folder that the nodes share",
+        ),
+    ] = None
+    submit_options: Annotated[
+        tuple[str, ...],
+        Option("--submit-option", help="An option for sbatch or qsub; may be repeated.", show_default=False),
+    ] = ()
 
     def __post_init__(self) -> None:
         if self.on is not None and self.emit is not None:
@@ -75,31 +99,58 @@ class JobRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ValidateRequest:
-    """What to validate, and how.
+class ValidatedStack(InstallRequest):
+    """The stack to validate, and its channels."""
 
-    The stack of ``install`` is validated with ``ranks`` processes (None: two), or in every variant that the channel has
-    with ``all_variants``, each in a new environment that is removed afterwards unless ``keep``; or in the environment
-    ``prefix``, into which nothing is installed with ``as_installed``. ``timeout_s`` is the limit for the run after the
-    installation, None for the default. With ``history``, the report is compared with earlier ones and kept; a bandwidth
-    that has dropped by more than the noise is an error with ``fail_on_drop``. The result is printed with the report's
-    tables (``details``), or ``as_json``.
+    stack: Annotated[str | None, options.stack_option("that of --prefix, else the default stack")] = None
+
+
+Ranks = Annotated[
+    int | None,
+    Option("--ranks", "-r", min=1, max=RANKS_AT_MOST, help="Processes of the allreduce.", show_default="2"),
+]
+Timeout = Annotated[
+    float | None,
+    Option("--timeout", min=1, help="Time limit in seconds for the run after installing.", show_default="600"),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidateRequest:
+    """What to validate, where, and how the result is printed.
 
     Raises UsageError for options that contradict each other.
     """
 
-    install: InstallRequest = field(default_factory=InstallRequest)
-    all_variants: bool = False
-    prefix: Path | None = None
-    as_installed: bool = False
-    keep: bool = False
-    ranks: int | None = None
-    timeout_s: float | None = None
-    history: bool = False
-    fail_on_drop: bool = False
-    details: bool = False
-    as_json: bool = False
+    install: InstallRequest = field(default_factory=ValidatedStack)
+    all_variants: Annotated[
+        bool,
+        Option(
+            "--all-variants", help="For every Python and PyTorch that the channel has, in turn; also within one job."
+        ),
+    ] = False
+    prefix: Annotated[
+        Path | None,
+        Option(help="Validate in this environment and keep it.", show_default="a new one, removed afterwards"),
+    ] = None
+    as_installed: Annotated[
+        bool, Option("--as-installed", help="Install nothing into the environment of --prefix; no channel is read.")
+    ] = False
+    keep: Annotated[bool, Option("--keep", help="Keep the new environment and the logs of the run.")] = False
+    timeout_s: Timeout = None
+    history: Annotated[
+        bool, Option("--history", help="Keep the report with earlier ones, and report what has become slower.")
+    ] = False
+    fail_on_drop: Annotated[
+        bool,
+        Option("--fail-on-drop", help="With --history: exit with 10 if bandwidth drops by more than the noise."),
+    ] = False
+    details: Annotated[bool, Option("--details", help="Print the report's tables before the line with the result.")] = (
+        False
+    )
+    as_json: options.Json = False
     job: JobRequest = field(default_factory=JobRequest)
+    ranks: Ranks = None
 
     def __post_init__(self) -> None:
         install = self.install

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.adopt import Adoption
     from channel_tools.channel.model import Foundation
-    from channel_tools.requests.plan import FoundationKind
+    from channel_tools.requests.names import FoundationKind
 
 
 def adopt_channel(path: Path, kind: FoundationKind | None, address: str | None, *, dry_run: bool) -> list[Adoption]:

@@ -13,6 +13,7 @@ from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.specs import spec_names
 from channel_tools.pins.resolve import read_or_solve
 from channel_tools.provenance.components import Component, Inventory, read_component
+from channel_tools.requests.names import FormatName
 from channel_tools.requests.pins import PinRequest
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.extras import needs_extra
@@ -72,7 +73,7 @@ def _stack_lock(settings: Settings | None, install: InstallRequest, platforms: t
             "no package, lock or stack given", hint="give the path of a package or a lock, or --root for a stack"
         )
     pins = PinRequest(
-        install=install, formats=("conda-lock",), platforms=platforms, update=True, offline=True, dry_run=True
+        install=install, formats=(FormatName.CONDA_LOCK,), platforms=platforms, update=True, offline=True, dry_run=True
     )
     return pin_stack(settings, pins).lock
 

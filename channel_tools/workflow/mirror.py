@@ -43,6 +43,7 @@ from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.resolve import read_or_solve
 from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.plan import PlanRequest
+from channel_tools.requests.sources import SourcesRequest
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
@@ -260,7 +261,7 @@ def _source_files(
     store = SourceStore(folder=settings.sources)
     entries = set()
     for lock in locks:
-        of_stack = PlanRequest(stack=lock.stack)
+        of_stack = SourcesRequest(stack=lock.stack)
         fetch_needed(settings, of_stack, dry_run=False, jobs=jobs, progress=progress)
         entries |= {store.entry(need) for need in needed_by_tree(settings, of_stack, progress)}
     return [export_tree(settings.tree, folder), *export_sources(store, sorted(entries), folder, progress)]

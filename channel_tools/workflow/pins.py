@@ -74,7 +74,7 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
     lock = earlier if still_valid and earlier is not None else _solve(settings, request, wanted, earlier)
     if not request.offline and (request.published or not still_valid):
         lock = asyncio.run(check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache))
-    named = {name for name in request.formats if name != "all"}
+    named = {name for name in FORMATS if name in request.formats}
     formats = named if named and "all" not in request.formats else FORMATS
     files = pin_files(lock, {*formats, *formats_in(folder)})
     if not request.dry_run:

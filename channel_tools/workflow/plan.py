@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.plan import FoundationIndex, Plan
     from channel_tools.plan.model import UnsatisfiablePackage
-    from channel_tools.requests.plan import FoundationKind, PlanRequest
+    from channel_tools.requests.names import FoundationKind
+    from channel_tools.requests.plan import PlanRequest
     from channel_tools.system.progress import Note
     from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings

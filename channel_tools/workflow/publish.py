@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
@@ -13,6 +13,7 @@ from channel_tools.conda.package import PackageKey
 from channel_tools.conda.platforms import current_platform
 from channel_tools.publish.model import PackageFile, PackageSet, file_set
 from channel_tools.publish.target import open_target
+from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.workflow.channel_page import remember_for_page
 from channel_tools.workflow.plan import check_served, chosen_foundation, plan_request
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from channel_tools.plan import PlannedPackage
     from channel_tools.publish.model import PublishPlan, PublishReport
     from channel_tools.publish.target import Target
-    from channel_tools.requests.plan import PlanRequest
     from channel_tools.requests.publish import PublishRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
@@ -60,7 +60,7 @@ def publish_packages(
         foundation = chosen_foundation(request.foundation, request.address)
         packages = files_to_publish(request.files, foundation, settings=settings, target=target)
     else:
-        packages = package_set(cast("Settings", settings), request.plan)
+        packages = package_set(cast("Settings", settings), PlanRequest(**asdict(request.plan)))
     plan = target.plan(packages, label=request.label)
     planned = Published(address=target.address, plan=plan)
     if request.dry_run:

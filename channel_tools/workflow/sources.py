@@ -11,7 +11,8 @@ from channel_tools.conda.platforms import current_platform
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.model import Stack
 from channel_tools.matrix.site import read_source_mirrors
-from channel_tools.requests.plan import FoundationKind, PlanRequest
+from channel_tools.requests.names import FoundationKind
+from channel_tools.requests.sources import SourcesRequest
 from channel_tools.sources.archives import is_archive
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
 from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, needed_sources, source_excludes
@@ -63,7 +64,7 @@ class SourceRow:
         }
 
 
-def needed_by_tree(settings: Settings, request: PlanRequest, progress: Progress) -> tuple[NeededSource, ...]:
+def needed_by_tree(settings: Settings, request: SourcesRequest, progress: Progress) -> tuple[NeededSource, ...]:
     """The sources that recipes name in any variant, on the request's foundation or (None) on any; none is read.
 
     If every stack is requested, this includes recipes that no stack names, provided they render with only the shared
@@ -99,7 +100,7 @@ def _without_stack(
                 break
 
 
-def list_sources(settings: Settings, request: PlanRequest, progress: Progress) -> list[SourceRow]:
+def list_sources(settings: Settings, request: SourcesRequest, progress: Progress) -> list[SourceRow]:
     """A row per needed source; the origin of a damaged entry is what can still be read."""
     store = SourceStore(folder=settings.sources)
     rows = []
@@ -118,7 +119,7 @@ def add_sources(
     repository without a commit that a recipe names, and for damaged ones. All paths are checked before any is added.
     """
     store = SourceStore(folder=settings.sources)
-    needs = needed_by_tree(settings, PlanRequest(every_stack=True), progress)
+    needs = needed_by_tree(settings, SourcesRequest(every_stack=True), progress)
     repositories = [_repository_at(path) for path in paths if path.is_dir()]
     files = [(path, _need_of_file(path, needs)) for path in paths if not path.is_dir()]
     commits = [need for need in needs if need.kind == "git" and any(item.holds(need.identity) for item in repositories)]
@@ -135,7 +136,7 @@ def add_sources(
 
 
 def fetch_needed(
-    settings: Settings, request: PlanRequest, *, dry_run: bool, jobs: int, progress: Progress
+    settings: Settings, request: SourcesRequest, *, dry_run: bool, jobs: int, progress: Progress
 ) -> list[NeededSource]:
     """Download the request's sources that the store lacks; returns what was, or would be, downloaded.
 
@@ -203,7 +204,7 @@ def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
 
 
 def export_sources(
-    settings: Settings, destination: Path, request: PlanRequest | None, *, dry_run: bool, progress: Progress
+    settings: Settings, destination: Path, request: SourcesRequest | None, *, dry_run: bool, progress: Progress
 ) -> tuple[Path, list[Path]]:
     """Write the whole store, or with a request what it needs, to one file; returns the file and the entries in it.
 

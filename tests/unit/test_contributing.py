@@ -64,9 +64,7 @@ _ANSWER = Requirement(rule=Rule.ANSWER, expected="42", fix="think")
 def answer_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     yield _ANSWER.violation(package.file_name, "", "a question")
 """
-OPTION = """\
-    "answer": Annotated[str | None, typer.Option("--answer", help="Said first.")],
-"""
+OPTION = '    answer: Annotated[str | None, Option(help="To what?")] = None\n'
 REPAIR = """\
 def write_answer(tree, context):
     (tree / "answer").write_text("42")
@@ -193,8 +191,7 @@ def test_a_rule_of_the_audit(tree: Path, tmp_path: Path) -> None:
 
 def test_a_command_option(tree: Path) -> None:
     request, command = (tree / "channel_tools" / folder / "bump.py" for folder in ("requests", "cli"))
-    change(request, "    check: bool = False\n", "    check: bool = False\n    answer: str | None = None\n")
-    change(command, "_BUMP: options.Declared = {\n", f"_BUMP: options.Declared = {{\n{OPTION}")
+    change(request, "    check: Annotated[", f"{OPTION}    check: Annotated[")
     act = "    from channel_tools.workflow.bump import bump as bumped\n"
     change(command, act, f"    print_line(str(request.answer))\n{act}")
 

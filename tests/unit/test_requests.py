@@ -18,10 +18,11 @@ from channel_tools.requests.channel_page import PageRequest
 from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
 from channel_tools.requests.feedstock import FeedstockRequest
 from channel_tools.requests.foundation import FoundationRequest
-from channel_tools.requests.init import CiService, InitRequest
+from channel_tools.requests.init import InitRequest
 from channel_tools.requests.inventory import InventoryRequest
 from channel_tools.requests.launch import ScriptRequest
 from channel_tools.requests.mirror import MirrorRequest
+from channel_tools.requests.names import CiService
 from channel_tools.requests.pins import PinRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.requests.publish import PublishRequest

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.matrix import FoundationKind
-    from channel_tools.requests.init import CiService
+    from channel_tools.requests.names import CiService
 
 WORDS = ("SITE_NAME", "BASE_STACK", "UPSTREAM_NAME", "UPSTREAM_KEYS")
 

@@ -11,6 +11,7 @@ import rattler
 from channel_tools.pins import Lock
 from channel_tools.pins.files import FORMATS, PinFormat, read_lock
 from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
+from channel_tools.requests.names import FormatName
 from channel_tools.requests.pins import PinRequest
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.progress import SilentProgress
@@ -49,7 +50,7 @@ class Pinner:
     ) -> PinResult:
         request = PinRequest(
             install=InstallRequest(channels=tuple(channels) or (str(self.channel.root),)),
-            formats=formats,
+            formats=tuple(FormatName(name) for name in formats),
             platforms=platforms,
             published=published,
             virtual_packages=virtual,
@@ -165,7 +166,7 @@ class TestAgain:
 
     def test_a_lock_of_another_stack_is_not_overwritten(self, pin: Pinner) -> None:
         pin()
-        request = PinRequest(install=InstallRequest(stack="other"), formats=FORMATS, folder=pin.folder)
+        request = PinRequest(install=InstallRequest(stack="other"), folder=pin.folder)
         with pytest.raises(UsageError, match="the lock of the stack udp, not of other"):
             pin_stack(pin.settings, request)
 
