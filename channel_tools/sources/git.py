@@ -18,11 +18,12 @@ import os
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urljoin
 
+from channel_tools.sources.gittree import ENTRIES, PATH_BYTES, TreeEntry, fault_of, read_tree
 from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.hashing import HashedStream
@@ -38,6 +39,8 @@ LINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
 TREE_MODE = "40000"
 _SHA256_DIGITS = 64
+_MISSING_HINT = "fetch it there, or add its path to the recipe's extra.source_excludes"
+_REFUSED_HINT = "nothing of it was written; tell those who keep the repository, and name a revision without it"
 _LOCATING = frozenset(
     {
         "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -48,19 +51,11 @@ _LOCATING = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TreeEntry:
-    """A file, link or submodule of a commit: its path, its mode in octal and its object's name."""
-
-    path: str
-    mode: str
-    object: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GitRepository:
     """A repository on this machine."""
 
     folder: Path
+    max_entries: int = ENTRIES
 
     def holds(self, commit: str) -> bool:
         """Whether the repository has the commit and its root tree."""
@@ -68,21 +63,40 @@ class GitRepository:
         return result.returncode == 0
 
     def entries(self, commit: str) -> list[TreeEntry]:
-        """Every file, link and submodule of the commit, sorted by path. Raises IntegrityError for missing trees."""
-        command = [*self._git(), "ls-tree", "-r", "-z", "--full-tree", commit]
-        process = start_command(command, env=git_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        stdout, stderr = process.communicate()
-        if process.returncode != 0:
-            problem = stderr.decode(errors="replace").strip()
-            message = f"{self.folder}: the folders of commit {commit} cannot be read: {problem}"
-            raise IntegrityError(message, hint="make a clone with the whole commit (without a tree filter)")
-        return sorted(map(_entry, filter(None, stdout.split(b"\0"))), key=lambda entry: os.fsencode(entry.path))
+        """Every file, link and submodule of the commit, sorted by path.
+
+        Raises IntegrityError for trees that are missing or damaged, and for an entry of which git makes no file (named,
+        with the reason), wherever it is.
+        """
+        root = commit_fields(self.read_commit(commit)).get("tree")
+        if root is None:
+            raise IntegrityError(f"{commit} is not a commit", hint="name the commit itself, not a tag of it")
+        found: list[TreeEntry] = []
+        level = [TreeEntry(path="", mode=TREE_MODE, object=root)]
+        while level:  # one process for each level of folders
+            contents = self.read_contents(
+                [folder.object for folder in level], hint="make a clone with the whole commit (without a tree filter)"
+            )
+            below: list[TreeEntry] = []
+            for folder, content in zip(level, contents, strict=True):
+                entries = _checked_entries(commit, folder, content)
+                below += [entry for entry in entries if entry.is_folder]
+                found += [entry for entry in entries if not entry.is_folder]
+                if len(found) + len(below) > self.max_entries:
+                    message = f"commit {commit} has more than {self.max_entries} entries"
+                    raise IntegrityError(message, hint=_REFUSED_HINT)
+            level = below
+        return sorted(found, key=lambda entry: os.fsencode(entry.path))
 
     def read_commit(self, commit: str) -> bytes:
         """The commit object's bytes."""
-        content: list[bytes] = []
-        self.read_objects([commit], lambda _name, size, stream: content.append(stream.read(size)))
-        return content[0]
+        return self.read_contents([commit])[0]
+
+    def read_contents(self, names: Sequence[str], *, hint: str | None = None) -> list[bytes]:
+        """The bytes of small objects. Raises as read_objects."""
+        contents: list[bytes] = []
+        self.read_objects(names, lambda _name, size, stream: contents.append(stream.read(size)), hint=hint)
+        return contents
 
     def read_objects(
         self,
@@ -90,11 +104,12 @@ class GitRepository:
         take: Callable[[str, int, IO[bytes]], object],
         *,
         paths: Mapping[str, str] | None = None,
+        hint: str | None = None,
     ) -> None:
         """Call ``take(name, size, stream)``, which reads exactly ``size`` bytes, for every object in this order.
 
-        Raises IntegrityError for an object that is missing or whose bytes have another hash; ``paths`` has the objects'
-        paths, for the message.
+        Raises IntegrityError for an object that is missing (with ``hint``) or whose bytes have another hash; ``paths``
+        has the objects' paths, for the message.
         """
         with tempfile.TemporaryFile() as names_file:
             names_file.write("".join(f"{name}\n" for name in names).encode())
@@ -112,17 +127,17 @@ class GitRepository:
             try:
                 for name in names:
                     where = "" if paths is None else f" ({paths[name]})"
-                    self._take_one(name, process.stdout, take, where)
+                    self._take_one(name, process.stdout, take, where, hint or _MISSING_HINT)
             finally:
                 end_process_group(process)
 
     def _take_one(
-        self, name: str, stream: IO[bytes], take: Callable[[str, int, IO[bytes]], object], where: str
+        self, name: str, stream: IO[bytes], take: Callable[[str, int, IO[bytes]], object], where: str, hint: str
     ) -> None:
         words = stream.readline().split()
         if len(words) != 3 or words[1] == b"missing":  # noqa: PLR2004 - "<name> <kind> <size>"
             message = f"{self.folder}: object {name}{where} is missing from the repository"
-            raise IntegrityError(message, hint="fetch it there, or add its path to the recipe's extra.source_excludes")
+            raise IntegrityError(message, hint=hint)
         kind, size = words[1].decode(), int(words[2])
         hashed = HashedStream(stream, object_hash(kind, size, like=name))
         take(name, size, hashed)  # type: ignore[arg-type]  # take only reads
@@ -174,10 +189,26 @@ def commit_fields(content: bytes) -> Mapping[str, str]:
     return dict(line.partition(" ")[::2] for line in reversed(header.splitlines()))
 
 
-def _entry(line: bytes) -> TreeEntry:
-    head, _, path = line.partition(b"\t")
-    mode, _kind, name = head.decode().split()
-    return TreeEntry(path=os.fsdecode(path), mode=mode, object=name)
+def _checked_entries(commit: str, folder: TreeEntry, content: bytes) -> list[TreeEntry]:
+    """The entries of a folder with their paths in the commit. Raises IntegrityError as GitRepository.entries."""
+    prefix = f"{folder.path}/" if folder.path else ""
+    entries: dict[str, TreeEntry] = {}
+    try:
+        for entry in read_tree(content, hash_bytes=len(folder.object) // 2):
+            path = prefix + entry.path
+            fault = fault_of(entry)
+            if fault is None and entry.path in entries:
+                fault = "is there twice"
+            if fault is None and len(os.fsencode(path)) > PATH_BYTES:
+                path, fault = f"{path[:80]}...", f"has a path of more than {PATH_BYTES} bytes"
+            if fault is not None:
+                message = f"commit {commit} cannot be made into files, and git refuses to: its entry {path!r} {fault}"
+                raise IntegrityError(message, hint=_REFUSED_HINT)
+            entries[entry.path] = replace(entry, path=path)
+    except ValueError:
+        message = f"commit {commit}: object {folder.object} ({folder.path or 'its root'}) is not a tree of git's"
+        raise IntegrityError(message, hint=_REFUSED_HINT) from None
+    return list(entries.values())
 
 
 def git_environment() -> dict[str, str]:

@@ -22,13 +22,13 @@ from channel_tools.sources.git import (
     LINK_MODE,
     SUBMODULE_MODE,
     GitRepository,
-    TreeEntry,
     commit_fields,
     exclusion,
     object_hash,
     object_name,
     tree_name,
 )
+from channel_tools.sources.gittree import TreeEntry
 from channel_tools.system.archives import open_tar
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
@@ -165,11 +165,10 @@ def read_submodule_urls(repository: GitRepository, entries: Sequence[TreeEntry])
     named = next((entry for entry in entries if entry.path == ".gitmodules"), None)
     if named is None:
         return {}
-    content: list[bytes] = []
-    repository.read_objects([named.object], lambda _name, size, stream: content.append(stream.read(size)))
+    (content,) = repository.read_contents([named.object])
     urls: dict[str, str] = {}
     section: dict[str, str] = {}
-    for line in content[0].decode(errors="replace").splitlines():
+    for line in content.decode(errors="replace").splitlines():
         if line.strip().startswith("["):
             section = {}
         key, equals, value = (part.strip() for part in line.partition("="))

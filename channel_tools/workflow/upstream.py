@@ -23,7 +23,9 @@ from channel_tools.matrix.site import (
     upstream_tree,
 )
 from channel_tools.sources.git import GitFetcher, git_environment
-from channel_tools.system.errors import ConfigError, NetworkError
+from channel_tools.sources.gittree import clash_in
+from channel_tools.system.archives import UnsafeMemberError, check_link
+from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError
 from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, exclusive_lock, located, write_text_atomically
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import temporary_folder
@@ -32,12 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from channel_tools.sources.git import GitRepository
+    from channel_tools.sources.gittree import TreeEntry
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Tree
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_EXECUTABLE = "100755"
-_FILES = frozenset({"100644", _EXECUTABLE})
 _STACKS = "variants/stacks.yaml"
 
 
@@ -60,7 +62,8 @@ def update_upstreams(
     Relative paths in that file are relative to ``start`` (None: to the tree).
 
     Raises ConfigError for a tree without upstreams, for a name that none has and for a folder or revision that is no
-    tree of recipes, NetworkError for a repository that cannot be read.
+    tree of recipes, NetworkError for a repository that cannot be read, IntegrityError (which names the entry) for a
+    revision with entries of which no files may be made.
     """
     upstreams = {item.name: item for item in read_site(tree)}
     for name in names:
@@ -125,18 +128,38 @@ def _copy_revision(tree: Tree, upstream: Upstream, start: Path, destination: Pat
     with temporary_folder() as folder:
         fetcher = GitFetcher(folder=folder / "repository.git", urls=(address,), excludes=(), poll=lambda: None)
         repository = fetcher.find("", commit, "")
-        entries = [entry for entry in repository.entries(commit) if entry.mode in _FILES and is_copied(entry.path)]
-        waiting = iter(entries)
+        try:
+            entries = [entry for entry in repository.entries(commit) if is_copied(entry.path)]
+            _check_together(repository, commit, entries)
+        except IntegrityError as err:
+            raise err.with_message(f"the upstream {upstream.name!r} ({upstream.address}): {err.message}") from None
+        files = [entry for entry in entries if entry.is_file]
+        waiting = iter(files)
 
         def write(_name: str, size: int, stream: IO[bytes]) -> None:
             entry = next(waiting)
             target = destination / entry.path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(stream.read(size))
-            target.chmod(0o755 if entry.mode == _EXECUTABLE else 0o644)
+            target.chmod(0o755 if entry.is_program else 0o644)
 
-        repository.read_objects([entry.object for entry in entries], write)
+        repository.read_objects([entry.object for entry in files], write)
     return commit
+
+
+def _check_together(repository: GitRepository, commit: str, entries: Sequence[TreeEntry]) -> None:
+    """Raise IntegrityError for links that lead out of the tree, and for two paths that some systems take for one."""
+    hint = "nothing of it was written; tell those who keep the repository, and name a revision without it"
+    links = [entry for entry in entries if entry.is_link]
+    targets = repository.read_contents([link.object for link in links])
+    try:
+        for link, target in zip(links, targets, strict=True):
+            check_link(link.path, os.fsdecode(target))
+    except UnsafeMemberError as err:
+        raise IntegrityError(f"commit {commit}: {err}", hint=hint) from None
+    if (clash := clash_in(entry.path for entry in entries)) is not None:
+        message = f"commit {commit}: its entries {clash[0]!r} and {clash[1]!r} are one on systems that do not tell case"
+        raise IntegrityError(message, hint=hint)
 
 
 def _commit_of(tree: Tree, upstream: Upstream, address: str) -> str:
