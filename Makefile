@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make channel      set-up, foundation, build of the default stack, environment, allreduce, report
-# make test         set-up, lint, format, types and all tests
+# make test         set-up, lint, and the tests that each change runs, five minutes on two cores; make channel before it, for those of the stack
+# make test-all     set-up, lint, the default stack, and all tests; ONLY=serve: the tests of channel_tools/serve alone
 # make test-unit    set-up and the unit tests
 # make coverage     the unit tests, with the lines and branches that they reach: tracing them takes as long as running them
 # make test-lowest  the unit tests with the lowest versions of dependencies that pyproject.toml allows
@@ -31,29 +32,48 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: changelog release release-python release-conda screenshots simulate sanitize fuzz sweep channel test all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster pytorch soak clean setup help
+.PHONY: changelog release release-python release-conda screenshots simulate sanitize fuzz sweep channel test fast-tests test-all all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster pytorch soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
 	$(BIN)/channel_tools validate --variant $(STACK) --ranks $(RANKS)
 
-# side by side: tests often wait for others, and mypy uses one core; makes that tests run are no part of these two jobs
+# makes that tests run are no part of these jobs
+PYTEST := env -u MAKEFLAGS -u MFLAGS $(BIN)/python -m pytest -n auto
+FAST   := -m "not slow"
+
+# side by side: tests often wait for others, and mypy uses one core
 test: setup
+	@$(MAKE) --jobs=2 --no-print-directory lint fast-tests
+
+fast-tests:
+	$(PYTEST) $(FAST) tests
+
+ONLY ?=
+ALL  := --hypothesis-profile=all
+ifeq ($(ONLY),)
+# tests of the stack skip where it cannot be built
+test-all: setup
+	-$(BIN)/channel_tools build --variant $(STACK)
 	@$(MAKE) --jobs=2 --no-print-directory lint all-tests
+else
+test-all: setup
+	$(PYTEST) $(ALL) $(or $(wildcard tests/unit/$(ONLY) tests/integration/$(ONLY)),$(error tests/unit/$(ONLY) and tests/integration/$(ONLY): no such folder))
+endif
 
 all-tests:
-	env -u MAKEFLAGS -u MFLAGS $(BIN)/python -m pytest -n auto tests
+	$(PYTEST) $(ALL) tests
 
 test-unit: setup
-	$(BIN)/python -m pytest -n auto tests/unit
+	$(PYTEST) $(FAST) tests/unit
 
 coverage: setup
-	$(BIN)/python -m pytest -n auto tests/unit --cov
+	$(PYTEST) $(FAST) tests/unit --cov
 
 test-lowest: setup
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
 	UV_NATIVE_TLS=1 $(BIN)/uv pip install --quiet --python $(VENV)-lowest --resolution lowest-direct --editable '.[dev]'
-	$(VENV)-lowest/bin/python -m pytest -n auto tests/unit
+	$(VENV)-lowest/bin/python -m pytest -n auto $(FAST) tests/unit
 
 # what is named is tested with; CLIENTS names the folder of all that are not named
 CLIENT_NAMES := conda conda-build conda-render conda-smithy
@@ -99,7 +119,7 @@ fuzz: setup
 	$(BIN)/python -m tests.fuzz.switchml --minutes $(MINUTES)
 
 sanitize: setup
-	CHANNEL_TOOLS_TEST_HEAVY=1 $(BIN)/python -m pytest tests/integration/recipes/test_sanitizers.py
+	$(BIN)/python -m pytest tests/integration/recipes/test_sanitizers.py
 
 SCHEDULES ?= 1000000
 simulate: setup

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.conda_forge import VARIABLE as RECORDS_VARIABLE
-from tests.support.programs import HEAVY_VARIABLE, variable_of
+from tests.support.programs import variable_of
 
 _TESTS = {
     "conda": (
@@ -71,7 +71,6 @@ def main(arguments: list[str]) -> int:
     for name, path in named.items():
         sys.stdout.write(f"{name}: {version_of(str(Path(path).absolute()))} ({path})\n")
     sys.stdout.flush()
-    os.environ[HEAVY_VARIABLE] = "1"  # some of these tests compare conda with a client that `make test` leaves out
     skipped = Skipped([*named])
     files = dict.fromkeys(file for name in named for file in _TESTS[name])
     status = pytest.main([*files, "-k", _CHOICE, *arguments], plugins=[skipped])

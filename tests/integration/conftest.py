@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The default stack, built once per run by the same command that users give, into the clone's own output folder.
+"""The default stack of the clone's own output folder, and what slow tests build into it beside that.
 
 A machine that cannot reach what the foundation is made from skips the tests that need it, with the error as reason;
-every other failure of the build is a failure of the tests.
+every other failure of a build is a failure of the tests.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +20,7 @@ import pytest
 from filelock import FileLock
 
 from channel_tools.system.settings import Settings, make_settings
+from tests.support.command_line import run_tool
 from tests.support.folder_server import serve_folder
 from tests.support.kept_builds import compiler_cache, kept_foundation
 from tests.support.programs import in_namespaces, program
@@ -77,34 +78,6 @@ def own_settings() -> Settings:
     return make_settings(root=ROOT, output=None, environ=os.environ, cwd=ROOT)
 
 
-_STACK_BUILD = pytest.StashKey[subprocess.Popen[bytes]]()
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Have one worker begin the stack's build, if a test needs it: the files of those tests come after others.
-
-    Whoever then asks for the stack waits for this build and runs the same command after it, which says what went wrong.
-    """
-    needed = any("stack_channel" in getattr(item, "fixturenames", ()) for item in session.items)
-    if needed and not session.config.option.collectonly and os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
-        session.config.stash[_STACK_BUILD] = subprocess.Popen(
-            [sys.executable, "-c", "from tests.integration.conftest import build_into_output as run; run('build')"],
-            cwd=ROOT,
-            process_group=0,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the build where the run ended before it: what was built stays."""
-    if (build := session.config.stash.get(_STACK_BUILD, None)) is not None:
-        if build.poll() is None:
-            os.killpg(build.pid, signal.SIGTERM)
-        build.wait()
-
-
 def only_writer_of_output() -> FileLock:
     """What tests hold while a command writes to the clone's own output folder."""
     lock = ROOT / "output" / "tests.lock"
@@ -132,10 +105,14 @@ def build_into_output(
 
 @pytest.fixture(scope="session")
 def stack_channel(own_settings: Settings) -> Path:
-    """The channel folder with the default stack in it; the first worker that needs it makes it, the others wait."""
-    result = build_into_output("build")
-    assert result.returncode == 0, result.stderr
-    return own_settings.channel
+    """The clone's own channel with the default stack as the tree has it now; tests without it skip."""
+    if own_settings.channel.is_dir():
+        planned = run_tool("plan", "--json", cwd=ROOT, environ=os.environ)
+        if planned.returncode not in OUT_OF_REACH:
+            assert planned.returncode == 0, planned.stderr
+            if all(package["status"] == "skip" for package in json.loads(planned.stdout)["packages"]):
+                return own_settings.channel
+    pytest.skip("output/channel has not the default stack of this tree: make channel first")
 
 
 @pytest.fixture(scope="session")

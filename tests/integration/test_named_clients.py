@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.processes import TEST_TIMEOUT_S
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _ROOT = Path(__file__).parents[2]
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.shell_blocks import ShellBlock, shell_blocks
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 TUTORIALS = {name: ROOT / "docs" / "tutorials" / f"{name}.md" for name in ("site-engineer", "researcher", "air-gapped")}
 _LIMIT_S = 3600
@@ -68,7 +67,6 @@ def test_what_is_not_heavy_works_as_it_stands(tmp_path: Path) -> None:
     assert len((tmp_path / "fingerprint").read_text().strip()) == 64
 
 
-@pytest.mark.skipif(HEAVY_VARIABLE not in os.environ, reason=f"makes PyTorch's foundation: set {HEAVY_VARIABLE}")
 def test_all_of_it_works_as_it_stands(tmp_path: Path, without_network: tuple[str, ...]) -> None:
     """The ways of the site engineer, the researcher and the administrator, with the time that each took."""
     started = time.monotonic()

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from channel_tools.system.errors import ChannelToolsError
-from tests.support.programs import HEAVY_VARIABLE
 
 Use = Callable[[], object]
 _VARIES = re.compile(r"[0-9a-f]{64}|(?<=/)(?:linux-64|noarch)(?=/|$)")
@@ -82,23 +83,23 @@ SORTS: dict[str, tuple[str, ...]] = {
 """Kinds of damage by what a reader has to check."""
 
 
-def kinds_of(sort: str, number: int) -> tuple[str, ...]:
-    """The kinds of damage that the place with this number gets: one of the sort, in turn, so that places share all.
+EXTENTS = [pytest.param(False, id="in turn"), pytest.param(True, id="all", marks=pytest.mark.slow)]
+"""Whether each place gets every kind of damage and every use."""
 
-    All of the sort where CHANNEL_TOOLS_TEST_HEAVY is set.
-    """
+
+def kinds_of(sort: str, number: int, *, every: bool) -> tuple[str, ...]:
+    """The kinds of damage that the place with this number gets: one of the sort, in turn, so that places share all."""
     kinds = SORTS[sort]
-    return kinds if os.environ.get(HEAVY_VARIABLE) else (kinds[number % len(kinds)],)
+    return kinds if every else (kinds[number % len(kinds)],)
 
 
-def uses_of(uses: Mapping[str, Use], sort: str, number: int, *, each: int) -> dict[str, Use]:
+def uses_of(uses: Mapping[str, Use], sort: str, number: int, *, each: int, every: bool) -> dict[str, Use]:
     """Of the uses, so many as are tried on the place with this number while its damage is of this sort, in turn.
 
     Over all sorts every place gets every use where ``each`` times the number of sorts is no less than that of the uses;
-    over all places every kind of damage does, where there are enough of them. All uses where CHANNEL_TOOLS_TEST_HEAVY
-    is set.
+    over all places every kind of damage does, where there are enough of them.
     """
-    if os.environ.get(HEAVY_VARIABLE):
+    if every:
         return dict(uses)
     kinds = math.lcm(*map(len, SORTS.values()))  # so many places until each has had every kind of each sort
     first = each * (number // kinds + list(SORTS).index(sort))

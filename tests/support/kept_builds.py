@@ -2,8 +2,7 @@
 """What builds into a clone's output folder take from earlier builds.
 
 Packages of the foundation from any clone: their names have a digest of all that they are made from, code included.
-Objects of a compiler cache from a clone at the same path. Both are kept below the user's cache folder. Where
-``CHANNEL_TOOLS_TEST_HEAVY`` is set, everything is made anew.
+Objects of a compiler cache from a clone at the same path. Both are kept below the user's cache folder.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from filelock import FileLock
 from channel_tools.foundation.record import RECORD_NAME
 from channel_tools.system.files import link_or_copy
 from channel_tools.system.settings import find_cache
-from tests.support.programs import HEAVY_VARIABLE, has, program
+from tests.support.programs import has, program
 
 _ROOM_BYTES = 2 << 30
 """Several foundations; the default stack's has 280 MB."""
@@ -27,7 +26,7 @@ _ROOM_BYTES = 2 << 30
 
 def compiler_cache(environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """Options and environment for a build that takes from ccache what was compiled before; none without ccache."""
-    if environ.get(HEAVY_VARIABLE) or not has("ccache"):
+    if not has("ccache"):
         return [], dict(environ)
     path = os.pathsep.join([environ["PATH"], str(Path(program("ccache")).parent)])
     folder = find_cache(environ) / "tests" / "compiled"
@@ -42,9 +41,6 @@ def kept_foundation(foundation: Path, environ: Mapping[str, str], *, room_bytes:
     the kept ones take more than ``room_bytes``, they are exchanged for those of this foundation. Clones take turns.
     """
     kept, record = find_cache(environ) / "tests" / "foundation", foundation / RECORD_NAME
-    if environ.get(HEAVY_VARIABLE):
-        yield
-        return
     kept.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(kept.with_name("foundation.lock"))
     if kept.is_dir() and not record.exists():

@@ -32,8 +32,6 @@ from channel_tools.system.settings import find_cache
 if TYPE_CHECKING:
     from channel_tools.foundation.apt import Apt
 
-HEAVY_VARIABLE = "CHANNEL_TOOLS_TEST_HEAVY"
-"""The variable that asks for what tests leave out of an ordinary run: what takes minutes, and every case of many."""
 _SUITE = "bookworm"
 _ALLOWED_PACKAGES = ("apt", "git", "gpgv", "make", "mawk")
 """Beside the essential ones; gpgv checks apt's lists, mawk is Debian's awk."""

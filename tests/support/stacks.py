@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stacks for tests: built from upstream's sources by the command that users give, installed, and validated.
 
-No source is fetched: where the store lacks one the tests skip and name it, with how to get it. What builds for minutes
-is built only where ``CHANNEL_TOOLS_TEST_HEAVY`` is set.
+No source is fetched: where the store lacks one the tests skip and name it, with how to get it.
 """
 
 from __future__ import annotations
@@ -31,20 +30,17 @@ from channel_tools.validate.model import MethodContext, MethodResult
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.command_line import run_tool
-from tests.support.programs import HEAVY_VARIABLE
 
 SUBDIR = "linux-64"
 _BUILD_LIMIT_S = 3600
 _INSTALL_LIMIT_S = 600
 
 
-def build_from_upstream(settings: Settings, stack: str, package: str, *, heavy: bool, release: str = "") -> Path:
+def build_from_upstream(settings: Settings, stack: str, package: str, *, release: str = "") -> Path:
     """The channel folder with ``package`` of ``stack`` in it, built or built before; skips where that cannot be.
 
     ``release``: its version in the default variant, where others are built from sources of their own.
     """
-    if heavy and not os.environ.get(HEAVY_VARIABLE):
-        pytest.skip(f"{package} builds for minutes: set {HEAVY_VARIABLE}=1 to build and test it")
     needed = [
         source for source in sources_of(stack, package) if any(name.endswith(release) for name in source["packages"])
     ]

@@ -19,6 +19,8 @@ import pytest
 from channel_tools.system.errors import VerificationError
 from tests.support.packages import make_conda
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 COPIED = ("channel_tools", "changes", "docs/reference/schemas", "tests/support", "variants")
 FILES = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "tests/__init__.py", "tests/unit/test_schemas.py")

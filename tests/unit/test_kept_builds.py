@@ -8,8 +8,7 @@ from pathlib import Path
 
 from channel_tools.channel import Foundation, open_channel
 from channel_tools.foundation.record import RECORD_NAME
-from tests.support.kept_builds import compiler_cache, kept_foundation
-from tests.support.programs import HEAVY_VARIABLE
+from tests.support.kept_builds import kept_foundation
 from tests.support.switchml_sources import CLONE, ROOT, SWITCH_SOURCE, by_the_link
 
 
@@ -39,14 +38,6 @@ def test_packages_that_take_too_much_room_make_way_for_the_latest(tmp_path: Path
     (tmp_path / "second" / "linux-64" / "a-1-h1_0.conda").unlink()
     made(tmp_path / "second", environ, "b-1-h1_0.conda", room_bytes=1)
     assert made(tmp_path / "third", environ, "c-1-h1_0.conda") == ["b-1-h1_0.conda"]
-
-
-def test_whoever_asks_for_everything_has_all_made_anew(tmp_path: Path) -> None:
-    environ = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
-    heavy = {**environ, HEAVY_VARIABLE: "1"}
-    made(tmp_path / "first", environ, "a-1-h1_0.conda")
-    assert made(tmp_path / "second", heavy, "b-1-h1_0.conda") == []
-    assert compiler_cache(heavy) == ([], heavy)
 
 
 def test_clones_that_exchange_the_kept_packages_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:

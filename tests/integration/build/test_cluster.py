@@ -24,7 +24,7 @@ from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
 from tests.support.toy_cluster import Recipe, Tool, job_of, read_pipe, read_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What goes wrong on a cluster, with a real Slurm: time that runs out, a node that dies, files that cannot be written.
 
-All of it happens to one build of four packages, since Slurm takes a minute to notice most of it. It runs where
-CHANNEL_TOOLS_TEST_HEAVY is set. This Slurm limits no memory, so that what the kernel does when memory runs out is done
-by hand: SIGKILL for the process that builds. A squeue in front of Slurm's own then says OUT_OF_MEMORY where that says
-FAILED, as it would where Slurm had limited the memory.
+All of it happens to one build of four packages, since Slurm takes a minute to notice most of it. This Slurm limits no
+memory, so that what the kernel does when memory runs out is done by hand: SIGKILL for the process that builds. A squeue
+in front of Slurm's own then says OUT_OF_MEMORY where that says FAILED, as it would where Slurm had limited the memory.
 """
 
 from __future__ import annotations
@@ -17,14 +16,10 @@ import pytest
 
 from channel_tools.system.errors import BuildError
 from tests.support.processes import TEST_TIMEOUT_S, wait_for
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slurm import running_slurm
 from tests.support.toy_cluster import Recipe, Tool, job_of, read_pipe
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(HEAVY_VARIABLE not in os.environ, reason=f"takes minutes: set {HEAVY_VARIABLE}"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _FILE_BYTES = 2_000_000
 # a node of its own for the one whose node dies

@@ -17,7 +17,7 @@ from channel_tools.conda.archive import read_info_json
 from tests.integration.build.driver import build
 from tests.support.programs import program
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _COMPILER = "x86_64-conda-linux-gnu-cc"
 _SOURCE = '#include <stdio.h>\nint main(void) { return puts("hello from " __FILE__) < 0; }\n'

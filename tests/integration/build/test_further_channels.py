@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.integration.conftest import Served
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 EMPTY = '{"info": {}, "packages": {}, "packages.conda": {}}'
 ABOVE = """\

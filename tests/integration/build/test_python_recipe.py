@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from channel_tools.system.settings import Settings
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 FILES = {
     "variants/stacks.yaml": """\

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The README's section on clusters, typed as it stands: on a Slurm of two nodes, into an empty output folder.
-
-It takes a processor for ten minutes and runs where CHANNEL_TOOLS_TEST_HEAVY is set.
-"""
+"""The README's section on clusters, typed as it stands: on a Slurm of two nodes, into an empty output folder."""
 
 from __future__ import annotations
 
@@ -18,13 +15,9 @@ import pytest
 
 from channel_tools.system.settings import find_cache
 from tests.integration.conftest import ROOT, build_into_output
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slurm import running_slurm
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(HEAVY_VARIABLE not in os.environ, reason=f"takes ten minutes: set {HEAVY_VARIABLE}"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _TITLE = "## On a cluster"
 _LIMIT_S = 3600

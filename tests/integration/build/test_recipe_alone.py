@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from channel_tools.system.settings import Settings
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 RECIPE = """\
 package: {name: toy, version: "1.0"}

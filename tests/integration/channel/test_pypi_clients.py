@@ -17,7 +17,7 @@ from tests.support.packages import make_conda, new_channel
 from tests.support.pypi_clients import CLIENTS, run_client
 from tests.support.serving import make_token, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _SCRIPT = Path(__file__).parents[2] / "support" / "rattler_client.py"
 _RATTLERS = sorted(name for name in CLIENTS if name.startswith("py-rattler"))

@@ -36,7 +36,7 @@ from tests.support.toy_tree import write_toy_tree
 from tests.unit.mirror.bundles import ExportingSite, new_keys
 from tests.unit.publish.sets import make_set
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _OF_EACH = 3
 """Runs of each command in a sample."""

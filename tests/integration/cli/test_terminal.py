@@ -27,7 +27,7 @@ from rich.text import Text
 from tests.support.browsers import SCREENSHOTS
 from tests.support.processes import TEST_TIMEOUT_S
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 DRAWN = re.compile("\u2500+")

@@ -21,7 +21,7 @@ from tests.integration.conda.mutants import Mutator
 from tests.support.packages import new_channel
 from tests.support.tars import unpack_tar
 
-pytestmark = pytest.mark.integration  # ten seconds of nothing but computing
+pytestmark = [pytest.mark.integration, pytest.mark.slow]  # ten seconds of nothing but computing
 
 STEM = "toy-1.0-0"
 ROUNDS = 400

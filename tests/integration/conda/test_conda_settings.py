@@ -15,7 +15,7 @@ from tests.support.command_line import run_tool
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _FILES = {
     ".config/conda/condarc": """\

@@ -16,7 +16,7 @@ from tests.support.malformed import FILE_NAME, KINDS, STEM, SUBDIR, sound
 from tests.support.packages import REGISTRY
 from tests.support.serving import Server, make_token, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 _EXIT_INTEGRITY = 6
 
 

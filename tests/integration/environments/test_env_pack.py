@@ -20,7 +20,7 @@ from tests.support.programs import in_namespaces, program
 from tests.support.stacks import SUBDIR
 from tests.support.switch import SUM_SCRIPT, SUMMED_BY_TWO
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 _LIMIT_S = 300
 PROGRAMS = ("bash", "basename", "dirname", "env", "ls", "mkdir", "tar")
 # every C program of a machine has them, and a loader finds what is beside a program by /proc

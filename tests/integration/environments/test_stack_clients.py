@@ -27,11 +27,11 @@ from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.integration.serve.test_clients import drive, naming
 from tests.support.processes import TEST_TIMEOUT_S
-from tests.support.programs import HEAVY_VARIABLE, has, program
+from tests.support.programs import has, program
 from tests.support.s3 import Bucket
 from tests.support.serving import make_token, nginx_before, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 CLIENTS = ("rattler", "conda")
 
@@ -76,7 +76,7 @@ def behind_nginx(channels: Path, work: Path, program: str) -> Iterator[Place]:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_stack_is_installed_from_a_server_with_a_token(channels: Path, tmp_path: Path, client: str) -> None:
-    can_run(client, heavy=False)
+    can_run(client)
     with a_server(channels, tmp_path) as place:
         install(client, place, tmp_path)
 
@@ -85,7 +85,7 @@ def test_the_stack_is_installed_from_a_server_with_a_token(channels: Path, tmp_p
 def test_the_stack_is_installed_through_nginx_with_a_token(
     channels: Path, nginx: str, tmp_path: Path, client: str
 ) -> None:
-    can_run(client, heavy=True)
+    can_run(client)
     with behind_nginx(channels, tmp_path, nginx) as place:
         install(client, place, tmp_path)
 
@@ -93,7 +93,6 @@ def test_the_stack_is_installed_through_nginx_with_a_token(
 @pytest.mark.usefixtures("stack_channel")
 def test_the_stack_is_installed_from_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     """By rattler with the reader's own credentials, and by conda, which knows no s3 addresses here, over HTTP."""
-    can_run("rattler", heavy=True)
     tool("publish", "--root", ROOT, "--to", bucket.address)
     private = {"AWS_ENDPOINT_URL": bucket.server.endpoint, "AWS_REGION": "us-east-1"}
     install("rattler", Place(address=f"s3://{bucket.name}/chan", environ=private), tmp_path / "rattler")
@@ -149,15 +148,10 @@ def test_ranks_reduce_beside_mpi4py_in_an_environment_of_conda(own_settings: Set
         assert done.stdout == f"{first} first: 2 ranks, 2 allreduces by torch_mpi\n"
 
 
-def can_run(client: str, *, heavy: bool) -> None:
-    """Skip, before anything is started, without the client, and a ``heavy`` test where the variable is not set.
-
-    Each installs the whole stack, for 10 seconds; one of rattler's always runs.
-    """
+def can_run(client: str) -> None:
+    """Skip, before anything is started, without the client."""
     if client == "conda":
         program("conda")
-    elif heavy and not os.environ.get(HEAVY_VARIABLE):
-        pytest.skip(f"the same stack from another place: set {HEAVY_VARIABLE}=1 to install it from there, too")
 
 
 def tool(*arguments: object, inside: tuple[str, ...] = ()) -> str:

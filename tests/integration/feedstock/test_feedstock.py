@@ -20,7 +20,7 @@ from tests.support.conda_forge import conda_forge_folder, copy_tree
 from tests.support.feedstocks import agree, variants_of_ci, variants_of_tree
 from tests.support.programs import has, program
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _LIMIT_S = 900
 _APART = frozenset({"torchvision-patched"})

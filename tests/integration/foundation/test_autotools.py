@@ -15,7 +15,7 @@ from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.processes import TEST_TIMEOUT_S
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _TOOLS = ("autoconf", "automake", "libtool")
 _CONFIGURE = """\

@@ -17,7 +17,7 @@ from tests.integration.conftest import Served
 from tests.support.command_line import run_tool
 from tests.support.programs import path_without
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 BASE = """\
 schema_version: 1

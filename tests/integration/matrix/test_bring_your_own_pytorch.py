@@ -16,7 +16,7 @@ from channel_tools.system.settings import Tree
 from tests.support.command_line import run_tool
 from tests.support.made_up_foundation import write_made_up_foundation
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _ROOT = Path(__file__).parents[3]
 _PAGE = (_ROOT / "docs" / "how-to" / "bring-your-own-pytorch.md").read_text()

@@ -21,7 +21,7 @@ from tests.support.made_up_foundation import write_made_up_foundation
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _TREE = Tree(root=Path(__file__).parents[3])
 _X86_ONLY = frozenset({"accl-xrt", "oneccl", "dpdk", "dpdk-mlx5", "dpdk-mlx4", "dummy", "rdma"})

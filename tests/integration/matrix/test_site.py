@@ -11,7 +11,6 @@ import pytest
 
 from channel_tools.environments.activation import activated_environment
 from tests.support.command_line import run_tool
-from tests.support.programs import HEAVY_VARIABLE
 from tests.unit.sources.toys import git
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from channel_tools.system.settings import Settings
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 UPSTREAM = {
     "LICENSE": "do what you like\n",
@@ -118,8 +117,6 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def test_a_new_tree_alone_is_built_and_validated(tmp_path: Path) -> None:
-    if not os.environ.get(HEAVY_VARIABLE):
-        pytest.skip(f"makes a foundation with PyTorch, which takes a minute: set {HEAVY_VARIABLE}=1 to try it")
     for words, cwd in ((("init", "mysite"), tmp_path), (("build",), tmp_path / "mysite")):
         result = run_tool(*words, cwd=cwd, environ=os.environ)
         assert result.returncode == 0, result.stderr

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.browsers import SCREENSHOTS, Looks, browse
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 FOLDERS = {when: f"CHANNEL_TOOLS_TEST_{when.upper()}" for when in ("before", "after")}
 VIEWS = {

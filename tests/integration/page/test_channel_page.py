@@ -20,7 +20,7 @@ from tests.support.browsers import POLICY, SCREENSHOTS, Looks, browse, told_by
 from tests.unit.page.sites import HOSTILE, OTHERS, STACK, whole_channel, write_page
 from tests.unit.validate.reports import whole_report
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 REPORT = "report.html"
 """A validation's report, which is no part of a channel's page, but is looked at alike."""

@@ -19,7 +19,7 @@ from tests.support.browsers import POLICY, Looks, told_by
 from tests.support.scripted_server import Asked, Reply
 from tests.unit.page.sites import STACK, whole_channel, write_page
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 MOST_SHIFT = 0.01
 """A tenth of what Lighthouse calls good."""

@@ -21,7 +21,7 @@ from tests.support.pinning_packages import fetch_pinning, make_pinning
 if TYPE_CHECKING:
     from channel_tools.plan import Plan
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 _ROOT = Path(__file__).parents[3]
 _SERVED = frozenset(
     ("accl", "libswitchml", "nccl-ofi", "oneccl", "pytorch-switchml", "switchml-switch", "torch-mpi", "torch-switchml")

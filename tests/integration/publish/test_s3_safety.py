@@ -25,7 +25,7 @@ from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.s3 import ACCESS_KEY, ERROR, SECRET_KEY, After, Answer, Bucket, Request, Watch, publish, serve_s3
 from tests.unit.publish.sets import make_set
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _ROOT = Path(__file__).parents[3]
 _ROUNDS = 5

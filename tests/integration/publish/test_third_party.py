@@ -17,7 +17,7 @@ from tests.support.packages import make_conda
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.third_party_servers import KEY, ForeignServer, foreign_server
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _ROOT = Path(__file__).parents[3]
 VARIABLES = {

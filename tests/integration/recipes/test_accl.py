@@ -20,7 +20,7 @@ from tests.integration.conftest import ROOT
 from tests.support.processes import processes_naming
 from tests.support.stacks import DistributedRun, build_from_upstream, failed, install_stack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 STACK = "accl"
 LIMIT_S = 900
@@ -42,8 +42,8 @@ signal.pause()
 
 @pytest.fixture(scope="module")
 def channel(own_settings: Settings) -> Path:
-    build_from_upstream(own_settings, STACK, "torch-accl", heavy=True)
-    return build_from_upstream(own_settings, STACK, "accl-emulator", heavy=True)
+    build_from_upstream(own_settings, STACK, "torch-accl")
+    return build_from_upstream(own_settings, STACK, "accl-emulator")
 
 
 @pytest.fixture(scope="module")

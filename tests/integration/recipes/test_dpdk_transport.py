@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libswitchml's dpdk transport against the software switch: two workers over DPDK's af_packet driver and veth pairs.
-
-DPDK alone takes minutes to build, so heavy runs alone build the stack. Others take what ``channel_tools build --variant
-dpdk`` has put into the channel, and skip where that is nothing.
-"""
+"""libswitchml's dpdk transport against the software switch: two workers over DPDK's af_packet driver and veth pairs."""
 
 from __future__ import annotations
 
@@ -23,11 +19,10 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.support.processes import TEST_TIMEOUT_S
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.stacks import build_from_upstream, install_stack
 from tests.support.switch import SWITCH_ADDRESS, Cluster, cluster_of, dropping, worker_address, worker_interface
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 STACK = "dpdk"
 PACKAGES = ["libswitchml", "switchml-switch", "pytorch-switchml"]
@@ -50,16 +45,9 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def prefix(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    channel = own_settings.channel
-    if os.environ.get(HEAVY_VARIABLE):
-        for package in PACKAGES:
-            build_from_upstream(own_settings, STACK, package, heavy=True)
-    elif not list((channel / "linux-64").glob("libswitchml-*-dpdk_h*.conda")):
-        pytest.skip(
-            "libswitchml's dpdk variant is not in the channel: `channel_tools build --variant dpdk` makes it, as does "
-            f"{HEAVY_VARIABLE}=1"
-        )
-    return install_stack(own_settings, channel, tmp_path_factory.mktemp(STACK) / "env", STACK)
+    for package in PACKAGES:
+        build_from_upstream(own_settings, STACK, package)
+    return install_stack(own_settings, own_settings.channel, tmp_path_factory.mktemp(STACK) / "env", STACK)
 
 
 @pytest.fixture(scope="module")

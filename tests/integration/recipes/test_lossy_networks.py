@@ -31,7 +31,7 @@ from tests.support.switch import (
     worker_interface,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 RANKS = 3
 UDP = "meta l4proto udp"

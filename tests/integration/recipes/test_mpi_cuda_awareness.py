@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from channel_tools.system.settings import Settings
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SOURCES = ROOT / "recipes" / "pytorch-cray-mpich-patched" / "src"
 TESTS = SOURCES / "tests"

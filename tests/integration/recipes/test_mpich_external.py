@@ -20,7 +20,7 @@ from tests.integration.conftest import ROOT, build_into_output
 from tests.support.cray import make_cray
 from tests.support.processes import TEST_TIMEOUT_S
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _PROGRAM = r"""
 #define _GNU_SOURCE

@@ -16,7 +16,7 @@ from channel_tools.validate.nccl.method import NcclMethod
 from tests.integration.conftest import build_into_output
 from tests.support.stacks import build_from_upstream, validation_request
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 STACK = "nccl-ofi"
 GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
@@ -24,11 +24,11 @@ GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 @pytest.fixture(scope="module")
 def channel(own_settings: Settings) -> Path:
-    build_from_upstream(own_settings, STACK, STACK, heavy=True)
+    build_from_upstream(own_settings, STACK, STACK)
     made = build_into_output("foundation", "build", "--with", "nccl")
     assert made.returncode == 0, made.stderr
     # the next build puts what the foundation has got into the channel
-    return build_from_upstream(own_settings, STACK, STACK, heavy=True)
+    return build_from_upstream(own_settings, STACK, STACK)
 
 
 def validated(settings: Settings, work: Path, ranks: int) -> ValidationReport:

@@ -17,7 +17,7 @@ from channel_tools.validate.distributed import method as distributed
 from tests.support.processes import processes_naming, seconds_since_the_last_step
 from tests.support.stacks import DistributedRun, build_from_upstream, failed, install_stack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 STACK = "oneccl"
 SECONDS_TO_AN_ERROR = 30.0
@@ -27,7 +27,7 @@ FEW: dict[str, object] = {"dtypes": ["int32"], "ops": ["SUM"], "ddp": False}
 
 @pytest.fixture(scope="module")
 def channel(own_settings: Settings) -> Path:
-    return build_from_upstream(own_settings, STACK, "torch-ccl", heavy=True)
+    return build_from_upstream(own_settings, STACK, "torch-ccl")
 
 
 @pytest.fixture(scope="module")

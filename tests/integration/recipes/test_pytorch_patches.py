@@ -38,7 +38,7 @@ from tests.support.programs import program
 from tests.support.stacks import install, sources_of
 from tests.support.switch import running_switch
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PATCHES = sorted(
     path

@@ -25,7 +25,7 @@ from tests.support.command_line import run_tool
 from tests.support.cray import make_cray
 from tests.support.stacks import install, install_pytest
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 VARIABLE = "CHANNEL_TOOLS_TEST_PYTORCH_CHANNEL"
 SPECS = ["pytorch-cray-mpich=*=patched_cpu*", "mpich", "pip", "numpy"]

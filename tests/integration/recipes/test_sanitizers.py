@@ -3,8 +3,8 @@
 
 Among them are the fuzzed programs, which replay their committed inputs.
 
-Programs that talk gRPC run where CHANNEL_TOOLS_TEST_HEAVY is set (``make sanitize``), since its headers take long to
-compile, and not under the thread sanitizer, which takes the locks of a library that is not compiled for it for none.
+Programs that talk gRPC do not run under the thread sanitizer, which takes the locks of a library that is not compiled
+for it for none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.switchml_sources import (
     FUZZ_SOURCE,
     LIBRARIES,
@@ -32,7 +31,7 @@ from tests.support.switchml_sources import (
     compiling_environment,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TEST_LIMIT_S = 1200
 LIBRARY_SOURCE = ROOT / "recipes" / "libswitchml" / "src"
@@ -43,8 +42,6 @@ class Build:
     sanitizers: str
     tests: dict[str, str]
     """CTest's names of tests, by the program that they run."""
-    heavy: bool = False
-    """Whether it compiles for minutes, and is only tried where that is asked for."""
 
 
 FUZZED = tuple(path.stem for path in sorted((FUZZ_SOURCE / "corpus").glob("*.zip")))
@@ -63,7 +60,7 @@ BUILDS = {
         sanitizers="thread",
         tests={"test_data_plane": "switch.test_data_plane", "test_rendezvous": "switch.test_rendezvous"},
     ),
-    "addresses and undefined behaviour over gRPC": Build(sanitizers="address,undefined", tests=OVER_GRPC, heavy=True),
+    "addresses and undefined behaviour over gRPC": Build(sanitizers="address,undefined", tests=OVER_GRPC),
 }
 
 
@@ -76,14 +73,7 @@ def prefix(own_settings: Settings) -> Iterator[Path]:
         yield prefix
 
 
-only_if_heavy = pytest.mark.skipif(
-    not os.environ.get(HEAVY_VARIABLE), reason=f"compiles for minutes: set {HEAVY_VARIABLE}=1 to try it"
-)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[only_if_heavy] if build.heavy else []) for name, build in BUILDS.items()]
-)
+@pytest.mark.parametrize("name", BUILDS)
 def test_sanitizers_find_nothing(name: str, prefix: Path) -> None:
     chosen = BUILDS[name]
     toolchain = {**activated_environment(prefix, environ=os.environ), "CXXFLAGS": "-O0 -pipe", "CFLAGS": "-O0"}

@@ -22,7 +22,7 @@ from tests.support.stacks import install
 from tests.support.switch import running_switch
 from tests.support.switchml_sources import by_the_link, compiling_environment
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 RECIPE = ROOT / "recipes" / "pytorch-switchml-patched"
 TESTS = RECIPE / "src" / "tests"

@@ -24,7 +24,6 @@ from channel_tools.system.settings import Settings
 from channel_tools.workflow.launch import method_of
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.cray import make_cray
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slow_device import VARIABLE, slow_device_library
 from tests.support.slurm import running_slurm
 from tests.support.stacks import DistributedRun, failed, install, install_pytest
@@ -56,9 +55,13 @@ def test_the_plugin_keeps_pytorchs_promises(prefix: Path, tmp_path: Path) -> Non
     run_the_sources_tests(prefix, tmp_path)
 
 
+@pytest.mark.slow
+def test_pytorchs_own_tests_pass_beside_them(prefix: Path, tmp_path: Path) -> None:
+    run_the_sources_tests(prefix, tmp_path, "--pytorch-tests")
+
+
+@pytest.mark.slow
 def test_the_plugin_keeps_them_over_open_mpi(own_settings: Settings, tmp_path: Path) -> None:
-    if not os.environ.get(HEAVY_VARIABLE):
-        pytest.skip(f"the build for Open MPI takes a minute: set {HEAVY_VARIABLE}=1 to build and test it")
     result = build_into_output("build", "--variant", "openmpi")
     assert result.returncode == 0, result.stderr
     prefix = install(own_settings, own_settings.channel, tmp_path / "env", ["torch-mpi=*=openmpi*", "pip", "numpy"])
@@ -69,7 +72,7 @@ def test_the_plugin_keeps_them_over_open_mpi(own_settings: Settings, tmp_path: P
     assert failed(run()) == set()
 
 
-def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
+def run_the_sources_tests(prefix: Path, tmp_path: Path, *options: str) -> None:
     """Skips where pytest cannot be installed into the environment."""
     variables = activated_environment(prefix, environ=os.environ) | {VARIABLE: str(slow_device_library(prefix))}
     install_pytest(prefix)
@@ -77,7 +80,6 @@ def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "recipes" / "torch-mpi" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*", "build")
     )
-    options = ["--pytorch-tests"] if os.environ.get(HEAVY_VARIABLE) else []
     # without a folder of its own, pytest removes what earlier runs left; with a short path, as sockets are in it
     with tempfile.TemporaryDirectory(prefix="pytest-") as folder:
         result = run_command(

@@ -14,7 +14,6 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slow_device import VARIABLE, slow_device_library
 from tests.support.stacks import install, install_pytest
 from tests.support.switchml_sources import TOOLCHAIN
@@ -25,8 +24,9 @@ TEST_LIMIT_S = 1200
 LIMIT_OF_ALL_PYTORCH_TESTS_S = 3600
 
 
+@pytest.mark.parametrize("pytorch_tests", ["chosen", pytest.param("all", marks=pytest.mark.slow)])
 def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
-    own_settings: Settings, stack_channel: Path, tmp_path: Path
+    own_settings: Settings, stack_channel: Path, tmp_path: Path, pytorch_tests: str
 ) -> None:
     """The compiler builds the stand-in for libswitchml, which injects the faults that the real one does not have."""
     prefix = tmp_path / "env"
@@ -38,18 +38,17 @@ def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
     shutil.copytree(
         ROOT / "recipes" / "torch-switchml" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*")
     )
-    heavy = bool(os.environ.get(HEAVY_VARIABLE))  # then all of PyTorch's own tests of process groups too
     result = run_command(
         [
             # two at a time: more than half of a test is waiting, and all of them would be the longest of all files
             *(prefix / "bin" / "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--switchml", "real"),
             f"--basetemp={tmp_path / 'pytest'}",  # without which pytest removes what earlier runs left
-            *("--pytorch-tests", "all" if heavy else "chosen"),
+            *("--pytorch-tests", pytorch_tests),
         ],
         cwd=sources,
         env=variables,
         check=False,
-        timeout_s=TEST_LIMIT_S + (LIMIT_OF_ALL_PYTORCH_TESTS_S if heavy else 0),
+        timeout_s=TEST_LIMIT_S + (LIMIT_OF_ALL_PYTORCH_TESTS_S if pytorch_tests == "all" else 0),
     )
     assert result.returncode == 0, result.stdout
     assert re.search(r"\d+ passed", result.stdout)

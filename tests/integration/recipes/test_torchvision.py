@@ -17,13 +17,13 @@ from tests.integration.conftest import ROOT, build_into_output
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.stacks import build_from_upstream, install
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def programs(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of what a user installs from the channel alone, and PyPI's mpi4py."""
-    channel = build_from_upstream(own_settings, "torchvision", "torchvision-stock", heavy=True, release="0.28.0")
+    channel = build_from_upstream(own_settings, "torchvision", "torchvision-stock", release="0.28.0")
     result = build_into_output("build", "--variant", "cray-mpich")
     assert result.returncode == 0, result.stderr
     prefix = tmp_path_factory.mktemp("torchvision") / "env"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """libswitchml's transports: alike to whoever links them, whatever is inside.
 
-Every variant that the channel has is looked at. The dummy one is built first where the source store has what it is made
-from; the others, which take a DPDK or nothing that a test could use, in heavy runs.
+The dummy one is built first where the source store has what it is made from; so are the others, which take a DPDK, in
+slow tests.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from channel_tools.system.elf import read_elf_file
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.processes import TEST_TIMEOUT_S
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.stacks import build_from_upstream, install
 from tests.support.switch import running_switch
 
 pytestmark = pytest.mark.integration
 
-TRANSPORTS = ["udp", "dummy", "dpdk", "dpdk_mlx5", "dpdk_mlx4", "rdma"]
-BUILT_ANYWAY = {"udp", "dummy"}
+BUILT_ANYWAY = ("udp", "dummy")
+OF_DPDK = ("dpdk", "dpdk_mlx5", "dpdk_mlx4", "rdma")
+TRANSPORTS = [*BUILT_ANYWAY, *(pytest.param(name, marks=pytest.mark.slow) for name in OF_DPDK)]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,8 @@ def channel(stack_channel: Path) -> Path:
 
 
 def installed(channel: Path, settings: Settings, transport: str, prefix: Path) -> Path:
-    if os.environ.get(HEAVY_VARIABLE) and transport not in BUILT_ANYWAY:
-        build_from_upstream(settings, transport.replace("_", "-"), "libswitchml", heavy=True)
+    if transport in OF_DPDK:
+        build_from_upstream(settings, transport.replace("_", "-"), "libswitchml")
     if not list((channel / "linux-64").glob(f"libswitchml-*-{transport}_h*.conda")):
         pytest.skip(f"libswitchml's {transport} variant is not in the channel")
     return install(settings, channel, prefix, [f"libswitchml=*={transport}_h*"])

@@ -21,7 +21,7 @@ from tests.integration.conftest import ROOT
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.stacks import build_from_upstream, install, packages_of
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TOOLCHAIN = ["gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "cmake", "ninja", "make", "pkg-config"]
 DPDK_TESTS = ROOT / "recipes" / "dpdk" / "tests"
@@ -45,7 +45,7 @@ def _index_of(package: Path) -> dict[str, object]:
 
 
 def test_vectorclass_serves_every_subdir_from_one_package(own_settings: Settings) -> None:
-    channel = build_from_upstream(own_settings, "dpdk", "vectorclass", heavy=False)
+    channel = build_from_upstream(own_settings, "dpdk", "vectorclass")
     found = [package.relative_to(channel).parts[0] for package in packages_of(channel, "vectorclass")]
     assert found
     assert set(found) == {"noarch"}
@@ -54,7 +54,7 @@ def test_vectorclass_serves_every_subdir_from_one_package(own_settings: Settings
 @pytest.mark.parametrize("drivers", STACKS)
 def test_dpdk_works_where_it_was_not_built(own_settings: Settings, drivers: str, tmp_path: Path) -> None:
     """Installed at one prefix and moved to another: the .pc file and the make rules find themselves."""
-    channel = build_from_upstream(own_settings, STACKS[drivers], "dpdk", heavy=True)
+    channel = build_from_upstream(own_settings, STACKS[drivers], "dpdk")
     variables = _install(own_settings, channel, tmp_path / "tools", [*TOOLCHAIN, "libnuma", "rdma-core"])
     _install(own_settings, channel, tmp_path / "first", [f"dpdk * {drivers}_*", "libnuma", "rdma-core"])
     moved = tmp_path / ("moved-" + "x" * 100)
@@ -66,7 +66,7 @@ def test_dpdk_works_where_it_was_not_built(own_settings: Settings, drivers: str,
 
 @pytest.mark.parametrize("drivers", STACKS)
 def test_what_links_dpdk_inherits_what_the_archives_need(own_settings: Settings, drivers: str) -> None:
-    channel = build_from_upstream(own_settings, STACKS[drivers], "dpdk", heavy=True)
+    channel = build_from_upstream(own_settings, STACKS[drivers], "dpdk")
     exports = json.loads((channel / "linux-64" / "run_exports.json").read_text(encoding="utf-8"))["packages.conda"]
     of_drivers = [entry["run_exports"] for name, entry in exports.items() if name.startswith(f"dpdk-19.11-{drivers}_")]
     assert of_drivers
@@ -77,7 +77,7 @@ def test_what_links_dpdk_inherits_what_the_archives_need(own_settings: Settings,
 
 
 def test_a_foundations_own_grpc_is_preferred(own_settings: Settings, tmp_path: Path) -> None:
-    channel = build_from_upstream(own_settings, "grpc", "grpc", heavy=True)
+    channel = build_from_upstream(own_settings, "grpc", "grpc")
     built = [package for package in packages_of(channel, "libgrpc") if "-source_h" in package.name]
     assert built
     assert all(_index_of(package)["track_features"] for package in built)

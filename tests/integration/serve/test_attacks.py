@@ -30,7 +30,7 @@ from tests.support.programs import program
 from tests.support.serving import Server, make_token, running, select_briefly
 from tests.unit.publish.sets import package_file
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

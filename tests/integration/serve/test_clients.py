@@ -20,7 +20,7 @@ from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 from tests.support.serving import Server, make_token, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _ROOT = Path(__file__).parents[3]
 

@@ -22,7 +22,7 @@ from tests.support.packages import make_conda
 from tests.support.serving import Answer, Server, make_token, running
 from tests.unit.publish.sets import make_set
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 _KINDS = sorted(DAMAGES)
 _EACH = 1
 """How many kinds of damage each place gets here; unit/publish/test_damaged.py makes more of them."""

@@ -38,7 +38,7 @@ from tests.support.readers import reader_faults
 from tests.support.serving import Server, make_token, running
 from tests.unit.publish.sets import package_file
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _RUNS = 4
 

@@ -18,7 +18,7 @@ from tests.support.packages import REGISTRY, make_conda
 from tests.support.serving import Front, make_token, nginx_alone, nginx_before, running
 from tests.unit.publish.sets import package_file
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

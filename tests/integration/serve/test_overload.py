@@ -23,7 +23,7 @@ from tests.support.packages import REGISTRY
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.serving import Server, make_token, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 _MIB = 1 << 20
 _ALLOWED_KIB = 24 << 10

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``validate --on`` through a real Slurm of two nodes: how jobs end, and what other machines than this one see.
-
-The stacks themselves are validated where ``CHANNEL_TOOLS_TEST_HEAVY`` is set: that takes a processor a minute each.
-"""
+"""``validate --on`` through a real Slurm of two nodes: how jobs end, and what other machines than this one see."""
 
 from __future__ import annotations
 
@@ -22,11 +19,10 @@ from channel_tools.system.errors import JobError
 from channel_tools.system.schedulers import scheduler_of
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.pbs import write_pbs
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.switch import cluster_of
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 LIMIT_S = 900
 
@@ -134,8 +130,6 @@ def validate(stack: str, scheduler: str, *words: str, path: Path, before: tuple[
 
     With ``--all-variants`` it is that of the first variant, and those of all have passed.
     """
-    if not os.environ.get(HEAVY_VARIABLE):
-        pytest.skip(f"a validation on several nodes takes a processor a minute: set {HEAVY_VARIABLE}=1")
     built = build_into_output("build", "--variant", stack)
     assert built.returncode == 0, built.stderr
     command = [*before, sys.executable, "-m", "channel_tools", "validate", "--root", str(ROOT), "--variant", stack]

@@ -20,7 +20,7 @@ from tests.integration.conftest import ROOT, Served, only_writer_of_output
 from tests.support.command_line import run_tool
 from tests.support.programs import program
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 STACK = ["channel_tools-stacks", "libswitchml", "switchml-switch", "torch-switchml", "pytorch-switchml"]
 LIMIT_S = 600

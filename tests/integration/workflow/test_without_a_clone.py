@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 from pathlib import Path
 
@@ -14,18 +13,15 @@ from channel_tools.environments import create_environment
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import build_into_output
-from tests.support.programs import HEAVY_VARIABLE
 from tests.support.stacks import SUBDIR
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 _LIMIT_S = 900
 
 
 def test_the_installed_program_needs_nothing_but_the_channel(
     tmp_path: Path, own_settings: Settings, stack_channel: Path
 ) -> None:
-    if not os.environ.get(HEAVY_VARIABLE):
-        pytest.skip(f"makes 30 packages of the foundation and validates: set {HEAVY_VARIABLE}=1 to try it")
     result = build_into_output("build", "--variant", "tools", limit_s=_LIMIT_S)
     assert result.returncode == 0, result.stderr
     channel = str(stack_channel)

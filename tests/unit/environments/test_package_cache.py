@@ -24,6 +24,7 @@ from channel_tools.pins.virtual import to_generic
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import (
+    EXTENTS,
     GROWTH_BYTES,
     SORTS,
     bounded,
@@ -108,9 +109,10 @@ def make_victim(cache: Path, victim: Path) -> None:
             path.write_bytes(path.read_bytes() + b"precious")
 
 
+@pytest.mark.parametrize("every", EXTENTS)
 @pytest.mark.parametrize("sort", SORTS)
 def test_what_is_installed_from_a_damaged_cache_is_right_or_not_installed(
-    site: Site, tmp_path: Path, sort: str
+    site: Site, tmp_path: Path, sort: str, *, every: bool
 ) -> None:
     expected, kept = site.installed(), tmp_path / "kept"
     assert {"bin/tool", "lib/library"} <= expected.keys()
@@ -121,7 +123,7 @@ def test_what_is_installed_from_a_damaged_cache_is_right_or_not_installed(
     make_victim(kept, victim)
     before = state_of(victim)
     uses: Mapping[str, Callable[[], None]] = {"from a channel": site.solved, "from a lock": site.locked}
-    made = [(place, kind) for number, place in enumerate(places) for kind in kinds_of(sort, number)]
+    made = [(place, kind) for number, place in enumerate(places) for kind in kinds_of(sort, number, every=every)]
     for place, kind in made:
         for name, use in uses.items():
             shutil.rmtree(site.cache)

@@ -27,6 +27,7 @@ from channel_tools.serve.addresses import parse_path
 from channel_tools.serve.files import FileCache, open_unchanged
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import (
+    EXTENTS,
     GROWTH_BYTES,
     SORTS,
     damage,
@@ -116,22 +117,23 @@ def _serve(channel: Path) -> None:
             os.close(open_unchanged(file))
 
 
+@pytest.mark.parametrize("every", EXTENTS)
 @pytest.mark.parametrize("sort", SORTS)
 def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
-    channel: Path, tmp_path: Path, sort: str
+    channel: Path, tmp_path: Path, sort: str, *, every: bool
 ) -> None:
     make_conda(tmp_path, "new")
     victim, peak = tmp_path / "victim", peak_memory_bytes()
     shutil.copytree(channel, victim)
     before, failures = state_of(victim), []
     for number, place in enumerate(places_of(channel)):
-        for kind in kinds_of(sort, number):
+        for kind in kinds_of(sort, number, every=every):
             if kind == "too large" and place.endswith(".conda"):
                 continue  # a package may be as large as that
             damaged = tmp_path / "channels" / "ours"
             shutil.copytree(channel, damaged, symlinks=True)
             damage(damaged, place, kind, victim / place)
-            changed = uses_of(changes(damaged, tmp_path), sort, number, each=_CHANGES)
+            changed = uses_of(changes(damaged, tmp_path), sort, number, each=_CHANGES, every=every)
             for name, use in {**reads(damaged), **changed}.items():
                 failures += faults_of(use, f"{name}, {place}: {kind}")
             if state_of(victim) != before:
@@ -146,10 +148,12 @@ def test_every_use_of_a_damaged_channel_ends_with_a_result_or_one_error(
 
 def test_changes_are_tried_in_turn_on_each_place_and_each_kind_of_damage(channel: Path, tmp_path: Path) -> None:
     names, places = changes(channel, tmp_path), range(len(places_of(channel)))
-    tried = {(sort, number): uses_of(names, sort, number, each=_CHANGES) for sort in SORTS for number in places}
+    tried = {
+        (sort, number): uses_of(names, sort, number, each=_CHANGES, every=False) for sort in SORTS for number in places
+    }
     for number in places:
         assert {name for sort in SORTS for name in tried[sort, number]} == set(names)
     for sort, kinds in SORTS.items():
         for kind in kinds:
-            numbers = [number for number in places if kind in kinds_of(sort, number)]
+            numbers = [number for number in places if kind in kinds_of(sort, number, every=False)]
             assert {name for number in numbers for name in tried[sort, number]} == set(names)

@@ -22,6 +22,7 @@ from channel_tools.serve.uploads.receive import Span, receive_file, received_of
 from channel_tools.serve.uploads.store import ARRIVING_FOLDER, Job, JobStore, jobs_folder
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import (
+    EXTENTS,
     GROWTH_BYTES,
     SORTS,
     damage,
@@ -121,9 +122,10 @@ def uploads(tmp_path_factory: pytest.TempPathFactory) -> Uploads:
     return made
 
 
+@pytest.mark.parametrize("every", EXTENTS)
 @pytest.mark.parametrize("sort", SORTS)
 def test_every_use_of_damaged_uploads_ends_with_a_result_or_one_error(
-    uploads: Uploads, tmp_path: Path, sort: str
+    uploads: Uploads, tmp_path: Path, sort: str, *, every: bool
 ) -> None:
     victim, peak = tmp_path / "victim", peak_memory_bytes()
     shutil.copytree(uploads.root, victim)
@@ -132,11 +134,13 @@ def test_every_use_of_damaged_uploads_ends_with_a_result_or_one_error(
     assert len(places) > 12
     damaged = Uploads(tmp_path / "channels", [])
     damaged.contents, damaged.wanted, damaged.yank = uploads.contents, uploads.wanted, uploads.yank
-    damages = [(number, place, kind) for number, place in enumerate(places) for kind in kinds_of(sort, number)]
+    damages = [
+        (number, place, kind) for number, place in enumerate(places) for kind in kinds_of(sort, number, every=every)
+    ]
     for number, place, kind in damages:
         if kind == "too large" and place.endswith(".conda"):
             continue  # a package may be as large as that
-        for name, use in uses_of(damaged.uses(), sort, number, each=_USES).items():
+        for name, use in uses_of(damaged.uses(), sort, number, each=_USES, every=every).items():
             shutil.copytree(uploads.root, damaged.root, symlinks=True)
             damage(damaged.root, place, kind, victim / place)
             failures += faults_of(use, f"{name}, {place}: {kind}")
