@@ -10,7 +10,7 @@ import os
 import sys
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -22,44 +22,11 @@ from typing import (
     TypeVar,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import typer
 
-from channel_tools.requests.options import (  # commands without a request take these one by one
-    DryRun as DryRun,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    Foundation as Foundation,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    FoundationAddress as FoundationAddress,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    Jobs as Jobs,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    Json as Json,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    Label as Label,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    MirrorKeys as MirrorKeys,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    PassphraseFile as PassphraseFile,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    Stack as Stack,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    channels_option as channels_option,  # noqa: PLC0414
-)
-from channel_tools.requests.options import (
-    stack_option as stack_option,  # noqa: PLC0414
-)
+from channel_tools.requests import options as of_requests
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import (
     ROOT_VARIABLE,
@@ -74,6 +41,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from channel_tools.provenance.trust import Trust
+
+# the options of requests that commands without a request have as well
+DryRun = of_requests.DryRun
+Foundation = of_requests.Foundation
+FoundationAddress = of_requests.FoundationAddress
+Jobs = of_requests.Jobs
+Json = of_requests.Json
+Label = of_requests.Label
+MirrorKeys = of_requests.MirrorKeys
+PassphraseFile = of_requests.PassphraseFile
+Stack = of_requests.Stack
+channels_option = of_requests.channels_option
+stack_option = of_requests.stack_option
 
 ColorChoice = Literal["auto", "never"]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result and errors alone.")]
@@ -207,20 +187,9 @@ def asks(kind: type[T]) -> Callable[[Callable[Concatenate[T, P], None]], Callabl
     return decorate
 
 
-def _fields(kind: type) -> Iterator[tuple[Field[Any], Any, Any]]:
-    """The fields of a request that are options or bring some: with the request that brings them, or their own type."""
-    hints = get_type_hints(kind, include_extras=True)
-    for item in fields(kind):
-        factory: Any = item.default_factory
-        if is_dataclass(factory):
-            yield item, factory, None
-        elif get_origin(hints[item.name]) is Annotated:
-            yield item, None, hints[item.name]
-
-
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
     """The options of a request as parameters of a command, which is how typer reads them."""
-    for item, part, annotation in _fields(kind):
+    for item, part, annotation in of_requests.option_fields(kind):
         if part is not None:
             yield from _parameters(part)
             continue
@@ -236,7 +205,7 @@ def _parameters(kind: type) -> Iterator[inspect.Parameter]:
 def _requested(kind: type[T], values: Mapping[str, Any]) -> T:
     """The request with the values of its options, which may be those of more than this request."""
     arguments: dict[str, Any] = {}
-    for item, part, annotation in _fields(kind):
+    for item, part, annotation in of_requests.option_fields(kind):
         if part is not None:
             arguments[item.name] = _requested(part, values)
         elif (collection := get_origin(get_args(annotation)[0])) not in _COLLECTIONS:

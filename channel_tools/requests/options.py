@@ -3,14 +3,16 @@
 
 A field whose type is ``Annotated[T, Option(...)]`` or ``Annotated[T, Argument(...)]`` (typer's own classes) is one: its
 name, type and default are the option's. A field whose default is a request brings the options of that request.
-``cli.options.asks`` makes the command from them.
+``cli.options.asks`` makes the command from them, and words_of the words of a command that is to be run elsewhere.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer import Option
 
@@ -134,3 +136,37 @@ MirrorKeys = Annotated[
 ]
 Json = Annotated[bool, Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, Option("--dry-run", "-n", help="Show what would be done; change nothing.")]
+
+
+def option_fields(kind: type) -> Iterator[tuple[Field[Any], Any, Any]]:
+    """The fields of a request that are options or bring some: with the request that brings them, or their own type."""
+    hints = get_type_hints(kind, include_extras=True)
+    for item in fields(kind):
+        factory: Any = item.default_factory
+        if is_dataclass(factory):
+            yield item, factory, None
+        elif get_origin(hints[item.name]) is Annotated:
+            yield item, None, hints[item.name]
+
+
+def words_of(request: Any, *, omit: Collection[str] = ()) -> Iterator[str]:  # noqa: ANN401 - any request
+    """The words of a command line that ask for the same as a request: its options that are not at their defaults.
+
+    ``omit`` are fields that are left out. Flags and options with values are meant, no arguments.
+    """
+    for item, part, annotation in option_fields(type(request)):
+        value = getattr(request, item.name)
+        if item.name in omit or (part is None and value == item.default):
+            continue
+        if part is not None:
+            yield from words_of(value, omit=omit)
+            continue
+        # in an Annotated, typer takes what is given first for the default, also if it is a name
+        given = (name for declared in get_args(annotation)[1:] for name in (declared.default, *declared.param_decls))
+        names = (name for name in given if isinstance(name, str) and name.startswith("--"))
+        name = next(names, f"--{item.name.replace('_', '-')}")
+        if value is True:
+            yield name
+            continue
+        for text in value if isinstance(value, (tuple, frozenset)) else (value,):
+            yield from (name, str(text))

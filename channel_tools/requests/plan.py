@@ -8,7 +8,15 @@ from typing import Annotated
 
 from typer import Option
 
-from channel_tools.requests.options import Foundation, FoundationAddress, FurtherChannels, Python, Pytorch, Stack
+from channel_tools.requests.options import (
+    Foundation,
+    FoundationAddress,
+    FurtherChannels,
+    Python,
+    Pytorch,
+    Stack,
+    words_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +38,7 @@ class StackPackages:
     @property
     def options(self) -> tuple[str, ...]:
         """The options of ``build`` that request the same packages, on the local channel's foundation."""
-        stacks = ("--all",) if self.every_stack else ("--variant", self.stack) if self.stack else ()
-        packages = (word for name in self.packages for word in ("--package", name))
-        every_variant = ("--all-variants",) if self.all_variants else ()
-        python = () if self.python is None else ("--python", self.python)
-        pytorch = () if self.pytorch is None else ("--pytorch", self.pytorch)
-        return (*stacks, *packages, *every_variant, *python, *pytorch)
+        return tuple(words_of(self, omit={"foundation", "address", "further", "force"}))
 
     @property
     def in_words(self) -> str:

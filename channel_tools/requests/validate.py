@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RANKS_AT_MOST = 10_000
+_NOT_IN_JOB = {"stack", "ranks", "on", "emit", "to", "nodes", "ranks_per_node", "time", "submit_options"}
 _DEFAULT_NODES, _DEFAULT_RANKS = 2, 2
 
 
@@ -184,21 +185,4 @@ class ValidateRequest:
 
     def words(self) -> Iterator[str]:
         """The options that the command within the job has as well; not the stack, the ranks, and what is submitted."""
-        install = self.install
-        for channel in install.channels:
-            yield from ("--channel", channel)
-        for name, version in (("--python", install.python), ("--pytorch", install.pytorch)):
-            if version is not None:
-                yield from (name, version)
-        if self.prefix is not None:
-            yield from ("--prefix", str(self.prefix))
-        if self.timeout_s is not None:
-            yield from ("--timeout", str(self.timeout_s))
-        flags = {
-            "--all-variants": self.all_variants, "--as-installed": self.as_installed,
-            "--keep": self.keep, "--history": self.history, "--fail-on-drop": self.fail_on_drop,
-            "--details": self.details, "--json": self.as_json,
-        }  # fmt: skip
-        yield from (flag for flag, is_set in flags.items() if is_set)
-        if self.job.local_scratch:
-            yield from ("--local-scratch", self.job.local_scratch)
+        return options.words_of(self, omit=_NOT_IN_JOB)

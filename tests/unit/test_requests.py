@@ -236,7 +236,7 @@ def test_packages_are_named_only_to_update_them() -> None:
     [
         (PlanRequest(), (), "the default stack"),
         (PlanRequest(stack="udp"), ("--variant", "udp"), "stack udp"),
-        (PlanRequest(stack="udp", every_stack=True), ("--all",), "all stacks"),
+        (PlanRequest(stack="udp", every_stack=True), ("--variant", "udp", "--all"), "all stacks"),
         (PlanRequest(packages=("a", "b")), ("--package", "a", "--package", "b"), "a, b of the default stack"),
         (PlanRequest(all_variants=True), ("--all-variants",), "the default stack"),
         (PlanRequest(python="3.12", pytorch="2.9"), ("--python", "3.12", "--pytorch", "2.9"), "the default stack"),
@@ -374,8 +374,8 @@ def test_the_command_of_a_job_has_the_same_options() -> None:
         job=JobRequest(on="slurm"),
     )
     assert " ".join(request.words()) == (
-        "--channel a --channel b --python 3.13 --pytorch 2.12 --prefix env --timeout 90.0 "
-        "--keep --history --fail-on-drop --details"
+        "--python 3.13 --pytorch 2.12 --channel a --channel b --prefix env --keep --timeout 90.0 "
+        "--history --fail-on-drop --details"
     )
     scratch = ValidateRequest(all_variants=True, as_json=True, job=JobRequest(on="pbs", local_scratch="$TMPDIR"))
     assert list(scratch.words()) == ["--all-variants", "--json", "--local-scratch", "$TMPDIR"]
