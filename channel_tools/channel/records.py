@@ -238,7 +238,7 @@ def _specs(index: Mapping[str, object], key: str) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnreadFile:
+class _UnreadFile:
     """A file that has to be read: with its ``contents``, unless they were read before and only its stamp changed."""
 
     folder: Beneath
@@ -263,7 +263,7 @@ def attested_row(row: CachedPackage, folder: Beneath, file_name: str) -> CachedP
     return row.patched(dict(sorted(record.items())))
 
 
-def scan_packages(folder: Beneath) -> tuple[dict[str, Stamp], dict[str, list[str]]]:
+def _scan_packages(folder: Beneath) -> tuple[dict[str, Stamp], dict[str, list[str]]]:
     """The package files of a subdir, by name in order; and for those with attestations the hashes in their names.
 
     What has a package's name and is something else counts as well: reading it says what it is.
@@ -308,7 +308,7 @@ def refresh_records(
     packages: dict[str, CachedPackage] = {}
     refused: dict[str, RefusedFile] = {}
     unread = []
-    stamps, attestations = scan_packages(folder)
+    stamps, attestations = _scan_packages(folder)
     for name, stamp in stamps.items():
         if (cached := known.packages.get(name)) is not None and cached.stamp == stamp:
             current = _says_attestations(cached, attestations.get(name))
@@ -317,7 +317,7 @@ def refresh_records(
             refused[name] = remembered
         elif name not in skip:
             unread.append(_unread(known, folder, name, stamp, first_seen=first_seen.get(name), now_ms=now_ms))
-    for name, row in read_files(unread):
+    for name, row in _read_files(unread):
         if isinstance(row, CachedPackage):
             packages[name] = row
         else:
@@ -330,14 +330,14 @@ def refresh_records(
 
 def _unread(
     known: Records, folder: Beneath, name: str, stamp: Stamp, *, first_seen: tuple[str, int] | None, now_ms: int
-) -> UnreadFile:
+) -> _UnreadFile:
     cached, refused = known.packages.get(name), known.refused.get(name)
     published = cached or (refused.published if refused else None)
     expected, indexed_ms = first_seen or (None, now_ms)
     if published is not None:
         expected = published.sha256
         indexed_ms = int(str(published.record["indexed_timestamp"]))
-    return UnreadFile(
+    return _UnreadFile(
         folder=folder,
         name=name,
         stamp=stamp,
@@ -348,7 +348,7 @@ def _unread(
     )
 
 
-def read_files(files: Sequence[UnreadFile]) -> Iterator[tuple[str, CachedPackage | RefusedFile]]:
+def _read_files(files: Sequence[_UnreadFile]) -> Iterator[tuple[str, CachedPackage | RefusedFile]]:
     """Read and check each file; yields names and results as they are done, in several processes if there are many."""
     processes = min(len(os.sched_getaffinity(0)), len(files) // _FILES_PER_PROCESS)
     if processes <= 1:
@@ -361,11 +361,11 @@ def read_files(files: Sequence[UnreadFile]) -> Iterator[tuple[str, CachedPackage
         yield from zip((file.name for file in chunk), rows, strict=True)
 
 
-def _read_chunk(files: Sequence[UnreadFile]) -> list[CachedPackage | RefusedFile]:
+def _read_chunk(files: Sequence[_UnreadFile]) -> list[CachedPackage | RefusedFile]:
     return [_read_file(file) for file in files]
 
 
-def _read_file(file: UnreadFile) -> CachedPackage | RefusedFile:
+def _read_file(file: _UnreadFile) -> CachedPackage | RefusedFile:
     try:
         info = read_package(file.path, contents=file.contents, folder=file.folder)
         if file.expected_sha256 not in {None, info.sha256}:

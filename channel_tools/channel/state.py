@@ -105,8 +105,10 @@ def read_channel_record(files: Beneath) -> ChannelRecord:
     except FileNotFoundError:
         message = f"{path}: not a channel; {record_file.relative_to(path)} is missing"
         foreign = any(name.startswith("repodata.json") for subdir in _folders(files) for name in files.names(subdir))
-        adoption = f"another tool made it; take it over with: channel_tools channel index --adopt --at {path}"
-        raise ChannelError(message, hint=adoption if foreign else "make it with: channel_tools build") from None
+        others = (
+            f"another tool made it; take over its packages with: channel_tools publish {path}/*/*.conda --to FOLDER"
+        )
+        raise ChannelError(message, hint=others if foreign else "make it with: channel_tools build") from None
     except msgspec.DecodeError as err:
         hint = "restore the file from a copy of the channel, or create a new channel with --output"
         raise ChannelError(f"{record_file}: not a channel record ({err})", hint=hint) from None

@@ -6,18 +6,14 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line
 from channel_tools.requests.channel_page import PageRequest
-from channel_tools.requests.names import FoundationKind  # noqa: TC001 - typer reads the annotations
 from channel_tools.system.counting import counted
-
-if TYPE_CHECKING:
-    from channel_tools.channel.adopt import Adoption
 
 app = typer.Typer(no_args_is_help=True, help="The local channel folder, or one that was published to.")
 
@@ -32,34 +28,14 @@ At = Annotated[
 def index(
     *,
     at: At = None,
-    adopt: Annotated[
-        bool,
-        typer.Option("--adopt", help="Take over a channel folder that conda-index, rattler-index or quetz made."),
-    ] = False,
-    foundation: Annotated[
-        FoundationKind | None,
-        typer.Option(
-            "--foundation", help="With --adopt: what the channel's packages are built on.", show_default=False
-        ),
-    ] = None,
-    address: options.FoundationAddress = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="With --adopt: show what would be done; change nothing.")
-    ] = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Update the channel's indexes to match its package files; with --adopt, take over a channel of another tool."""
+    """Update the channel's indexes to match its package files."""
     from channel_tools.channel import channel_writer, index_channel, open_channel
-    from channel_tools.system.errors import ChannelError, UsageError
+    from channel_tools.system.errors import ChannelError
 
-    if adopt:
-        folder = at or options.settings_from(root, output).channel
-        _adopt(folder, foundation, address, dry_run=dry_run, as_json=as_json)
-        return
-    if foundation or address or dry_run:
-        raise UsageError("--foundation, --foundation-channel or --dry-run without --adopt", hint="give --adopt as well")
     channel = open_channel(at or options.settings_from(root, output).channel)
     with channel_writer(channel) as writer:
         report = index_channel(writer)
@@ -75,44 +51,6 @@ def index(
             f"{counted(len(report.refused), 'file is', 'files are')} not indexed, the first: {first.message}",
             hint=first.hint,
         )
-
-
-def _adopt(folder: Path, kind: FoundationKind | None, address: str | None, *, dry_run: bool, as_json: bool) -> None:
-    from channel_tools.system.errors import ChannelError
-    from channel_tools.workflow.adopt import adopt_channel, adoption_json
-
-    adoptions = adopt_channel(folder, kind, address, dry_run=dry_run)
-    if as_json:
-        print_json({"schema": 1, "dry_run": dry_run, "channels": [adoption_json(adoption) for adoption in adoptions]})
-    else:
-        for adoption in adoptions:
-            _show_adoption(adoption, dry_run=dry_run)
-    if refused := [
-        f"{adoption.path}/{remark.path}: {remark.message}" for adoption in adoptions for remark in adoption.refused
-    ]:
-        would = "would not be" if dry_run else "are not"
-        message = f"{counted(len(refused), 'package')} {would} listed, and stay where they are; the first: {refused[0]}"
-        raise ChannelError(message, hint="replace each by an intact copy, then run channel_tools channel index")
-
-
-def _show_adoption(adoption: Adoption, *, dry_run: bool) -> None:
-    from channel_tools.channel.adopt import FORMER
-    from channel_tools.channel.model import RECORD_FOLDER
-
-    for remark in adoption.remarks:
-        print_line(f"{remark.path}: {remark.kind}: {remark.message}")
-    if adoption.superseded:
-        would = "would be moved" if dry_run else "moved"
-        names = ", ".join(adoption.superseded)
-        print_line(f"{would} to {RECORD_FOLDER}/{FORMER}, since they are no longer kept current: {names}")
-    if adoption.is_ours:
-        print_line(f"{adoption.path}: is a channel of channel_tools already, on the foundation {adoption.foundation}")
-        return
-    listed = counted(len(adoption.rows) - adoption.removed, "package")
-    print_line(
-        f"{adoption.path}: {'would be ' if dry_run else ''}adopted on the foundation {adoption.foundation}: {listed} "
-        f"listed, {adoption.patched} with hotfixes, {adoption.removed} removed, {len(adoption.refused)} not listed"
-    )
 
 
 @app.command("verify")

@@ -24,7 +24,7 @@ from tests.support.packages import make_conda
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import in_namespaces, program
 from tests.support.serving import make_token, running
-from tests.unit.mirror.bundles import add_toys, exporting_site, foreign_channel, import_to, toy_channel
+from tests.unit.mirror.bundles import add_toys, exporting_site, import_to, toy_channel
 from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration
@@ -40,7 +40,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     packages = [make_conda(work, "toy"), make_conda(work, "tool", subdir="noarch")]
     target.publish(target.plan(make_set(packages), label="main"), progress=SilentProgress())
     make_conda(work, "new")
-    foreign_channel(disk / "foreign", ["other"])
     site = exporting_site(work, toy_channel(work))
     site.bundle(work / "first")
     import_to(work / "first", disk / "far", site.fingerprint)
@@ -76,7 +75,6 @@ def commands(work: Path) -> dict[str, list[str]]:
         "hotfix": ["hotfix", str(hotfix), "--subdir", "linux-64", "--at", ours],
         "retain": ["retain", "--at", ours, "--keep", "1"],
         "index": ["channel", "index", "--at", ours],
-        "adopt": ["channel", "index", "--adopt", "--foundation", "registry", "--at", str(disk / "foreign")],
         "page": ["channel", "page", "--at", ours],
         "sign": ["attest", "sign", ours, "--signing-key", str(work / "signing")],
         "create-key": ["attest", "create-key", str(disk / "key")],

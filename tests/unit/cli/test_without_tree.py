@@ -53,20 +53,27 @@ def test_the_foundations_table_is_shown(folder: Path) -> None:
     assert {row["state"] for row in rows} == {"not made"}
 
 
-def test_a_channel_of_another_tool_is_adopted_and_damaged_packages_end_with_8(folder: Path) -> None:
-    one = make_conda(folder / "channel", "one")
-    asyncio.run(index_fs(folder / "channel"))
-    adopt = ("channel", "index", "--adopt", "--at", "channel")
-    assert "--foundation conda-forge" in output_of(folder, *adopt, code=2)
-    assert "channel index --adopt --at channel" in output_of(folder, "channel", "index", "--at", "channel", code=8)
-    assert "would be adopted" in output_of(folder, *adopt, "--foundation", "conda-forge", "--dry-run")
-    (one.parent / "bad-1.0-0.conda").write_bytes(b"")
-    assert "bad-1.0-0.conda: not a complete" in output_of(folder, *adopt, "--foundation", "conda-forge", code=8)
-    assert "bad-1.0-0.conda: not a complete" in output_of(folder, *adopt, code=8)
-    (one.parent / "bad-1.0-0.conda").unlink()
-    [channel] = json.loads(output_of(folder, *adopt, "--json"))["channels"]
-    assert (channel["already"], channel["remarks"]) == (True, [])
-    output_of(folder, "channel", "verify", "--at", "channel")
+def contents_of(channel: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in channel.rglob("*") if path.is_file()}
+
+
+def test_packages_of_another_tools_channel_make_a_new_one_and_a_damaged_one_none(folder: Path) -> None:
+    for name in ("one", "two"):
+        made = make_conda(folder / "old", name)
+    asyncio.run(index_fs(folder / "old"))
+    before = contents_of(folder / "old")
+    assert "publish old/*/*.conda --to FOLDER" in output_of(folder, "channel", "index", "--at", "old", code=8)
+    files = [str(path.relative_to(folder)) for path in sorted((folder / "old").glob("*/*.conda"))]
+    publish = ("publish", *files, "--to", "new", "--foundation", "conda-forge")
+    whole = made.read_bytes()
+    made.write_bytes(whole[:-1])
+    assert f"{made.name}: not a complete" in output_of(folder, *publish, code=6)
+    assert list((folder / "new").glob("*/*.conda")) == []
+    made.write_bytes(whole)
+    output_of(folder, *publish)
+    output_of(folder, "channel", "verify", "--at", "new")
+    assert {path.name for path in (folder / "new").glob("*/*.conda")} == {Path(file).name for file in files}
+    assert contents_of(folder / "old") == before
 
 
 @pytest.mark.parametrize(
@@ -77,7 +84,6 @@ def test_a_channel_of_another_tool_is_adopted_and_damaged_packages_end_with_8(fo
         (("env", "create", "env", "toy", "-c", ".", "--lock", "x.yml"), "only one of these says what to install"),
         (("publish", "toy-1.0-0.conda", "--to", "channel"), "does not say on which foundation"),
         (("publish", "--to", "channel", "--foundation", "registry"), "--foundation without package files"),
-        (("channel", "index", "--at", ".", "--dry-run"), "without --adopt"),
         (("publish", "--to", "channel"), "neither this folder nor any above it"),
     ],
 )

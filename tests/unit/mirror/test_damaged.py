@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel.adopt import adopt, plan_adoption
-from channel_tools.channel.model import Foundation
 from channel_tools.mirror.exporting.create import unfinished_folder
 from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.mirror.importing.site import import_state
@@ -31,7 +29,6 @@ from tests.unit.mirror.bundles import ExportingSite, exporting_site, foreign_cha
 _KINDS = sorted(DAMAGES)
 _EACH = 2
 """How many kinds of damage each place gets; a kind meets some of the places of every folder."""
-_REGISTRY = Foundation(kind="registry")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +55,7 @@ class Made:
                 "sign": lambda: sign_packages(None, SignRequest(target=work / "channel", attest=request, again=True)),
                 "verify": lambda: verify_folder(work / "channel", self.trust),
             },
-            "foreign": {"mirror": export, "adopt": lambda: adopt(plan_adoption(work / "foreign", _REGISTRY))},
+            "foreign": {"mirror": export},
             "bundle": {
                 "verify": lambda: verify(work / "bundle", site.fingerprint),
                 "update": lambda: read_since(work / "bundle"),
