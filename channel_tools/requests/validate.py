@@ -144,7 +144,7 @@ class ValidateRequest:
     ] = False
     fail_on_drop: Annotated[
         bool,
-        Option("--fail-on-drop", help="With --history: exit with 10 if bandwidth drops by more than the noise."),
+        Option("--fail-on-drop", help="With --history: exit with 10 if bandwidth has dropped by a fifth."),
     ] = False
     details: Annotated[bool, Option("--details", help="Print the report's tables before the line with the result.")] = (
         False

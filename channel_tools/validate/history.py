@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Keeps earlier reports of a stack, and checks whether its bandwidth has fallen below their noise.
+"""Keeps earlier reports of a stack, and checks whether its bandwidth has fallen.
 
 Each run is one file with its whole report, so that simultaneous runs need no lock and each can be read by itself.
 
-A size has dropped if the run is below the one-sided prediction interval of the earlier runs (G. J. Hahn and
-W. Q. Meeker, "Statistical Intervals", 1991, chapter 4: mean - t * s * sqrt(1 + 1/n)), computed with logarithms, since
-noise multiplies bandwidth. This must be so both for its own bandwidth and for its ratio to the baseline that was
-measured in turn with it. If the baseline has fallen as well, the machine is slower and not the stack.
+A size has dropped if its bandwidth is a fifth below the median of the earlier runs, and so is its ratio to the baseline
+that was measured in turn with it. If the baseline has fallen as well, the machine is slower and not the stack.
 """
 
 from __future__ import annotations
 
-import math
 import secrets
 import stat
 import statistics
@@ -40,15 +37,9 @@ if TYPE_CHECKING:
 
     from channel_tools.validate.model import BandwidthRow
 
-FEWEST_RUNS = 5
+FEWEST_RUNS = 3
 MOST_RUNS = 20
-SMALLEST_DROP = 0.05
-FALSE_ALARM_RATE = 1 / 5000
-"""For one size, if the noise of runs is log-normal: at most one alarm in 800 runs that measure six sizes."""
-# Student's t of one-sided FALSE_ALARM_RATE, for 4 to 19 degrees of freedom: FEWEST_RUNS to MOST_RUNS earlier runs
-_STUDENT_T = (
-    10.915, 8.363, 7.074, 6.311, 5.811, 5.461, 5.202, 5.004, 4.847, 4.721, 4.616, 4.528, 4.454, 4.390, 4.334, 4.285,
-)  # fmt: skip
+DROP = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,10 +167,10 @@ def raise_for_drops(report: ValidationReport) -> None:
         return
     lines = [
         f"{row.dtype} of {row.size_bytes} bytes: {row.now_mb_s:.0f} MB/s, usual {row.usual_mb_s:.0f}, "
-        f"noise down to {row.limit_mb_s:.0f}"
+        f"at least {row.limit_mb_s:.0f} expected"
         for row in drops
     ]
-    message = f"stack {report.stack}: bandwidth dropped below the noise of earlier runs\n" + "\n".join(lines)
+    message = f"stack {report.stack}: bandwidth dropped below that of earlier runs\n" + "\n".join(lines)
     raise ValidationError(message, hint="changed_packages in the report's history lists the packages that differ")
 
 
@@ -204,14 +195,15 @@ def _compare_row(row: BandwidthRow, runs: Sequence[KeptRun]) -> HistoryRow:
         for figure in run.bandwidth
         if (figure.dtype, figure.size_bytes) == (row.dtype, row.size_bytes)
     ]
-    usual, limit = _usual_and_limit([figure.transport_mb_s for figure in earlier])
-    _usual_ratio, ratio_limit = _usual_and_limit([figure.transport_mb_s / figure.baseline_mb_s for figure in earlier])
-    if usual is None or limit is None or ratio_limit is None:
-        verdict = Verdict.TOO_FEW
-    elif row.transport.median >= min(limit, usual * (1 - SMALLEST_DROP)):
+    usual = limit = ratio_limit = None
+    verdict = Verdict.TOO_FEW
+    if len(earlier) >= FEWEST_RUNS:
+        usual = statistics.median(figure.transport_mb_s for figure in earlier)
+        limit = (1 - DROP) * usual
+        ratio_limit = (1 - DROP) * statistics.median(run.transport_mb_s / run.baseline_mb_s for run in earlier)
         verdict = Verdict.USUAL
-    else:
-        verdict = Verdict.DROP if row.ratio < ratio_limit else Verdict.MACHINE
+        if row.transport.median < limit:
+            verdict = Verdict.DROP if row.ratio < ratio_limit else Verdict.MACHINE
     return HistoryRow(
         dtype=row.dtype,
         size_bytes=row.size_bytes,
@@ -223,13 +215,3 @@ def _compare_row(row: BandwidthRow, runs: Sequence[KeptRun]) -> HistoryRow:
         limit_ratio=ratio_limit,
         earlier=tuple(earlier),
     )
-
-
-def _usual_and_limit(figures: Sequence[float]) -> tuple[float | None, float | None]:
-    """The geometric mean of positive figures, and how low noise alone takes the next; None for too few figures."""
-    if len(figures) < FEWEST_RUNS:
-        return None, None
-    logarithms = [math.log(figure) for figure in figures]
-    mean, deviation = statistics.fmean(logarithms), statistics.stdev(logarithms)
-    quantile = _STUDENT_T[len(figures) - FEWEST_RUNS]
-    return math.exp(mean), math.exp(mean - quantile * deviation * math.sqrt(1 + 1 / len(figures)))

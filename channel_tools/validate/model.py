@@ -150,8 +150,8 @@ class KeptFigure:
 class HistoryRow:
     """One size compared with its earlier runs, oldest first.
 
-    ``usual_mb_s`` is their geometric mean; ``limit_mb_s`` and ``limit_ratio`` are the lowest values that noise alone
-    explains, None if there are too few runs.
+    ``usual_mb_s`` is their median; what is below ``limit_mb_s`` and ``limit_ratio`` has dropped. None if there are too
+    few runs.
     """
 
     dtype: str

@@ -169,7 +169,7 @@ def _figures(report: ValidationReport) -> list[SizeFigure]:
 def _history_chart(row: HistoryRow, name: str) -> Markup:
     size = f"{row.dtype} of {size_in_words(row.size_bytes)}"
     figures = [*(earlier.transport_mb_s for earlier in row.earlier), row.now_mb_s]
-    limit = "" if row.limit_mb_s is None else f", noise down to {row.limit_mb_s:.0f} (dashed)"
+    limit = "" if row.limit_mb_s is None else f", at least {row.limit_mb_s:.0f} expected (dashed)"
     listed = ", ".join(f"{figure:.0f}" for figure in figures)
     return line_chart(
         name,

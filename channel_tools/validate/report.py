@@ -135,10 +135,10 @@ def result_line(report: ValidationReport, report_file: Path) -> str:
 
 
 def drops_in_words(report: ValidationReport) -> str:
-    """How many bandwidths are lower than earlier runs' noise explains; "" if none is, or if nothing was compared."""
+    """How many bandwidths are a fifth lower than in earlier runs; "" if none is, or if nothing was compared."""
     rows = report.history.rows if report.history else ()
     drops = sum(row.verdict is Verdict.DROP for row in rows)
-    return f"{drops} of {counted(len(rows), 'bandwidth')} dropped below the noise of earlier runs" if drops else ""
+    return f"{drops} of {counted(len(rows), 'bandwidth')} dropped below that of earlier runs" if drops else ""
 
 
 def doubts(report: ValidationReport) -> list[str]:
@@ -268,7 +268,7 @@ def bandwidth_table(report: ValidationReport) -> ReportTable:
 def _history_table(history: HistoryComparison) -> ReportTable:
     return ReportTable(
         title=f"Compared with {history.earlier_runs} earlier runs, MB of tensor per second and rank",
-        columns=("type", "size", "now", "usual", "noise down to", "result"),
+        columns=("type", "size", "now", "usual", "at least", "result"),
         failed_rows=_numbers(row.verdict is Verdict.DROP for row in history.rows),
         rows=tuple(
             (

@@ -63,7 +63,7 @@ def test_a_page_says_what_the_tables_say(told: ValidationReport) -> None:
     texts = set(read_page(render_page(told)).texts)
     for table in report_tables(told):
         assert {cell for row in table.rows for cell in row if cell} <= texts
-    assert "all 15 checks passed; 1 of 1 bandwidth dropped below the noise of earlier runs" in texts
+    assert "all 15 checks passed; 1 of 1 bandwidth dropped below that of earlier runs" in texts
     assert "int32 of 4 MiB: drop" in texts
 
 

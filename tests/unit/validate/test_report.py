@@ -115,4 +115,4 @@ def test_the_one_line_shows_the_size_closest_to_4_mib_and_every_drop(report: Val
     said = result_line(
         replace(report, result=replace(report.result, bandwidth=sizes), history=history), Path("udp.json")
     )
-    assert ", 6 MiB 2.00 x gloo, 1 of 1 bandwidth dropped below the noise of earlier runs, report: " in said
+    assert ", 6 MiB 2.00 x gloo, 1 of 1 bandwidth dropped below that of earlier runs, report: " in said
