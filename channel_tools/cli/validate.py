@@ -30,7 +30,6 @@ from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import TextIO
 
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ReportTable, ValidationReport
@@ -90,19 +89,17 @@ def bench(
 def _run_job(settings: Settings, request: ValidateRequest) -> None:
     """Submit the job; raises typer.Exit with the exit code of its command."""
     from channel_tools.ranks.jobs import Listener
+    from channel_tools.system.processes import pass_on_errors
     from channel_tools.workflow.validate import run_validation_job
 
-    listener = Listener(note=print_note, output=_written_to(sys.stdout), errors=_written_to(sys.stderr))
+    listener = Listener(note=print_note, output=_write_output, errors=pass_on_errors)
     code = run_validation_job(settings, request, folder=Path.cwd(), environ=os.environ, listener=listener)
     raise typer.Exit(code)
 
 
-def _written_to(stream: TextIO) -> Callable[[bytes], None]:
-    def write(data: bytes) -> None:
-        stream.buffer.write(data)
-        stream.flush()
-
-    return write
+def _write_output(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
 
 
 def _run_here(

@@ -266,7 +266,7 @@ def find_controller(variables: Mapping[str, str]) -> Iterator[Diagnosis]:
     configured = variables.get("SWITCHML_CONTROLLER", "")
     subject = "SwitchML controller"
     if not configured:
-        fix = "export SWITCHML_CONTROLLER=HOST:PORT, or use channel_tools launch, which starts a software switch"
+        fix = "export SWITCHML_CONTROLLER=HOST:PORT, or use channel_tools launch, which needs none on one host"
         message = "SWITCHML_CONTROLLER is not set: gloo would carry the allreduces"
         yield Diagnosis(subject=subject, level="fault", found=message, fix=fix)
         return

@@ -4,6 +4,9 @@
 If a launcher and the MPI library do not match, each process is silently a world of one rank (``srun --mpi=none``, the
 mpiexec of another MPI). So each rank that mpiexec or srun starts first checks the number of ranks, in a line of shell
 before the script, which also sets the rank's number under the names that torchrun uses.
+
+Only rank 0 reads standard input, as with mpiexec. torchrun gives it to all ranks of a host, which would each take a
+part of it, so there a line of shell takes it from the others.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ _FORK_RANKS = Path(__file__).with_name("fork_ranks.py")
 DIED_UNDER_TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 """How torchrun, and fork_ranks.py, say that a rank failed."""
 _TORCHRUN = "torch.distributed.run"
+_READ_BY_RANK_0 = '[ "$RANK" = 0 ] || exec < /dev/null; exec "${PYTHON_EXEC:-$0}" -u "$@"'
+"""What torchrun runs as a rank, with its ``--no-python``; otherwise as it does itself without that."""
 _OPENMPI = "openmpi"
 _OPENMPI_OF_PMIX_ALONE = Version("5")
 
@@ -115,7 +120,7 @@ def torchrun_commands(start: Start) -> tuple[HostCommand, ...]:
     """One torchrun, or on several hosts one on each, which meet at the first."""
     if len(start.hosts) == 1:
         alone = ("--standalone", f"--local-addr={LOCALHOST}", f"--nproc-per-node={start.ranks}")
-        words = (start.python, "-m", _TORCHRUN, *alone, *start.arguments, *start.words)
+        words = (start.python, "-m", _TORCHRUN, *alone, *start.arguments, *_under_torchrun(start))
         return (HostCommand(host=start.hosts[0], words=words),)
     if len({host.ranks for host in start.hosts}) > 1:
         message = f"torchrun starts the same number of ranks on each host; {start.ranks} does not fit {_rows(start)}"
@@ -126,11 +131,15 @@ def torchrun_commands(start: Start) -> tuple[HostCommand, ...]:
             words=(
                 start.python, "-m", _TORCHRUN, f"--nnodes={len(start.hosts)}", f"--node-rank={number}",
                 f"--nproc-per-node={host.ranks}", f"--master-addr={start.master}", f"--master-port={start.port}",
-                *start.arguments, *start.words,
+                *start.arguments, *_under_torchrun(start),
             ),
         )
         for number, host in enumerate(start.hosts)
     )  # fmt: skip
+
+
+def _under_torchrun(start: Start) -> tuple[str, ...]:
+    return ("--no-python", "sh", "-c", _READ_BY_RANK_0, start.python, *start.words)
 
 
 def _rows(start: Start) -> str:
@@ -156,8 +165,8 @@ def srun_commands(start: Start, *, is_mpi: bool) -> tuple[HostCommand, ...]:
     check = f'[ -n "${_PMI_VARIABLES[kind]}" ]' if is_mpi else "true"
     words = (
         # variables that `sbatch --export` held back from the job, srun would hold back from the ranks, too
-        program, f"--mpi={kind}", f"--ntasks={start.ranks}", "--kill-on-bad-exit=1", "--export=ALL", *start.arguments,
-        *_guarded(start, _SLURM, check=check),
+        program, f"--mpi={kind}", f"--ntasks={start.ranks}", "--kill-on-bad-exit=1", "--export=ALL", "--input=0",
+        *start.arguments, *_guarded(start, _SLURM, check=check),
     )  # fmt: skip
     return (HostCommand(host=None, words=words),)
 

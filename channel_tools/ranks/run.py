@@ -2,7 +2,8 @@
 """Runs a plan: the services, then the ranks on every host, until all have ended or one has failed.
 
 Each command runs under ``supervisor.py``, whose standard input is kept open here: when this process ends, for whatever
-reason, the supervisors end everything that their commands started.
+reason, the supervisors end everything that their commands started. So a command gets this process's standard input, for
+rank 0, under another descriptor; one on another host has none, since ssh carries only one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, overload
 from channel_tools.ranks.hosts import check_reachable
 from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
 from channel_tools.ranks.services import RunContext, running_services
-from channel_tools.system.processes import Deadline, end_process_group, start_command, wait_for_any
+from channel_tools.system.processes import Deadline, end_process_group, pass_on_errors, start_command, wait_for_any
 from channel_tools.system.remote import ssh_command
 from channel_tools.system.work_folder import temporary_folder
 
@@ -37,6 +38,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _SUPERVISOR_GRACE_S = 40.0
 """Longer than it gives to its processes before and after SIGKILL."""
 _READY_S = 60.0
+_STDIN = 0
 _CHUNK_BYTES = 65_536
 _LINE_BYTES = 4_096
 
@@ -71,9 +73,34 @@ def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
         )
         with running_services(plan.services, context) as services:
             more = {name: value for service in services for name, value in service.rank_variables.items()}
-            with running_ranks(plan, more=more) as ranks:
+            with own_input() as stdin, running_ranks(plan, more=more, stdin=stdin) as ranks:
                 code = ranks.wait(services)
     return code
+
+
+@contextlib.contextmanager
+def own_input() -> Iterator[int | None]:
+    """A descriptor of this process's standard input, for a program that may read it; None if there is none.
+
+    In the background of a shell there is none: the program would be in another session, whose reads the kernel does not
+    stop, and take what is typed for the shell.
+    """
+    try:
+        descriptor = os.dup(_STDIN)
+    except OSError:
+        yield None
+        return
+    try:
+        yield None if _is_in_background(descriptor) else descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _is_in_background(stdin: int) -> bool:
+    try:
+        return os.tcgetpgrp(stdin) != os.getpgrp()
+    except OSError:  # no terminal, or another session's
+        return False
 
 
 def check_plan_reachable(plan: RankPlan) -> None:
@@ -96,8 +123,7 @@ class _RunningCommand:
         if self.errors is None:
             return False
         chunk = os.read(self.errors, _CHUNK_BYTES)
-        sys.stderr.buffer.write(chunk)
-        sys.stderr.buffer.flush()
+        pass_on_errors(chunk)
         *lines, self._line = (self._line + chunk).split(b"\n")
         self._line = self._line[-_LINE_BYTES:]
         for line in lines:
@@ -162,34 +188,42 @@ class RunningRanks:
 
 @contextlib.contextmanager
 def running_ranks(
-    plan: RankPlan, *, more: Mapping[str, str] | None = None, log: Path | None = None
+    plan: RankPlan, *, more: Mapping[str, str] | None = None, log: Path | None = None, stdin: int | None = None
 ) -> Iterator[RunningRanks]:
     """Run the plan's commands while the block runs; ``more`` are further variables of the ranks.
 
-    With a ``log``, this new file gets the plan's lines and what the commands print, else this process's streams do.
+    The command that starts rank 0, the first, reads the descriptor ``stdin`` if it runs here. With a ``log``, this new
+    file gets the plan's lines and what the commands print, else this process's streams do.
     """
     extra = dict(more or {})
     with contextlib.ExitStack() as stack:
         stream = None if log is None else stack.enter_context(log.open("ab"))
         output = None if stream is None else stream.fileno()
-        commands = [stack.enter_context(_running(command, plan, extra, output)) for command in plan.commands]
+        commands = [
+            stack.enter_context(_running(command, plan, extra, output, None if number else stdin))
+            for number, command in enumerate(plan.commands)
+        ]
         yield RunningRanks(commands, log)
 
 
 @contextlib.contextmanager
 def _running(
-    command: HostCommand, plan: RankPlan, more: Mapping[str, str], output: int | None
+    command: HostCommand, plan: RankPlan, more: Mapping[str, str], output: int | None, stdin: int | None
 ) -> Iterator[_RunningCommand]:
+    if not command.is_local:
+        stdin = None
     variables = {**plan.variables, **more}
     environment = variables if command.is_local else {**plan.exported, **more}
-    document = json.dumps({"folder": str(plan.folder), "variables": dict(environment), "words": command.words})
+    request = {"folder": str(plan.folder), "variables": dict(environment), "words": command.words, "stdin": stdin}
+    document = json.dumps(request)
     text = _SUPERVISOR.read_text(encoding="utf-8")
     words: tuple[str, ...] = (sys.executable, "-I", "-S", "-c", text, document)
     if not command.is_local and command.host is not None:
         python = str(plan.placement.prefix / "bin" / "python")
         words = (*ssh_command(command.host.name), shlex.join((python, "-I", "-S", "-c", text, document)))
     errors = subprocess.PIPE if plan.launcher == "torchrun" and output is None else output
-    process = start_command(words, env=variables, stdin=subprocess.PIPE, stdout=output, stderr=errors)
+    passed = () if stdin is None else (stdin,)
+    process = start_command(words, env=variables, stdin=subprocess.PIPE, stdout=output, stderr=errors, pass_fds=passed)
     descriptor = os.pidfd_open(process.pid)
     try:
         yield _RunningCommand(process, descriptor)

@@ -5,7 +5,8 @@ Every command of a launch runs under it, here and on other hosts. There, its tex
 own Python, so it uses only the standard library. When the caller of ssh ends, the host is not notified, but standard
 input closes, even after kill -9.
 
-Usage: python -c TEXT JSON, which has ``folder``, ``variables`` (added to the host's own) and ``words``.
+Usage: python -c TEXT JSON, which has ``folder``, ``variables`` (added to the host's own), ``words``, and ``stdin``, the
+descriptor that becomes the command's standard input; null for none.
 """
 
 import contextlib
@@ -88,12 +89,13 @@ def main() -> int:
         signal.signal(number, lambda *_: None)  # the wakeup pipe reports it
     try:
         os.chdir(request["folder"])
-        process = subprocess.Popen(
-            request["words"], env={**os.environ, **request["variables"]}, stdin=subprocess.DEVNULL
-        )
+        stdin = subprocess.DEVNULL if request["stdin"] is None else request["stdin"]
+        process = subprocess.Popen(request["words"], env={**os.environ, **request["variables"]}, stdin=stdin)
     except OSError as err:
         sys.stderr.write(f"{err.filename}: {err.strerror}\n")
         return 127
+    if request["stdin"] is not None:
+        os.close(request["stdin"])  # only the command reads it: who writes there is to notice its end
     ended = os.pidfd_open(process.pid)
     ready, _, _ = select.select([ended, 0, woken], [], [])
     if ended not in ready:

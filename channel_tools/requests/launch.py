@@ -44,6 +44,9 @@ class ScriptRequest:
         LauncherName | None,
         Option(help="The program that starts the ranks.", show_default="srun in a Slurm job, else the stack's"),
     ] = None
+    switch: Annotated[
+        bool, Option("--switch", help="Start a software switch and go through it, also on one host, to try it.")
+    ] = False
     dry_run: options.DryRun = False
     emit: Annotated[
         SchedulerName | None, Option(help="Write a job script instead of running it.", show_default=False)

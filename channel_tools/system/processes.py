@@ -36,6 +36,7 @@ DYING_S = 30.0
 """Processes that use much memory take long to end. What takes longer, the kernel may block for ever (state D)."""
 _LOOK_S = 0.005
 _TAIL_LINES = 20
+_STDERR = 2
 
 
 PR_SET_PDEATHSIG = 1
@@ -155,9 +156,12 @@ def start_command(
     stdin: int = subprocess.DEVNULL,
     stdout: int | None = None,
     stderr: int | None = None,
+    pass_fds: Sequence[int] = (),
     death_signal: signal.Signals | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start ``command`` in its own process group, by default without standard input.
+
+    ``pass_fds`` are further descriptors that it gets, under the same numbers.
 
     The program gets ``death_signal`` when the thread that started it ends, even by kill -9; with it, a program that
     cannot be started says so on its standard error and exits with status 1. Without it, that raises CommandError.
@@ -174,6 +178,7 @@ def start_command(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
+            pass_fds=tuple(pass_fds),
             start_new_session=True,
         )
     except FileNotFoundError as err:
@@ -195,6 +200,24 @@ def run_in_foreground(command: Sequence[str], *, cwd: Path, env: Mapping[str, st
     except FileNotFoundError as err:
         raise _not_found(err.filename) from None
     return status if status >= 0 else 128 - status
+
+
+def pass_on_errors(data: bytes) -> None:
+    """Write what another program printed to this process's standard error, as if the program had inherited it.
+
+    That is the descriptor, whatever stands in ``sys.stderr``. What a full disk or a closed descriptor does not take is
+    lost; BrokenPipeError is raised if nobody reads any more.
+    """
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(_STDERR, rest) :]
+        except BlockingIOError:  # who shares it has made it so
+            select.select([], [_STDERR], [])
+        except BrokenPipeError:
+            raise
+        except OSError:
+            return
 
 
 class GroupLeader(Protocol):

@@ -247,6 +247,9 @@ class MethodContext(RunContext):
 class ValidationMethod(ABC):
     """Runs a distributed job in an installed environment and checks it."""
 
+    has_switch = False
+    """Whether ranks can go through a software switch that ``start_settings`` has started beside them."""
+
     def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:  # noqa: ARG002
         """The specs to install on this machine for a stack whose users install ``specs``; by default the same."""
         return tuple(specs)
@@ -259,8 +262,18 @@ class ValidationMethod(ABC):
         """Whether each rank uses a GPU; by default what the options say of the device."""
         return options.get("device") == "cuda"
 
-    def start_settings(self, placement: Placement, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
+    def start_settings(
+        self,
+        placement: Placement,  # noqa: ARG002
+        *,
+        stack: str,  # noqa: ARG002
+        options: Mapping[str, object],  # noqa: ARG002
+        switch: bool = False,  # noqa: ARG002
+    ) -> StartSettings:
         """How ranks of the stack are started there: the same for a user's script and for a validation on hosts.
+
+        With ``switch``, which only a method that ``has_switch`` is asked for, a software switch is started beside them,
+        and they go through it even if all are on one host.
 
         Raises UsageError for a place where they cannot be, and ConfigError for invalid options.
         """

@@ -33,7 +33,8 @@ def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[
     wanted = {} if request.hosts_file is None else read_hosts(request.hosts_file)
     hosts = spread_ranks(wanted, request.ranks, own_names=own_host_names()) if wanted else ()
     placement = find_placement(prefix, request.ranks, hosts=hosts, environ=environ)
-    start = method_of(stack).start_settings(placement, stack=stack.name, options=method_options(stack))
+    method, options = launchable_method(stack, request), method_options(stack)
+    start = method.start_settings(placement, stack=stack.name, options=options, switch=request.switch)
     return plan_ranks(
         placement, start, stack=stack.name, words=request.words, folder=request.folder, launcher=request.launcher
     )
@@ -55,10 +56,12 @@ def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[st
     stack = launchable_stack(settings, request.stack, prefix)
     # the environment's own record says on the job's host, too, which stack it is
     named = () if request.stack is None and not settings.tree.has_recipes else ("--stack", stack.name)
+    method = launchable_method(stack, request)
     launcher = () if request.launcher is None else ("--launcher", request.launcher)
+    switch = ("--switch",) if request.switch else ()
     command = (
         sys.executable, "-P", "-m", "channel_tools", "launch", *root_words(settings), *named,
-        "--ranks", str(request.ranks), "--prefix", str(prefix), *launcher, *request.words,
+        "--ranks", str(request.ranks), "--prefix", str(prefix), *launcher, *switch, *request.words,
     )  # fmt: skip
     options = JobOptions(
         scheduler=request.emit,
@@ -66,7 +69,7 @@ def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[st
         ranks=request.ranks,
         nodes=request.node_count,
         time=request.time_limit,
-        gpus=method_of(stack).uses_gpus(stack.validation),
+        gpus=method.uses_gpus(stack.validation),
         folder=request.folder,
     )
     return job_script(options, command)
@@ -123,6 +126,14 @@ def installed_stack(loaded: LoadedTree, installed: Mapping[str, str], prefix: Pa
 def is_installed(stack: Stack, installed: Mapping[str, str]) -> bool:
     """Whether packages that satisfy the stack's MatchSpecs are ``installed``, by name as ``VERSION BUILD``."""
     return not missing_specs(stack.install, installed)
+
+
+def launchable_method(stack: Stack, request: ScriptRequest) -> ValidationMethod:
+    """The stack's method. Raises UsageError if a software switch is requested and the stack has none."""
+    method = method_of(stack)
+    if request.switch and not method.has_switch:
+        raise UsageError(f"--switch: the stack {stack.name} has no software switch", hint="leave --switch out")
+    return method
 
 
 def method_of(stack: Stack) -> ValidationMethod:

@@ -77,7 +77,14 @@ class DistributedMethod(ValidationMethod):
         if known.device == "cuda":
             check_gpus(stack, ranks // hosts)
 
-    def start_settings(self, placement: Placement, *, stack: str, options: Mapping[str, object]) -> StartSettings:
+    def start_settings(
+        self,
+        placement: Placement,
+        *,
+        stack: str,
+        options: Mapping[str, object],
+        switch: bool = False,  # noqa: ARG002
+    ) -> StartSettings:
         """See ValidationMethod.start_settings; cores are divided among ranks and oneCCL's workers on one machine."""
         known = read_distributed_options(stack, options)
         if known.services and not placement.is_here:

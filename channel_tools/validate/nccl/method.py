@@ -100,7 +100,14 @@ class NcclMethod(ValidationMethod):
         read_nccl_options(stack, options)
         check_gpus(stack, ranks // hosts, root=self._root)
 
-    def start_settings(self, placement: Placement, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
+    def start_settings(
+        self,
+        placement: Placement,  # noqa: ARG002
+        *,
+        stack: str,
+        options: Mapping[str, object],
+        switch: bool = False,  # noqa: ARG002
+    ) -> StartSettings:
         """See ValidationMethod.start_settings: NCCL stops if it cannot use the network of this name."""
         return StartSettings(variables={"NCCL_NET": read_nccl_options(stack, options).network})
 

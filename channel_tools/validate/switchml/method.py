@@ -46,13 +46,17 @@ if TYPE_CHECKING:
     from channel_tools.validate.switchml.plan import SwitchmlOptions, SwitchmlPlan
 
 WORKER = WORKERS / "switchml_allreduce.py"
-CONTROLLER = "SWITCHML_CONTROLLER"
+CONTROLLER, HOST_REDUCTION, ENABLE = "SWITCHML_CONTROLLER", "SWITCHML_HOST_REDUCTION", "SWITCHML_ENABLE"
+NO_CONTROLLER = "none"
+"""Names no host: what the ranks are given where they need the plugin and no switch."""
 CONTROLLER_PORT = 50099
 """The controller port of a software switch for a user's script: libswitchml's default."""
 
 
 class SwitchmlMethod(ValidationMethod):
     """Runs the standard plan of allreduces and checks it by the plugin's and the switch's counters."""
+
+    has_switch = True
 
     def backend(self, options: Mapping[str, object]) -> str:  # noqa: ARG002
         """See ValidationMethod.backend."""
@@ -72,25 +76,34 @@ class SwitchmlMethod(ValidationMethod):
             message = f"the stack {stack} cannot be validated over this host's loopback network: it needs {needs}"
             raise UsageError(message, hint="install it on such a machine, and run switchml-bench there, once per rank")
 
-    def start_settings(self, placement: Placement, *, stack: str, options: Mapping[str, object]) -> StartSettings:  # noqa: ARG002
-        """See ValidationMethod.start_settings: a software switch, unless a user names the controller of another.
+    def start_settings(
+        self,
+        placement: Placement,
+        *,
+        stack: str,
+        options: Mapping[str, object],  # noqa: ARG002
+        switch: bool = False,
+    ) -> StartSettings:
+        """See ValidationMethod.start_settings.
 
-        Raises UsageError for a transport that it does not support if no other switch is configured.
+        Ranks of one host reduce in its memory and need no switch; on several hosts a software switch is started, unless
+        the controller of another is named. Raises UsageError for a transport that has no software switch where one is
+        needed, and for variables that contradict ``switch``.
         """
-        if placement.environ.get(CONTROLLER):
+        if switch:
+            _refuse_contradictions(placement)
+            return _with_switch(placement, stack)
+        if _variable(placement, CONTROLLER):
             return StartSettings()
-        transport = placement.installed.get("libswitchml", " udp_").partition(" ")[2].partition("_h")[0]
-        if transport == "dummy":
-            return StartSettings(variables={CONTROLLER: "none"})
-        if transport != "udp":
-            message = f"{CONTROLLER} is not set, and no software switch can be started for libswitchml's {transport}"
-            raise UsageError(message, hint=f"set {CONTROLLER} to host:port of your switch's controller")
-        remote = [host for host in placement.hosts if not host.is_local]
-        if remote:
-            return _with_switch(address_towards(remote[0].address))
-        # ranks on one host would reduce in shared memory and bypass the switch
-        alone = {"SWITCHML_HOST_REDUCTION": "off", "SWITCHML_WORKER_PORT": str(choose_port())}
-        return _with_switch(choose_loopback_network().switch, alone)
+        if _transport(placement) == "dummy":
+            return StartSettings(variables={CONTROLLER: NO_CONTROLLER})
+        if not _is_one_host(placement):
+            return _with_switch(placement, stack)
+        if _is_off(_variable(placement, HOST_REDUCTION)):
+            message = f"{HOST_REDUCTION} is off: each rank would go through a switch, and {CONTROLLER} names none"
+            raise UsageError(message, hint=f"unset {HOST_REDUCTION}, or try a software switch: --switch")
+        # a group of one rank would open a session, to reduce nothing
+        return StartSettings(variables={} if placement.ranks == 1 else {CONTROLLER: NO_CONTROLLER})
 
     def how_to_run(self, options: Mapping[str, YamlValue]) -> Iterator[str]:  # noqa: ARG002
         """See ValidationMethod.how_to_run."""
@@ -140,7 +153,7 @@ class SwitchmlMethod(ValidationMethod):
             own["SWITCHML_WORKER_PORT"] = str(choose_port())
             return plan_on_hosts(self, context, context.hosts, words=words, own=own)
         # each rank is a worker: ranks of a single host would otherwise not use the switch
-        variables = {**context.variables, **worker_variables(context.folder), "SWITCHML_HOST_REDUCTION": "off", **own}
+        variables = {**context.variables, **worker_variables(context.folder), HOST_REDUCTION: "off", **own}
         placement = placement_here(context.prefix, context.ranks, variables=variables)
         commands = forked_ranks(placement.start(words), trains=plan.trains)
         return local_plan(
@@ -151,15 +164,54 @@ class SwitchmlMethod(ValidationMethod):
 METHOD = SwitchmlMethod()
 
 
-def _with_switch(address: str, variables: Mapping[str, str] | None = None) -> StartSettings:
-    """A software switch beside the ranks, which learn its controller."""
-    switch = ServiceOptions(
+def _variable(placement: Placement, name: str) -> str:
+    """The variable as the user, or else the activation of the environment, has set it; "" if neither has."""
+    return placement.environ.get(name) or placement.variables.get(name, "")
+
+
+def _is_one_host(placement: Placement) -> bool:
+    return len(placement.hosts) == 1 or all(host.is_local for host in placement.hosts)
+
+
+def _is_off(value: str) -> bool:
+    """Whether the plugin reads the value of a switch as off (torch_switchml/settings.py)."""
+    return value.strip().lower() in {"0", "off", "false", "no"}
+
+
+def _transport(placement: Placement) -> str:
+    return placement.installed.get("libswitchml", " udp_").partition(" ")[2].partition("_h")[0]
+
+
+def _refuse_contradictions(placement: Placement) -> None:
+    """Raise UsageError for a variable with which the ranks would not use the switch that is started for them."""
+    reduction = _variable(placement, HOST_REDUCTION)
+    for name, contradicts, consequence in (
+        (CONTROLLER, bool(_variable(placement, CONTROLLER)), "names another switch"),
+        (HOST_REDUCTION, bool(reduction) and not _is_off(reduction), "keeps the ranks of a host from using one"),
+        (ENABLE, _is_off(_variable(placement, ENABLE)), "switches the plugin off"),
+    ):
+        if contradicts:
+            message = f"--switch starts a software switch, but {name}={_variable(placement, name)} {consequence}"
+            raise UsageError(message, hint=f"unset {name}, or leave --switch out")
+
+
+def _with_switch(placement: Placement, stack: str) -> StartSettings:
+    """A software switch beside the ranks, which learn its controller. Raises UsageError if the transport has none."""
+    if (transport := _transport(placement)) != "udp":
+        message = f"stack {stack}: no software switch can be started for libswitchml's {transport}"
+        raise UsageError(message, hint=f"set {CONTROLLER} to host:port of your switch's controller")
+    remote = [host for host in placement.hosts if not host.is_local]
+    address = address_towards(remote[0].address) if remote else choose_loopback_network().switch
+    variables = {CONTROLLER: f"{address}:{CONTROLLER_PORT}"}
+    if _is_one_host(placement):  # its ranks would reduce in its memory and bypass the switch
+        variables[HOST_REDUCTION] = "off"
+    if not remote:
+        variables["SWITCHML_WORKER_PORT"] = str(choose_port())
+    service = ServiceOptions(
         command=(PROGRAM, "--address", address, "--controller-port", str(CONTROLLER_PORT)),
         ready_line=re.compile(r'"event": *"ready"'),
     )
-    return StartSettings(
-        variables={CONTROLLER: f"{address}:{CONTROLLER_PORT}", **(variables or {})}, services=(switch,)
-    )
+    return StartSettings(variables=variables, services=(service,))
 
 
 def _rank_variables(options: SwitchmlOptions, controller: str) -> dict[str, str]:

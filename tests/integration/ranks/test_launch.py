@@ -43,7 +43,7 @@ def submit(slurm: Slurm, site: Site, *words: str) -> str:
 
 def test_a_job_of_two_nodes_has_one_world(slurm: Slurm, site: Site) -> None:
     log = submit(slurm, site, "on", "nodes")
-    assert f"{slurm.bin}/srun --mpi=pmi2 --ntasks=4 --kill-on-bad-exit=1 --export=ALL " in log
+    assert f"{slurm.bin}/srun --mpi=pmi2 --ntasks=4 --kill-on-bad-exit=1 --export=ALL --input=0 " in log
     ranks = sorted(line.split()[:3] for line in log.splitlines() if line.endswith(" on nodes") and line[0].isdigit())
     assert ranks == [["0", "4", "0"], ["1", "4", "1"], ["2", "4", "0"], ["3", "4", "1"]]
 

@@ -6,6 +6,8 @@ test_whole_path.py validates it with the whole plan.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -127,11 +129,30 @@ def test_a_fault_is_an_error_within_seconds(run: Run, fault: str, message: str) 
     assert processes_naming(run.folder) == []
 
 
-def test_launch_brings_its_own_switch_and_ends_it(prefix: Path, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SUM_SCRIPT)
-    words = ("launch", "--root", str(ROOT), "--stack", "udp", "--ranks", "2", "--prefix", str(prefix), "script.py")
-    result = run_tool(*words, cwd=tmp_path, environ={"SWITCHML_REQUIRE": "1"})
+def launch(prefix: Path, folder: Path, *options: str) -> str:
+    """What ``launch`` says on standard error of two ranks that have to be carried by SwitchML."""
+    (folder / "script.py").write_text(SUM_SCRIPT)
+    words = ("launch", "--root", str(ROOT), "--stack", "udp", "--ranks", "2", "--prefix", str(prefix), *options)
+    result = run_tool(*words, "script.py", cwd=folder, environ={"SWITCHML_REQUIRE": "1"})
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == SUMMED_BY_TWO
-    assert "switchml-switch --address 127." in result.stderr
     assert processes_naming(prefix) == []
+    return result.stderr
+
+
+def test_launch_brings_its_own_switch_to_be_tried_and_ends_it(prefix: Path, tmp_path: Path) -> None:
+    assert "switchml-switch --address 127." in launch(prefix, tmp_path, "--switch")
+
+
+def test_launch_needs_no_switch_on_one_host(prefix: Path, tmp_path: Path) -> None:
+    assert "switchml-switch" not in launch(prefix, tmp_path)
+
+
+def test_launch_gives_its_input_to_rank_0(prefix: Path, tmp_path: Path) -> None:
+    (tmp_path / "reads.py").write_text(
+        "import os, sys\nprint(os.environ['RANK'], repr(sys.stdin.read()), flush=True)\n"
+    )
+    words = ("launch", "-q", "--root", str(ROOT), "--stack", "udp", "--prefix", str(prefix), "reads.py")
+    command = [sys.executable, "-m", "channel_tools", *words]
+    result = subprocess.run(command, cwd=tmp_path, input="hello\n", capture_output=True, text=True, check=True)
+    assert sorted(result.stdout.splitlines()) == ["0 'hello\\n'", "1 ''"]

@@ -64,7 +64,7 @@ def test_a_channel_says_what_its_stacks_install(folder: Path) -> None:
     assert installed(folder, "env", "--variant", "toy", "-c", "channel") == {"toy", "base", "channel_tools-stacks"}
     assert "examined as the stack toy" in output_of(folder, "doctor", "env")
     lines = output_of(folder, "launch", "--prefix", "env", "--dry-run", "train.py")
-    assert lines.splitlines()[-1].endswith("--nproc-per-node=2 train.py")
+    assert lines.splitlines()[-1].endswith("/bin/python train.py")
     assert "'nix' is not a stack" in output_of(
         folder, "env", "create", "e", "--variant", "nix", "-c", "channel", code=2
     )
@@ -74,7 +74,7 @@ def test_a_channel_says_what_its_stacks_install(folder: Path) -> None:
 def test_an_environment_says_what_its_stacks_are(folder: Path) -> None:
     installed(folder, "env", "toy", "base", "channel_tools-stacks", "-c", "channel")
     lines = output_of(folder, "launch", "--prefix", "env", "--dry-run", "train.py", "--epochs", "2")
-    assert lines.splitlines()[-1].endswith("--nproc-per-node=2 train.py --epochs 2")
+    assert lines.splitlines()[-1].endswith("/bin/python train.py --epochs 2")
     assert "examined as the stack toy" in output_of(folder, "doctor", "env")
     script = output_of(folder, "launch", "--prefix", "env", "--emit", "slurm", "train.py")
     assert "--prefix" in script

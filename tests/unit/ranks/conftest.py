@@ -39,7 +39,12 @@ if "--mpi=list" in words:
     sys.exit()
 place = words.index("sh")
 count = int(os.environ.get("TEST_STARTS") or option(words[:place]))
-ranks = [subprocess.Popen(words[place:], env=os.environ | variables(rank, count)) for rank in range(count)]
+ranks = [
+    subprocess.Popen(
+        words[place:], env=os.environ | variables(rank, count), stdin=None if reads(rank) else subprocess.DEVNULL
+    )
+    for rank in range(count)
+]
 signal.signal(signal.SIGTERM, lambda *_: [rank.kill() for rank in ranks] and os._exit(1))
 while ranks:
     process, status = os.wait()
@@ -51,10 +56,12 @@ while ranks:
 """
 _MPIEXEC = """
 def option(words): return words[words.index("-n") + 1]
+def reads(rank): return rank == 0
 def variables(rank, count): return {"PMI_RANK": str(rank), "PMI_SIZE": str(count), "MPI_LOCALRANKID": str(rank)}
 """
 _SRUN = """
 def option(words): return next(word for word in words if word.startswith("--ntasks=")).partition("=")[2]
+def reads(rank): return rank == 0 or "--input=0" not in words
 def variables(rank, count):
     pmi = {"PMI_RANK": str(rank)} if "--mpi=pmi2" in words and not os.environ.get("TEST_NO_PMI") else {}
     return {"SLURM_PROCID": str(rank), "SLURM_NTASKS": str(count), "SLURM_LOCALID": str(rank), **pmi}
@@ -72,11 +79,11 @@ _SCONTROL = "#!/bin/sh\necho $(hostname)\n"
 _TORCHRUN = """\
 import os, subprocess, sys
 given = dict(word[2:].split("=") for word in sys.argv[1:] if word.startswith("--") and "=" in word)
-words = [word for word in sys.argv[1:] if not word.startswith("--")]
+words = sys.argv[sys.argv.index("--no-python") + 1 :]
 each, nodes, node = (int(given.get(name, 1)) for name in ("nproc-per-node", "nnodes", "node-rank"))
 first = node * each if "node-rank" in given else 0
 ranks = [
-    subprocess.Popen([sys.executable, *words], env=os.environ | {
+    subprocess.Popen(words, env=os.environ | {
         "RANK": str(first + local), "WORLD_SIZE": str(each * nodes), "LOCAL_RANK": str(local)})
     for local in range(each)
 ]

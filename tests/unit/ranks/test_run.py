@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import shlex
 import signal
 import socket
 import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,6 +19,17 @@ from tests.support.processes import processes_naming
 from tests.unit.ranks.conftest import Site
 
 HERE = socket.gethostname()
+IN_SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+READS = """\
+import os, sys
+text = sys.stdin.read()
+os.write(1, f"{os.environ['RANK']} {text!r}\\n".encode())
+"""
+SAYS = """\
+import os, sys
+os.write(2, f"{os.environ['RANK']} ".encode() + b"\\xff \\x1b[1m\\n")
+sys.exit(7 if os.environ["RANK"] == "1" else 0)
+"""
 
 
 def hosts_file(site: Site, text: str) -> str:
@@ -49,6 +64,106 @@ def test_the_exit_code_is_the_scripts_and_nothing_is_left(
     assert processes_naming(site.folder) == []
 
 
+def shell(site: Site, line: str, *words: str, **streams: int | bytes) -> subprocess.CompletedProcess[bytes]:
+    """A line of shell in which "$@" is the command."""
+    command = ["sh", "-c", line, "sh", sys.executable, "-m", "channel_tools", *site.words(*words)]
+    env = {**os.environ, **site.environ, **IN_SLURM} if "srun" in words else {**os.environ, **site.environ}
+    return subprocess.run(command, cwd=site.folder, env=env, capture_output=True, check=False, **streams)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "line", "read"),
+    [
+        ("torchrun", r'printf "hello\nthere" | "$@"', "hello\nthere"),
+        ("torchrun", r'printf "hello\nthere" > in; "$@" < in', "hello\nthere"),
+        ("torchrun", 'printf "" | "$@"', ""),
+        ("torchrun", '"$@" <&-', ""),
+        ("mpiexec", r'printf "hello\nthere" | "$@"', "hello\nthere"),
+        ("srun", r'printf "hello\nthere" | "$@"', "hello\nthere"),
+    ],
+    ids=["pipe", "file", "at its end", "closed", "mpiexec", "srun"],
+)
+def test_standard_input_is_for_rank_0(site: Site, launcher: str, line: str, read: str) -> None:
+    (site.folder / "reads.py").write_text(READS)
+    result = shell(site, line, "--ranks", "2", "--launcher", launcher, "reads.py")
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.decode().splitlines()) == [f"0 {read!r}", "1 ''"]
+
+
+def test_standard_input_is_left_for_others_by_ranks_that_do_not_read(site: Site) -> None:
+    line = 'printf "one\\ntwo\\n" | while read -r name; do echo "$name"; "$@"; done'
+    result = shell(site, line, "--launcher", "torchrun", str(site.script))
+    assert [line for line in result.stdout.decode().splitlines() if " " not in line] == ["one", "two"]
+
+
+@contextlib.contextmanager
+def on_a_terminal(site: Site, line: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A shell's line, as shell() has it, whose session has a terminal as its input; and the terminal's other end."""
+    main, side = pty.openpty()
+    command = ["sh", "-c", line, "sh", sys.executable, "-m", "channel_tools", *site.words(*words)]
+    # the first terminal that a session's leader opens becomes the session's
+    opened = ["sh", "-c", f'exec "$@" < {os.ttyname(side)}', "sh", *command]
+    env = {**os.environ, **site.environ}
+    with subprocess.Popen(
+        opened,
+        cwd=site.folder,
+        env=env,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process, main
+    os.close(main)
+    os.close(side)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
+def test_a_debugger_in_rank_0_is_used_from_the_terminal(site: Site, launcher: str) -> None:
+    (site.folder / "stops.py").write_text(
+        "import os\nif os.environ['RANK'] == '0':\n    breakpoint()\nprint('went', 'on')\n"
+    )
+    with on_a_terminal(site, 'exec "$@"', "--launcher", launcher, "stops.py") as (process, terminal):
+        os.write(terminal, b"p 6 * 7\nc\n")
+        said, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert "42" in said
+    assert said.count("went on") == 2
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
+def test_ranks_in_the_background_leave_what_is_typed_to_the_shell(site: Site, launcher: str) -> None:
+    (site.folder / "reads.py").write_text(READS)
+    line = 'set -m; "$@" & wait $!; read -r typed; echo "the shell has $typed"'
+    with on_a_terminal(site, line, "--launcher", launcher, "reads.py") as (process, terminal):
+        os.write(terminal, b"the line\n")
+        said, errors = process.communicate()
+    assert sorted(said.splitlines()) == ["0 ''", "1 ''", "the shell has the line"], errors
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "shown"),
+    [
+        ('"$@"', (), True),
+        ('"$@"', ("-q",), True),
+        ('"$@"', ("--color", "never"), True),
+        ('"$@"', ("-q", "--color", "never"), True),
+        ('"$@" 2>&-', ("-q",), False),
+        ('"$@" 2> /dev/full', (), False),
+        ('"$@" 2> /dev/full', ("-q",), False),
+    ],
+    ids=["as it is", "quiet", "plain", "quiet and plain", "closed", "full", "full and quiet"],
+)
+def test_what_ranks_say_on_standard_error_is_passed_on_as_it_is(
+    site: Site, line: str, options: tuple[str, ...], *, shown: bool
+) -> None:
+    (site.folder / "says.py").write_text(SAYS)
+    result = shell(site, line, *options, "--launcher", "torchrun", "says.py")
+    assert result.returncode == 7, result.stderr
+    assert (b"1 \xff \x1b[1m\n" in result.stderr) == shown
+    assert (b"export " in result.stderr) == (shown and "-q" not in options)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_an_interrupt_ends_ranks_that_ignore_it(site: Site, number: signal.Signals) -> None:
     with site.start("--ranks", "2", str(site.script), "wait") as process:
@@ -72,7 +187,7 @@ def test_a_world_of_another_size_is_refused_by_the_rank(site: Site, launcher: st
 def test_a_slurm_job_uses_srun_with_a_plug_in_that_mpi_knows(site: Site) -> None:
     result = site.launch("--ranks", "2", "train.py", SLURM_JOB_ID="20007", SLURM_JOB_NODELIST="n1")
     assert result.returncode == 0, result.stderr
-    assert f"{site.folder}/bin/srun --mpi=pmi2 --ntasks=2 --kill-on-bad-exit=1 --export=ALL " in result.stderr
+    assert f"{site.folder}/bin/srun --mpi=pmi2 --ntasks=2 --kill-on-bad-exit=1 --export=ALL --input=0 " in result.stderr
     assert "export MASTER_PORT=28007\n" in result.stderr
     assert sorted(line.split()[:3] for line in result.stdout.splitlines()) == [["0", "2", "0"], ["1", "2", "1"]]
 
@@ -128,11 +243,26 @@ def test_mpiexec_gets_the_hosts_by_name(site: Site) -> None:
         (("--stack", "silent", "train.py"), 2, "the stack silent has no validate block"),
         (("--stack", "tyo", "train.py"), 2, "'tyo' is not a stack"),
         (("--launcher", "srun", "train.py"), 2, "expected"),
+        (("--switch", "train.py"), 2, "--switch: the stack toy has no software switch"),
+        (("--switch", "--emit", "slurm", "train.py"), 2, "--switch: the stack toy has no software switch"),
         (("--emit", "slurm", "--time", "soon", "train.py"), 2, "--time: found 'soon', expected HH:MM:SS"),
         (("--emit", "pbs", "--ranks", "3", "--nodes", "2", "train.py"), 2, "3 ranks on 2 nodes"),
         (("--emit", "pbs", "--hosts", "{one}", "train.py"), 2, "--hosts and --emit together"),
     ],
-    ids=["no script", "far", "odd", "room", "silent", "stack", "no srun", "time", "nodes", "both"],
+    ids=[
+        "no script",
+        "far",
+        "odd",
+        "room",
+        "silent",
+        "stack",
+        "no srun",
+        "no switch",
+        "no switch in a job",
+        "time",
+        "nodes",
+        "both",
+    ],
 )
 def test_what_cannot_be_started_is_one_error(site: Site, words: tuple[str, ...], code: int, message: str) -> None:
     files = {"{far}": "far\n", "{odd}": "two words here\n", "{one}": "one:1\n"}

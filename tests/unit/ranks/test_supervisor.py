@@ -23,7 +23,9 @@ sys.exit(7)
 
 
 def test_what_even_sigkill_does_not_end_is_named_and_left(tmp_path: Path) -> None:
-    document = json.dumps({"folder": str(tmp_path), "variables": {}, "words": [sys.executable, "-c", _COMMAND]})
+    document = json.dumps(
+        {"folder": str(tmp_path), "variables": {}, "words": [sys.executable, "-c", _COMMAND], "stdin": None}
+    )
     text = (
         Path(supervisor.__file__).read_text(encoding="utf-8").replace(f"KILL_S = {supervisor.KILL_S}", "KILL_S = 0.5")
     )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ from channel_tools.system.kernel import ProcessEntry, all_processes
 from channel_tools.system.processes import (
     Deadline,
     end_process_group,
+    pass_on_errors,
     run_command,
     running_program,
     start_command,
@@ -276,3 +278,28 @@ def test_what_even_sigkill_does_not_end_is_named_and_not_waited_for() -> None:
             _, said = ending.communicate("\n", timeout=TEST_TIMEOUT_S)
     assert f"left behind: process {leader}, which did not end within 0.5 s of SIGKILL" in said
     assert ending.returncode == 0
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), None], ids=["text", "none"])
+def test_errors_are_passed_on_by_the_descriptor_whatever_the_stream_is(
+    stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    pass_on_errors(b"one\ntwo")
+    assert capfd.readouterr().err == "one\ntwo"
+
+
+# writes more than a pipe holds to a standard error that does not wait, then what it has left
+_PASSES_ON = """
+import os
+from channel_tools.system.processes import pass_on_errors
+os.set_blocking(2, False)
+pass_on_errors(b"x" * 1_000_000)
+os.close(2)
+pass_on_errors(b"lost")
+"""
+
+
+def test_errors_are_passed_on_whole_to_a_pipe_that_does_not_wait() -> None:
+    result = subprocess.run([sys.executable, "-c", _PASSES_ON], stderr=subprocess.PIPE, check=True)
+    assert result.stderr == b"x" * 1_000_000

@@ -19,12 +19,25 @@ def place(tmp_path: Path) -> Placement:
     return replace(placement_here(tmp_path, 2, variables={}), installed={"libswitchml": "0.1 udp_h0_0"})
 
 
-def settings_of(place: Placement) -> StartSettings:
-    return SwitchmlMethod().start_settings(place, stack="udp", options={})
+def settings_of(place: Placement, *, switch: bool = False) -> StartSettings:
+    return SwitchmlMethod().start_settings(place, stack="udp", options={}, switch=switch)
 
 
-def test_a_software_switch_runs_beside_the_ranks(place: Placement, tmp_path: Path) -> None:
-    settings = settings_of(place)
+REMOTE = Host(name="localhost", ranks=2, is_local=False)
+
+
+def test_ranks_of_one_host_need_no_switch(place: Placement) -> None:
+    """Nor host reduction to be set: it is the plugin's default, and several times as fast as gloo."""
+    for asked in (place, replace(place, installed={"libswitchml": "0.1 rdma_h0_0"}), replace(place, hosts=(REMOTE,))):
+        assert settings_of(asked) == StartSettings(variables={"SWITCHML_CONTROLLER": "none"})
+
+
+def test_a_single_rank_has_nothing_to_reduce(place: Placement) -> None:
+    assert settings_of(replace(place, ranks=1)) == StartSettings()
+
+
+def test_a_switch_that_is_to_be_tried_runs_beside_the_ranks(place: Placement, tmp_path: Path) -> None:
+    settings = settings_of(place, switch=True)
     (switch,) = settings.services
     controller = settings.variables["SWITCHML_CONTROLLER"]
     lines = [*plan_ranks(place, settings, stack="udp", words=["train.py"], folder=tmp_path).lines()]
@@ -36,9 +49,32 @@ def test_a_software_switch_runs_beside_the_ranks(place: Placement, tmp_path: Pat
     assert switch.ready_line.search('{"event": "ready", "controller": "127.0.0.1:1"}')
 
 
+def test_ranks_of_one_other_host_go_through_a_switch_that_is_to_be_tried(place: Placement) -> None:
+    settings = settings_of(replace(place, hosts=(REMOTE,)), switch=True)
+    assert {*settings.variables} == {"SWITCHML_CONTROLLER", "SWITCHML_HOST_REDUCTION"}
+
+
+@pytest.mark.parametrize(
+    ("switch", "variables", "message"),
+    [
+        (True, {"SWITCHML_CONTROLLER": "s:1"}, "SWITCHML_CONTROLLER=s:1 names another switch"),
+        (True, {"SWITCHML_HOST_REDUCTION": "on"}, "SWITCHML_HOST_REDUCTION=on keeps the ranks of a host from using"),
+        (True, {"SWITCHML_ENABLE": "0"}, "SWITCHML_ENABLE=0 switches the plugin off"),
+        (False, {"SWITCHML_HOST_REDUCTION": "Off"}, "each rank would go through a switch, and SWITCHML_CONTROLLER"),
+    ],
+    ids=["another", "reduction on", "plugin off", "reduction off"],
+)
+@pytest.mark.parametrize("of_the_user", [True, False], ids=["the user's", "the environment's"])
+def test_variables_that_contradict_the_switch_are_refused(
+    place: Placement, variables: dict[str, str], message: str, *, switch: bool, of_the_user: bool
+) -> None:
+    environ = variables if of_the_user else {}
+    with pytest.raises(UsageError, match=message):
+        settings_of(replace(place, environ=environ, variables=variables), switch=switch)
+
+
 def test_on_several_hosts_the_switch_has_an_address_that_the_others_reach(place: Placement) -> None:
-    other = Host(name="localhost", ranks=1, is_local=False)
-    settings = settings_of(replace(place, hosts=(*place.hosts, other)))
+    settings = settings_of(replace(place, hosts=(*place.hosts, REMOTE)))
     assert len(settings.services) == 1
     assert {*settings.variables} == {"SWITCHML_CONTROLLER"}  # ranks of a host are one worker
 
@@ -59,5 +95,8 @@ def test_no_switch_is_started_that_is_not_needed(
 
 
 def test_a_transport_that_needs_a_switch_of_the_users_says_so(place: Placement) -> None:
+    asked = replace(place, installed={"libswitchml": "0.1 rdma_h0_0"}, hosts=(*place.hosts, REMOTE))
     with pytest.raises(UsageError, match="no software switch can be started for libswitchml's rdma"):
-        settings_of(replace(place, installed={"libswitchml": "0.1 rdma_h0_0"}))
+        settings_of(asked)
+    with pytest.raises(UsageError, match="no software switch can be started for libswitchml's dummy"):
+        settings_of(replace(place, installed={"libswitchml": "0.1 dummy_h0_0"}), switch=True)
