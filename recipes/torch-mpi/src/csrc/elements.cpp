@@ -2,11 +2,14 @@
 #include "elements.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/bit_cast.h>
 
 #include "library.h"
 
@@ -19,50 +22,104 @@ using Kind = c10d::ReduceOp::RedOpType;
 // Below the size from which ATen starts threads of its own.
 constexpr int64_t kBlock = 16384;
 
-void reduce_block(Kind kind, at::Tensor &into, const at::Tensor &from) {
-    switch (kind) {
-        case Kind::PRODUCT: into.mul_(from); return;
-        case Kind::MIN: at::minimum_out(into, into, from); return;
-        case Kind::MAX: at::maximum_out(into, into, from); return;
-        default: into.add_(from); return;
-    }
-}
-
-// An MPI_User_function over ATen's kernels, which are those of the processor at
-// hand. Each step rounds once, as PyTorch's own sums do.
+// Sums and products of 16-bit floats by ATen's kernels, which are those of the processor at hand. Each step rounds
+// once, as PyTorch's own sums do.
 template <at::ScalarType type, Kind kind>
-void reduce_words(void *from, void *into, int *count, MPI_Datatype * /*type*/) {
+void combine_halves(void *from, void *into, int64_t count) {
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks);  // of the thread that waits: it holds MPI's lock
     auto *const source = static_cast<char *>(from);
     auto *const target = static_cast<char *>(into);
-    for (int64_t start = 0; start < *count; start += kBlock) {
-        const int64_t numel = std::min<int64_t>(kBlock, *count - start);
+    for (int64_t start = 0; start < count; start += kBlock) {
+        const int64_t numel = std::min<int64_t>(kBlock, count - start);
         at::Tensor result = at::from_blob(target + 2 * start, {numel}, at::TensorOptions(type));
-        reduce_block(kind, result, at::from_blob(source + 2 * start, {numel}, at::TensorOptions(type)));
+        const at::Tensor other = at::from_blob(source + 2 * start, {numel}, at::TensorOptions(type));
+        if (kind == Kind::PRODUCT) {
+            result.mul_(other);
+        } else {
+            result.add_(other);
+        }
     }
 }
+
+// The extreme of two floats is what IEEE 754 calls their maximum and minimum: NaN where one is NaN, as torch.maximum
+// has it, and 0.0 above -0.0. MPI gives the ranks the same operands in different orders, so that all ranks have the
+// same bits only if the order does not matter, nor which NaN it is: a NaN becomes the one of which all bits are set.
+// MPI_MAX and MPI_MIN keep a NaN or lose it by that order. The loops have no branches, so that they become vectors.
+template <Kind kind, typename Number>
+Number extreme_number(Number one, Number other) {
+    return (kind == Kind::MAX ? one > other : one < other) ? one : other;
+}
+
+template <Kind kind, typename Float, typename Word>
+void take_extremes(void *from, void *into, int64_t count) {
+    const auto *const __restrict source = static_cast<const Float *>(from);
+    auto *const __restrict target = static_cast<Float *>(into);
+    for (int64_t index = 0; index < count; ++index) {
+        const Float one = source[index];
+        const Float other = target[index];
+        // two zeros of different signs, of which each order gives the other one
+        const auto first = c10::bit_cast<Word>(extreme_number<kind>(one, other));
+        const auto second = c10::bit_cast<Word>(extreme_number<kind>(other, one));
+        const Word extreme = kind == Kind::MAX ? first & second : first | second;
+        target[index] = c10::bit_cast<Float>(extreme | (std::isunordered(one, other) ? ~Word{0} : Word{0}));
+    }
+}
+
+// A float's bits as a number of the same order, -0.0 one below 0.0; and back.
+constexpr int16_t ordered(int16_t bits) { return static_cast<int16_t>(bits ^ ((bits >> 15) & INT16_MAX)); }
+
+// Of floats that have 16 bits, and these in infinity.
+template <Kind kind, int16_t infinity>
+void take_extremes_of_halves(void *from, void *into, int64_t count) {
+    const auto *const __restrict source = static_cast<const int16_t *>(from);
+    auto *const __restrict target = static_cast<int16_t *>(into);
+    for (int64_t index = 0; index < count; ++index) {
+        const int16_t one = source[index];
+        const int16_t other = target[index];
+        const int16_t extreme = ordered(extreme_number<kind>(ordered(one), ordered(other)));
+        const bool has_nan = extreme_number<Kind::MAX>(one & INT16_MAX, other & INT16_MAX) > infinity;
+        target[index] = static_cast<int16_t>(extreme | (has_nan ? -1 : 0));
+    }
+}
+
+constexpr int16_t kInfinityOfHalf = 0x7c00;
+constexpr int16_t kInfinityOfBFloat16 = 0x7f80;
 
 // What there is of ours in MPI.
 MPI_Datatype two_bytes = MPI_DATATYPE_NULL;
 std::map<std::pair<at::ScalarType, Kind>, MPI_Op> ops_of_ours;
 
-template <at::ScalarType type, Kind kind>
-void make_op() {
-    check(MPI_Op_create(reduce_words<type, kind>, 1, &ops_of_ours[{type, kind}]), "MPI_Op_create");
+// An MPI_User_function, or with MPI_Count that of MPI 4's large calls.
+template <void (*combine)(void *, void *, int64_t), typename Count>
+void combine_all(void *from, void *into, Count *count, MPI_Datatype * /*type*/) {
+    combine(from, into, *count);
 }
 
-template <at::ScalarType type>
-void make_ops() {
-    make_op<type, Kind::SUM>();
-    make_op<type, Kind::PRODUCT>();
-    make_op<type, Kind::MIN>();
-    make_op<type, Kind::MAX>();
+using CreateLargeOp = int (*)(void (*)(void *, void *, MPI_Count *, MPI_Datatype *), int, MPI_Op *);
+
+template <void (*combine)(void *, void *, int64_t)>
+void make_op(at::ScalarType type, Kind kind) {
+    MPI_Op &op = ops_of_ours[{type, kind}];
+    if (const auto create = find_function<CreateLargeOp>("MPI_Op_create_c")) {
+        check(create(combine_all<combine, MPI_Count>, 1, &op), "MPI_Op_create_c");
+    } else {
+        check(MPI_Op_create(combine_all<combine, int>, 1, &op), "MPI_Op_create");
+    }
 }
 
-MPI_Op op_of_half_floats(Kind kind, at::ScalarType type) {
-    const auto found = ops_of_ours.find({type, kind});
-    return found == ops_of_ours.end() ? MPI_OP_NULL : found->second;
+template <at::ScalarType type, int16_t infinity>
+void make_ops_of_halves() {
+    make_op<combine_halves<type, Kind::SUM>>(type, Kind::SUM);
+    make_op<combine_halves<type, Kind::PRODUCT>>(type, Kind::PRODUCT);
+    make_op<take_extremes_of_halves<Kind::MIN, infinity>>(type, Kind::MIN);
+    make_op<take_extremes_of_halves<Kind::MAX, infinity>>(type, Kind::MAX);
+}
+
+template <at::ScalarType type, typename Float, typename Word>
+void make_ops_of_floats() {
+    make_op<take_extremes<Kind::MIN, Float, Word>>(type, Kind::MIN);
+    make_op<take_extremes<Kind::MAX, Float, Word>>(type, Kind::MAX);
 }
 
 MPI_Datatype number_type(at::ScalarType type) {
@@ -89,8 +146,8 @@ MPI_Op number_op(Kind kind, at::ScalarType type) {
     switch (kind) {
         case Kind::SUM: return MPI_SUM;
         case Kind::PRODUCT: return MPI_PROD;
-        case Kind::MIN: return at::isComplexType(type) ? MPI_OP_NULL : MPI_MIN;
-        case Kind::MAX: return at::isComplexType(type) ? MPI_OP_NULL : MPI_MAX;
+        case Kind::MIN: return is_integer ? MPI_MIN : MPI_OP_NULL;
+        case Kind::MAX: return is_integer ? MPI_MAX : MPI_OP_NULL;
         case Kind::BAND: return is_integer ? MPI_BAND : MPI_OP_NULL;
         case Kind::BOR: return is_integer ? MPI_BOR : MPI_OP_NULL;
         case Kind::BXOR: return is_integer ? MPI_BXOR : MPI_OP_NULL;
@@ -113,9 +170,12 @@ MPI_Op truth_op(Kind kind) {
 }
 
 MPI_Op op_for(Kind kind, at::ScalarType type) {
+    if (const auto ours = ops_of_ours.find({type, kind}); ours != ops_of_ours.end()) {
+        return ours->second;
+    }
     switch (type) {
         case at::kHalf:
-        case at::kBFloat16: return op_of_half_floats(kind, type);
+        case at::kBFloat16: return MPI_OP_NULL;
         case at::kBool: return truth_op(kind);
         default: return number_op(kind, type);
     }
@@ -164,8 +224,10 @@ MPI_Datatype moved_as(const at::Tensor &tensor) {
 void make_elements() {
     check(MPI_Type_contiguous(2, MPI_BYTE, &two_bytes), "MPI_Type_contiguous");
     check(MPI_Type_commit(&two_bytes), "MPI_Type_commit");
-    make_ops<at::kHalf>();
-    make_ops<at::kBFloat16>();
+    make_ops_of_halves<at::kHalf, kInfinityOfHalf>();
+    make_ops_of_halves<at::kBFloat16, kInfinityOfBFloat16>();
+    make_ops_of_floats<at::kFloat, float, uint32_t>();
+    make_ops_of_floats<at::kDouble, double, uint64_t>();
 }
 
 void free_elements() {

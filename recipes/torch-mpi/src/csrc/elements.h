@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // PyTorch's element types and reductions in MPI's words. 16-bit floats, which
-// MPI lacks, have an MPI_Op of ours.
+// MPI lacks, have an MPI_Op of ours, and so have MIN and MAX of all floats.
 #pragma once
 
 #include <mpi.h>

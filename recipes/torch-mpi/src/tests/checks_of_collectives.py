@@ -160,6 +160,133 @@ def nan_is_not_lost() -> None:
         assert tensor.isinf().tolist() == [False, True, False]
 
 
+BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(BITS[tensor.element_size()])
+
+
+def hard_parts(numel: int, dtype: torch.dtype, op: dist.ReduceOp) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Each rank's values of which maximum or minimum is not the same in every order, and what they come to.
+
+    In turn, each rank has the one NaN, beside numbers and beside infinities, and the one zero of its sign.
+    """
+    place = torch.arange(numel)
+    kind, chosen = place % 6, place // 6 % size()
+    nan, inf, zero = torch.tensor(float("nan")), torch.tensor(float("inf")), torch.tensor(0.0)
+    parts = []
+    for one in range(size()):
+        is_mine = chosen == one
+        part = torch.where(is_mine, nan, torch.tensor(float(one)))
+        part = torch.where(kind == 1, nan, part)
+        part = torch.where(kind == 2, torch.where(is_mine, nan, torch.where(chosen % 2 == 0, inf, -inf)), part)
+        part = torch.where(kind == 3, torch.where(is_mine, -zero, zero), part)
+        part = torch.where(kind == 4, torch.where(is_mine, zero, -zero), part)
+        part = torch.where(kind == 5, torch.where(is_mine, -inf, place.float() - 2.0 * one), part)
+        parts.append(part.to(dtype))
+    both = torch.stack(parts)
+    result = both.amax(0) if op == dist.ReduceOp.MAX else both.amin(0)
+    negative = both.signbit().all(0) if op == dist.ReduceOp.MAX else both.signbit().any(0)
+    return parts, torch.where(result == 0, torch.where(negative, -zero, zero).to(dtype), result)
+
+
+def is_extreme(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """NaN where it is expected, and else the same bits."""
+    is_nan = expected.isnan()
+    return bool(torch.equal(found.isnan(), is_nan) and torch.equal(bits(found)[~is_nan], bits(expected)[~is_nan]))
+
+
+def of_all_ranks(tensor: torch.Tensor) -> bool:
+    """Whether all ranks have the same bits."""
+    everybody = [torch.empty_like(bits(tensor)) for _ in range(size())]
+    dist.all_gather(everybody, bits(tensor))
+    return all(torch.equal(other, bits(tensor)) for other in everybody)
+
+
+EXTREMES = [(dtype, op) for dtype in FLOATS for op in (dist.ReduceOp.MAX, dist.ReduceOp.MIN)]
+
+
+@check
+def extremes_with_nan_and_zeros_of_both_signs_are_the_same_on_all_ranks() -> None:
+    for dtype, op in EXTREMES:
+        for numel in (0, 1, 7, 36, 40_001):
+            parts, expected = hard_parts(numel, dtype, op)
+            tensor = parts[rank()].clone()
+            dist.all_reduce(tensor, op=op)
+            assert is_extreme(tensor, expected), (dtype, op, numel)
+            assert of_all_ranks(tensor), (dtype, op, numel)
+            strided = torch.zeros(numel, 2, dtype=dtype)
+            strided[:, 1] = parts[rank()]
+            dist.all_reduce(strided[:, 1], op=op, async_op=True).wait()
+            assert is_extreme(strided[:, 1].contiguous(), expected), (dtype, op, numel)
+            assert not strided[:, 0].any()
+
+
+@check
+def extremes_that_one_rank_gets_have_the_nan_of_any() -> None:
+    for dtype, op in EXTREMES:
+        parts, expected = hard_parts(601, dtype, op)
+        for root in range(size()):
+            tensor = parts[rank()].clone()
+            dist.reduce(tensor, dst=root, op=op)
+            assert is_extreme(tensor, expected if rank() == root else parts[rank()]), (dtype, op, root)
+
+
+@check
+def extremes_that_are_scattered_have_the_nan_of_any() -> None:
+    for dtype, op in EXTREMES:
+        parts, expected = hard_parts(600 * size(), dtype, op)
+        own = expected.chunk(size())[rank()]
+        out = torch.empty(600, dtype=dtype)
+        dist.reduce_scatter_tensor(out, parts[rank()].clone(), op=op)
+        assert is_extreme(out, own), (dtype, op)
+        whole = parts[rank()].clone()
+        within = whole.chunk(size())[rank()]
+        dist.reduce_scatter_tensor(within, whole, op=op)
+        assert is_extreme(within, own), (dtype, op)
+        dist.reduce_scatter(out.zero_(), list(parts[rank()].clone().chunk(size())), op=op)
+        assert is_extreme(out, own), (dtype, op)
+        rows = list(range(1, size() + 1))  # of rank N so many
+        uneven, expected = hard_parts(sum(rows), dtype, op)
+        out = torch.empty(rank() + 1, dtype=dtype)
+        dist.reduce_scatter(out, list(uneven[rank()].split(rows)), op=op)
+        assert is_extreme(out, expected.split(rows)[rank()]), (dtype, op)
+
+
+@check
+def extremes_of_coalesced_and_functional_forms_have_the_nan_of_any() -> None:
+    group = dist.group.WORLD
+    for dtype, op in EXTREMES:
+        word = "max" if op == dist.ReduceOp.MAX else "min"
+        both = [hard_parts(numel, dtype, op) for numel in (13 * size(), 240 * size())]
+        given = [parts[rank()] for parts, _ in both]
+        tensors = [tensor.clone() for tensor in given]
+        dist.all_reduce_coalesced(tensors, op=op)
+        found = [tensors, functional.all_reduce_coalesced(given, word, group)]
+        found.append([functional.all_reduce(tensor, word, group) for tensor in given])
+        managed = [tensor.clone() for tensor in given]
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for tensor in managed:
+                dist.all_reduce(tensor, op=op)
+        manager.wait()
+        found.append(managed)
+        for results in found:
+            for result, (_, expected) in zip(results, both, strict=True):
+                assert is_extreme(result.clone(), expected), (dtype, op)
+                assert of_all_ranks(result.clone()), (dtype, op)
+        scattered = functional.reduce_scatter_tensor_coalesced(given, word, [0, 0], group)
+        for result, (_, expected) in zip(scattered, both, strict=True):
+            assert is_extreme(result.clone(), expected.chunk(size())[rank()]), (dtype, op)
+
+
+@check
+def extremes_of_complex_numbers_are_refused() -> None:
+    for dtype in (torch.complex64, torch.complex128):
+        for op in (dist.ReduceOp.MAX, dist.ReduceOp.MIN):
+            assert "complex" in error_of(partial(dist.all_reduce, torch.zeros(3, dtype=dtype), op=op)).lower()
+
+
 @check
 def what_mpi_cannot_reduce() -> None:
     for dtype, op, named in (
@@ -368,6 +495,8 @@ def more_elements_than_an_int_counts() -> None:
         return
     with few_elements_a_call(use_large_calls=True):
         allreduces_of_every_type()
+        extremes_that_one_rank_gets_have_the_nan_of_any()
+        extremes_that_are_scattered_have_the_nan_of_any()
         reduce_to_one()
         gathers()
         scatters()

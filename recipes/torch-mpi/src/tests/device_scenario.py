@@ -51,6 +51,15 @@ def sum_twice(backend: dist.Backend, size: int) -> bool:
     return bool(summed[: NUMEL // 2].eq(size).all() and summed[NUMEL // 2 :].eq(size**2).all())
 
 
+def take_extremes(backend: dist.Backend, rank: int) -> bool:
+    """Whether the one rank's NaN is in the maximum."""
+    tensor = torch.tensor([float("nan") if rank == 0 else 1.0, float(rank)]).to("slow")
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    backend.allreduce([tensor], options).wait()
+    return bool(tensor.cpu().isnan().tolist() == [True, False])
+
+
 def main() -> None:
     library = load_device()
     dist.init_process_group("mpi")
@@ -64,7 +73,11 @@ def main() -> None:
         _C.set_device_policy(getattr(_C.DevicePolicy, name))
         before = torch_mpi.stats()["staged_tensors"]
         try:
-            result: object = [*(reduce_and_gather(backend, rank, size) for _ in range(2)), sum_twice(backend, size)]
+            result: object = [
+                *(reduce_and_gather(backend, rank, size) for _ in range(2)),
+                sum_twice(backend, size),
+                take_extremes(backend, rank),
+            ]
         except RuntimeError as err:
             result = str(err)
         seen[name] = {

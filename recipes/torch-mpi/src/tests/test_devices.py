@@ -19,8 +19,8 @@ def test_tensors_of_a_device_go_through_pinned_memory_or_are_refused(launcher: L
     assert ended.said.count("go through the host's memory") == ended.said.count(notice) == RANKS  # once a rank
     for rank in range(RANKS):
         seen = json.loads((launcher.folder / f"seen.{rank}.json").read_text())
-        assert seen["AUTO"]["result"] == seen["HOST"]["result"] == [True] * 3
-        assert seen["AUTO"]["staged"] == seen["HOST"]["staged"] == 8
+        assert seen["AUTO"]["result"] == seen["HOST"]["result"] == [True] * 4
+        assert seen["AUTO"]["staged"] == seen["HOST"]["staged"] == 9
         assert seen["AUTO"]["pinned"] >= 4 * 40_001
         assert "TORCH_MPI_GPU=require, and MPI does not take tensors of slow:0: MPI can be" in seen["REQUIRE"]["result"]
         assert seen["REQUIRE"]["staged"] == 0

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How ranks are started and end: each mistake is one clear error, and no rank waits for one that is gone."""
 
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_a_library_that_is_no_mpi_is_one_error(launcher: Launcher) -> None:
     ended = launcher.alone(launcher.code(f"import ctypes\nctypes.CDLL({str(library)!r})\n{BEGIN}"))
     assert ended.code == 1
     assert "MPIError: the backend mpi cannot be loaded: " in ended.said
-    assert "undefined symbol: MPI_" in ended.said
+    assert re.search("undefined symbol: (MPI_|ompi_)", ended.said)  # whichever comes first in the build's file
 
 
 EXITED = "torch-mpi: rank 1 has ended with exit code "
