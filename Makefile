@@ -17,11 +17,11 @@
 #                   CHANNEL_TOOLS_TEST_BEFORE and CHANNEL_TOOLS_TEST_AFTER, output folders of the same packages
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
-# make bench-cluster  what a job takes besides its build on a Slurm of two nodes, 2,000 packages planned, large plans simulated; output/bench/
+# make bench-cluster  what a job takes besides its build on a Slurm of two nodes, and 2,000 packages planned
 # make pytorch      PyTorch from source with MPI, for hours; the same command continues it; CACHE=ccache; then what its users do with it
 # make changelog    CHANGELOG.md's section for VERSION from the files in changes/
 # make release      sets VERSION, and builds and checks what is released, into output/release; RELEASING.md has all steps
-# make soak         the server under abuse, with little memory, few descriptors, full and slow disks, for SECONDS (3600)
+# make soak         the server under abuse, with little memory and few descriptors, for SECONDS (3600)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -134,14 +134,13 @@ screenshots: setup
 
 # a missed limit fails it, after all has been measured
 bench: channel
-	@failed=0; for part in run small_builds index "serve --channel output/channel" "mirror output/channel"; do \
+	@failed=0; for part in run "serve --channel output/channel"; do \
 	  $(BIN)/python -m benchmarks.$$part || failed=1; done; exit $$failed
 
 bench-allreduce: setup
 	$(BIN)/channel_tools build --variant udp
 	$(BIN)/channel_tools build --variant cray-mpich
 	$(BIN)/python -m benchmarks.allreduce
-	$(BIN)/python -m benchmarks.wire_rate
 	$(BIN)/python -m benchmarks.allreduce_mpi
 	$(BIN)/channel_tools build --variant oneccl
 	$(BIN)/channel_tools build --variant accl

@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Builds on a cluster, measured: ``python -m benchmarks.cluster [toys] [tree] [nodes]``.
+"""Builds on a cluster, measured: ``python -m benchmarks.cluster [toys] [tree]``.
 
 - toys: twelve builds that sleep for up to 80 s, in three layers, on a Slurm of two nodes of eight cores each on this
-  machine: what a job takes besides its build, and whether the simulation with these figures says how long the run took
+  machine: what a job takes besides its build
 - tree: plan, workflow and Snakemake's dry run of 2,000 packages
-- nodes: how long a made-up plan of 2,000 builds (the median 3 minutes, the longest 2 hours) takes on 1 to 256 nodes,
-  simulated with the figures of the toys, beside the ideal
 
-Prints tables, and draws the last one as output/bench/cluster.svg; the exit status is 1 where an aim is missed. The
-builds of the toys take no processor time, so that two cores can stand for sixteen; what runs around them does take it,
-and is part of what is measured.
+The exit status is 1 where an aim is missed. The builds of the toys take no processor time, so that two cores can stand
+for sixteen; what runs around them does take it, and is part of what is measured.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import random
 import resource
 import statistics
@@ -28,36 +24,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.cluster_simulation import Overheads, shares, simulated_s
 from benchmarks.figures import Figure, print_figures
-from channel_tools.build.forecast import time_left
-from channel_tools.build.model import BuildJob
 from channel_tools.build.remote import BUILDS_FILE, read_builds
 from channel_tools.build.usage import read_usage
 from channel_tools.channel import open_channel
-from channel_tools.system.charts import Bar, BarGroup, bar_chart
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
 from tests.support.toy_cluster import Recipe, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from channel_tools.build.remote import RemoteBuilds
 
 _LAYERS, _SLEEPS_S = 3, (20, 40, 60, 80)
-_CORES = 16
 _PACKAGES = 2000
-_NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _SEED = 7
-_CHART = Path("output", "bench", "cluster.svg")
-_CHART_FROM = 8
-"""With fewer nodes the bars would leave no room for the others."""
 _MIB = 1 << 20
-_MEDIAN_S, _LONGEST_S, _SPREAD = 180.0, 7200.0, 1.15
-"""Of the made-up plan's builds: half take less than the first, none more than the second (log-normally distributed)."""
-_OVERHEADS = Overheads(start_s=6.0, end_s=2.0, add_s=2.0)
-"""Of a job on an idle machine, for a simulation without a measurement."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,17 +71,6 @@ def measured(process: subprocess.Popen[str]) -> Run:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Run(seconds=time.monotonic() - started, cpu_s=cpu_s, peak_mib=after.ru_maxrss * 1024 / _MIB)
-
-
-def job(name: str, expected_s: float, waits_for: Sequence[str]) -> BuildJob:
-    """A build as the plan would have it."""
-    return BuildJob(
-        file_name=f"{name}.conda",
-        subdir="noarch",
-        recipe_folder=Path(),
-        waits_for=tuple(f"{other}.conda" for other in waits_for),
-        expected_s=expected_s,
-    )
 
 
 def durations_of(tool: Tool) -> dict[str, float]:
@@ -138,24 +110,12 @@ def job_ends(slurm: Slurm) -> dict[str, float]:
     return {stem: datetime.fromisoformat(end).astimezone().timestamp() for stem, end in ends.items()}
 
 
-def overheads_of(
-    times: Mapping[str, Times], ends: Mapping[str, float], waits_for: Mapping[str, Sequence[str]], written: float
-) -> Overheads:
-    """What jobs took besides their builds; there are more cores than builds.
+def toys() -> list[Figure]:
+    """What the sleeping builds' jobs on the cluster took besides them.
 
-    The first two are medians. A package is in the channel after Slurm was asked and the package was added, of which the
-    least is the time that adding takes: then Slurm was asked at once. Slurm's own times are whole seconds.
+    A package is in the channel after Slurm was asked and the package was added, of which the least is the time that
+    adding takes: then Slurm was asked at once. Slurm's own times are whole seconds.
     """
-    ready = {stem: max([written, *(times[name].admitted for name in waits_for[stem])]) for stem in times}
-    return Overheads(
-        start_s=statistics.median(times[stem].began - ready[stem] for stem in times),
-        end_s=max(0.0, statistics.median(ends[stem] - times[stem].ended for stem in times)),
-        add_s=max(0.0, min(times[stem].admitted - ends[stem] for stem in times)),
-    )
-
-
-def toys() -> tuple[list[Figure], Overheads]:
-    """The sleeping builds on the cluster, and what their jobs took besides."""
     recipes = toy_recipes()
     asked = {name: {"cores": 1, "memory_mib": 2000, "minutes": 10} for name in recipes}
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder, running_slurm() as slurm:
@@ -163,29 +123,26 @@ def toys() -> tuple[list[Figure], Overheads]:
         run = measured(tool.start("--on", "slurm"))
         file = tool.tree / "output" / "snakemake" / BUILDS_FILE
         builds, written = read_builds(file), file.stat().st_mtime
-        times, took, ends = times_of(tool, builds), durations_of(tool), job_ends(slurm)
+        times, ends = times_of(tool, builds), job_ends(slurm)
     stems = {job.file_name: job.stem for job in builds.jobs}
     waits_for = {job.stem: [stems[name] for name in job.waits_for if name in stems] for job in builds.jobs}
-    overheads = overheads_of(times, ends, waits_for, written)
-    plan = [job(name, took[name], recipe.get("host", ())) for name, recipe in recipes.items()]
-    whole = max(build.admitted for build in times.values()) - written
-    simulated = simulated_s(plan, _CORES, at_once=100, overheads=overheads)
+    ready = {stem: max([written, *(times[name].admitted for name in waits_for[stem])]) for stem in times}
     return [
         figure("wall time", run.seconds),
         figure("processor, without the jobs", run.cpu_s),
-        figure("longest chain of builds", time_left(plan, {}) or 0.0),
-        figure("before a build, median", overheads.start_s),
-        figure("from a build's end to its job's, median", overheads.end_s),
-        figure("adding packages to the channel", overheads.add_s),
-        figure("from the workflow to the last package", whole),
-        figure("the same, simulated", simulated),
-        figure("the simulation's error", 100 * abs(simulated - whole) / whole, unit="%", limit=15),
-    ], overheads
+        figure("before a build, median", statistics.median(times[stem].began - ready[stem] for stem in times)),
+        figure(
+            "from a build's end to its job's, median",
+            statistics.median(ends[stem] - times[stem].ended for stem in times),
+        ),
+        figure("adding a package to the channel", min(times[stem].admitted - ends[stem] for stem in times)),
+        figure("from the workflow to the last package", max(build.admitted for build in times.values()) - written),
+    ]
 
 
-def figure(name: str, value: float, *, unit: str = "s", limit: float = 1e4) -> Figure:
-    """One of the toys' figures, which is not to be above the limit."""
-    return Figure(name=f"12 toys: {name}", value=value, unit=unit, limit=limit, at_most=True)
+def figure(name: str, seconds: float) -> Figure:
+    """One of the toys' figures, which no aim limits."""
+    return Figure(name=f"12 toys: {name}", value=seconds, unit="s", limit=1e4, at_most=True)
 
 
 def chain_of(random_: random.Random, number: int) -> list[int]:
@@ -218,66 +175,13 @@ def tree() -> list[Figure]:
     ]
 
 
-def made_up_plan() -> list[BuildJob]:
-    """2,000 builds with durations as packages of this field have."""
-    random_ = random.Random(_SEED)  # noqa: S311 - a made-up plan
-    return [
-        job(
-            f"p{number}",
-            min(_LONGEST_S, random_.lognormvariate(math.log(_MEDIAN_S), _SPREAD)),
-            [f"p{other}" for other in chain_of(random_, number)],
-        )
-        for number in range(_PACKAGES)
-    ]
-
-
-def nodes(overheads: Overheads) -> list[Figure]:
-    """Prints hours by number of nodes; the figure is the most that any of them takes of its ideal."""
-    jobs = made_up_plan()
-    seconds = [job.expected_s or 0.0 for job in jobs]
-    chain, work = time_left(jobs, {}) or 0.0, sum(seconds)
-    print(
-        f"{len(jobs)} builds, {work / 3600:.1f} h in all, half of them under {statistics.median(seconds) / 60:.1f} min,"
-        f" the longest {max(seconds) / 3600:.1f} h; of a job besides: {overheads.start_s:.1f} s before its build,"
-        f" {overheads.end_s:.1f} s after it, {overheads.add_s:.1f} s to add packages"
-    )
-    print(f"{'nodes':>6} {'hours':>8} {'ideal':>8} {'share':>6} {'busy':>6}")
-    times = shares(jobs, _NODES, overheads)
-    for count, (took, ideal) in times.items():
-        busy = 100 * work / count / took
-        print(f"{count:6} {took / 3600:8.2f} {ideal / 3600:8.2f} {100 * took / ideal:5.0f}% {busy:5.0f}%")
-    _CHART.parent.mkdir(parents=True, exist_ok=True)
-    _CHART.write_text(draw({count: took for count, (took, _) in times.items()}, chain), encoding="utf-8")
-    most = max(100 * took / ideal for took, ideal in times.values())
-    return [
-        Figure(name="2,000 builds, simulated: of the ideal, at most", value=most, unit="%", limit=115, at_most=True)
-    ]
-
-
-def draw(times: Mapping[int, float], chain: float) -> str:
-    """The chart: hours by number of nodes, and the longest chain as a line."""
-    bars = [
-        Bar(label=f"{count} nodes", value=seconds / 3600, figure=f"{seconds / 3600:.1f} h", look="own")
-        for count, seconds in times.items()
-        if count >= _CHART_FROM
-    ]
-    title = f"{_PACKAGES:,} builds on more and more nodes, simulated"
-    listed = ", ".join(f"{bar.label} {bar.figure}" for bar in bars)
-    line = f"the longest chain takes {chain / 3600:.1f} h"
-    groups = [BarGroup(label=f"Hours; dashed: {line}", bars=tuple(bars))]
-    return f"{bar_chart('nodes', title, groups, description=f'{listed}; {line}.', reference=chain / 3600)}\n"
-
-
 def main(wanted: Sequence[str]) -> int:
     """Measure what is named, else everything."""
     figures: list[Figure] = []
-    overheads = _OVERHEADS
     if not wanted or "toys" in wanted:
-        figures, overheads = toys()
+        figures += toys()
     if not wanted or "tree" in wanted:
         figures += tree()
-    if not wanted or "nodes" in wanted:
-        figures += nodes(overheads)
     return print_figures(figures)
 
 

@@ -3,14 +3,11 @@
 
     python -m benchmarks.soak --seconds 600
 
-The server has 1 GiB of address space and 512 descriptors for each process. Four parts of the time: as it is; on a disk
-that is full every other ten seconds; on a disk that takes 10 ms for each write and each piece of a file that is sent;
-behind nginx. All the time some clients send what has no end, keep connections idle by the thousand, read nothing, or
-guess tokens; others read packages and indexes, compare every byte, and publish. In another channel, a package and its
-folder are exchanged for links out of it and back without pause, while two read it: no byte from outside may come. Exit
-status 1 when one of those got anything but the right bytes or a refusal that may be tried again, when a worker took
-more than 300 MiB, or when the server did not last. A part whose means are missing (root for mounting, a C compiler,
-nginx on the PATH) is skipped.
+The server has 1 GiB of address space and 512 descriptors for each process. Half of the time it is asked itself, half
+of the time through nginx. All the time some clients send what has no end, keep connections idle by the thousand, read
+nothing, or guess tokens; others read packages and indexes, compare every byte, and publish. Exit status 1 when one of
+those got anything but the right bytes or a refusal that may be tried again, when a worker took more than 300 MiB, or
+when the server did not last. Without nginx on the PATH, its half is skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ from channel_tools.channel import add_set, channel_writer, create_channel, open_
 from channel_tools.publish.model import PackageSet
 from channel_tools.publish.server.target import open_server
 from channel_tools.serve.access.tokens import create_token, default_tokens_file
-from channel_tools.system.errors import ChannelError, ChannelToolsError, DiskFullError, NetworkError
+from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError
 from channel_tools.system.progress import SilentProgress
 from tests.support.overload import ATTACKS, memory_kib, send_without_end
 from tests.support.packages import REGISTRY, make_conda
@@ -53,42 +50,11 @@ _MIB = 1 << 20
 _ADDRESS_SPACE_BYTES = 1024 * _MIB
 _FILES = 512
 _WORKERS = 2
-_DISK_MIB = 128
-_FULL_EVERY_S = 10.0
 _TIMEOUT_S = 120.0
 """For what is under way when the time is over."""
 _ATTACKER = ("127.0.0.2", 0)
 _MAY_BE_TRIED_AGAIN = frozenset({429, 502, 503, 507})
 """502 is nginx's, where it finds no room for a connection."""
-_SWAPPED, _SWAPPED_FILE, _SWAPPED_BYTES = "swapped/noarch", "x-1-0.conda", b"o" * (100 << 10)
-"""A package of a channel whose writer exchanges it for a link."""
-_SLOW_DISK = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/types.h>
-#include <unistd.h>
-static void wait_for_disk(int file) {
-  char link[64], path[4096];
-  const char *root = getenv("SLOW_ROOT");
-  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-  ssize_t size = readlink(link, path, sizeof path - 1);
-  if (root && size > 0 && !strncmp(path, root, strlen(root))) usleep(10000);
-}
-#define SLOW(result, name, parameters, arguments, file) \
-  result name parameters { \
-    static result (*next) parameters; \
-    if (!next) next = (result (*) parameters)dlsym(RTLD_NEXT, #name); \
-    wait_for_disk(file); \
-    return next arguments; \
-  }
-SLOW(ssize_t, write, (int f, const void *b, size_t n), (f, b, n), f)
-SLOW(ssize_t, pwrite64, (int f, const void *b, size_t n, off64_t o), (f, b, n, o), f)
-SLOW(ssize_t, sendfile64, (int t, int f, off64_t *o, size_t n), (t, f, o, n), f)
-SLOW(int, fsync, (int f), (f), f)
-"""
 
 
 @dataclass
@@ -109,17 +75,13 @@ class Soak:
     peak_kib: int = 0
     peak_files: int = 0
     attacks: int = 0
-    swaps: int = 0
-    swapped_reads: Counter[int] = field(default_factory=Counter)
 
     def going_on(self) -> bool:
         """Whether there is time left."""
         return not self.ended.is_set()
 
 
-def _serving(
-    root: Path, work: Path, *options: str, variables: dict[str, str] | None = None
-) -> contextlib.AbstractContextManager[Server]:
+def _serving(root: Path, work: Path, *options: str) -> contextlib.AbstractContextManager[Server]:
     limits = f'ulimit -v {_ADDRESS_SPACE_BYTES >> 10}; ulimit -n {_FILES}; exec "$@"'
     return running(
         root,
@@ -128,7 +90,6 @@ def _serving(
         workers=_WORKERS,
         quiet=False,
         launcher=("sh", "-c", limits, "sh"),
-        variables=variables,
     )
 
 
@@ -159,42 +120,8 @@ def _read(soak: Soak, paths: list[str], seed: int) -> None:
             soak.faults.append(f"{path}: status {response.status}")
 
 
-def _swap(soak: Soak) -> None:
-    """Exchange a package, and then its folder, for links out of the channel, and back, without pause."""
-    folder = soak.server.root / _SWAPPED
-    for swapped in itertools.cycle((folder / _SWAPPED_FILE, folder)):
-        aside = swapped.with_name(".aside")
-        if not soak.going_on():
-            return
-        for _turn in range(100):
-            swapped.rename(aside)
-            with contextlib.suppress(OSError):  # the disk may be full
-                swapped.symlink_to(_victim(soak.server.root) / swapped.relative_to(soak.server.root))
-                swapped.unlink()
-            aside.rename(swapped)
-            soak.swaps += 1
-
-
-def _victim(root: Path) -> Path:
-    return root.with_name(f"beside-{root.name}")
-
-
-def _read_swapped(soak: Soak) -> None:
-    """One who reads what is exchanged: it is the package, or it is not there just then."""
-    while soak.going_on():
-        try:
-            answer = soak.server.ask(f"/{_SWAPPED}/{_SWAPPED_FILE}", headers={"Authorization": f"Bearer {soak.token}"})
-        except (OSError, http.client.HTTPException):
-            continue
-        soak.swapped_reads[answer.status] += 1
-        if answer.status == http.client.OK and answer.body != _SWAPPED_BYTES:
-            soak.faults.append(f"{_SWAPPED}: {answer.body[:20]!r} from outside")
-        elif answer.status not in {http.client.OK, http.client.NOT_FOUND, http.client.CONFLICT, *_MAY_BE_TRIED_AGAIN}:
-            soak.faults.append(f"{_SWAPPED}: status {answer.status}")
-
-
 def _publish(soak: Soak, work: Path) -> None:
-    """One who publishes a package after the other; a full disk is no fault."""
+    """One who publishes a package after the other; that the server has no room for it just then is no fault."""
     for number in itertools.count():
         if not soak.going_on():
             return
@@ -204,7 +131,7 @@ def _publish(soak: Soak, work: Path) -> None:
         try:
             target.publish(target.plan(packages, label="main"), progress=SilentProgress())
             soak.published["done"] += 1
-        except (DiskFullError, NetworkError, ChannelError) as err:
+        except (NetworkError, ChannelError) as err:
             soak.published[type(err).__name__] += 1
         except ChannelToolsError as err:
             soak.faults.append(f"publish: {err}")
@@ -258,21 +185,7 @@ def _watch(soak: Soak) -> None:
         soak.ended.wait(0.5)
 
 
-def _fill(soak: Soak) -> None:
-    """Leave nothing free on the disk, and give it back, in turn."""
-    ballast = soak.server.root / "ballast"
-    while soak.going_on():
-        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as stream:
-            while True:
-                stream.write(bytes(64 << 10))
-        soak.ended.wait(_FULL_EVERY_S)
-        ballast.unlink(missing_ok=True)  # it could not be made where there was not even room for its name
-        soak.ended.wait(_FULL_EVERY_S)
-
-
-def _run_part(
-    name: str, server: Server, front: str, seconds: float, work: Path, *more: Callable[[Soak], None]
-) -> list[Figure]:
+def _run_part(name: str, server: Server, front: str, seconds: float, work: Path) -> list[Figure]:
     token = create_token(
         default_tokens_file(server.root),
         name="soak",
@@ -290,8 +203,6 @@ def _run_part(
     doing: list[Callable[[], None]] = [lambda: _watch(soak), lambda: _crowd(soak), lambda: _publish(soak, work)]
     doing += [lambda seed=seed: _read(soak, paths, seed) for seed in range(3)]  # type: ignore[misc]
     doing += [lambda seed=seed: _attack(soak, seed) for seed in range(3)]  # type: ignore[misc]
-    doing += [lambda: _swap(soak), lambda: _read_swapped(soak), lambda: _read_swapped(soak)]
-    doing += [lambda task=task: task(soak) for task in more]  # type: ignore[misc]
     threads = [threading.Thread(target=task, daemon=True) for task in doing]
     for thread in threads:
         thread.start()
@@ -311,7 +222,6 @@ def _told(name: str, soak: Soak, *, lasted: bool) -> list[Figure]:
     soak.faults += [str(problem) for problem in unsound]
     quantiles = statistics.quantiles(soak.seconds, n=100) if len(soak.seconds) > 1 else [0.0] * 99
     print(f"{name}: reads {dict(soak.statuses)}, published {dict(soak.published)}, {soak.attacks} attacks")
-    print(f"{name}: {soak.swaps} links exchanged, read meanwhile {dict(soak.swapped_reads)}")
     print(f"{name}: a read took {quantiles[49] * 1000:.0f} ms, at the 99th percentile {quantiles[98] * 1000:.0f} ms")
     print(f"{name}: {'; '.join(events)}")
     errors = [line for line in soak.server.errors_said().splitlines() if "defect" in line or "Traceback" in line]
@@ -340,33 +250,6 @@ def _made_channel(root: Path, work: Path) -> None:
     ]
     with channel_writer(channel) as writer:
         add_set(writer, made)
-    for top, content in ((root, _SWAPPED_BYTES), (_victim(root), b"v" * len(_SWAPPED_BYTES))):
-        (top / _SWAPPED).mkdir(parents=True, exist_ok=True)
-        (top / _SWAPPED / _SWAPPED_FILE).write_bytes(content)
-
-
-@contextlib.contextmanager
-def _small_disk(folder: Path) -> Iterator[Path | None]:
-    folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_MIB}m", "tmpfs", folder], check=False)
-    if done.returncode:
-        yield None
-        return
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
-def _slow_disk(work: Path) -> dict[str, str] | None:
-    """The environment in which writes and sent files take their time; None without a compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return None
-    source, library = work / "slow.c", work / "slow.so"
-    source.write_text(_SLOW_DISK)
-    subprocess.run([compiler, "-shared", "-fPIC", "-O2", source, "-o", library, "-ldl"], check=True)
-    return {"LD_PRELOAD": str(library)}
 
 
 def _parts(seconds: float, work: Path) -> Iterator[list[Figure]]:
@@ -374,19 +257,6 @@ def _parts(seconds: float, work: Path) -> Iterator[list[Figure]]:
     _made_channel(root, work)
     with _serving(root, work) as server:
         yield _run_part("as it is", server, server.address, seconds, work)
-    with _small_disk(work / "disk") as disk:
-        if disk is None:
-            print("full disk: skipped, no file system could be mounted")
-        else:
-            _made_channel(disk, work / "for-disk")
-            with _serving(disk, work) as server:
-                yield _run_part("full disk", server, server.address, seconds, work, _fill)
-    slow = _slow_disk(work)
-    if slow is None:
-        print("slow disk: skipped, no C compiler")
-    else:
-        with _serving(root, work, variables={**slow, "SLOW_ROOT": str(root)}) as server:
-            yield _run_part("slow disk", server, server.address, seconds, work)
     nginx = shutil.which("nginx")
     if nginx is None:
         print("behind nginx: skipped, nginx not found")
@@ -404,7 +274,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as holder:
         work = Path(holder)
         work.chmod(0o755)
-        for part in _parts(chosen.seconds / 4, work):
+        for part in _parts(chosen.seconds / 2, work):
             rows += part
     return print_figures(rows)
 
