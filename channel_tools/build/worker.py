@@ -39,6 +39,7 @@ from channel_tools.build.model import (
     encode,
 )
 from channel_tools.build.resume import can_resume, set_aside
+from channel_tools.build.script_output import put_before_path
 from channel_tools.build.special_files import StuckEngine
 from channel_tools.conda.package import split_stem
 from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError, UsageError
@@ -283,6 +284,7 @@ def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
 
 
 def _run(spec: WorkerSpec) -> WorkerResult:
+    os.environ["PATH"] = put_before_path(spec.output.parent / "interpreter", os.environ["PATH"])
     if spec.tools.conda_build is not None:
         from channel_tools.build.conda_build import run_conda_build  # noqa: PLC0415 - as in _load
 

@@ -51,6 +51,22 @@ def assert_ended(process_ids: list[int]) -> None:
         assert ended, f"process {process_id} is still there: {Path(f'/proc/{process_id}/cmdline').read_bytes()!r}"
 
 
+@contextmanager
+def time_limit(seconds: float = TEST_TIMEOUT_S) -> Iterator[None]:
+    """Fail what still runs in the block, in the main thread, after so long."""
+
+    def give_up(*_: object) -> None:
+        raise AssertionError(f"still not ended after {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 _PTRACE_SEIZE = 0x4206
 
 

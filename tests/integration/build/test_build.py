@@ -24,12 +24,14 @@ from channel_tools.conda.archive import stream_component
 from channel_tools.system.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
 from channel_tools.system.work_folder import choose_work_folder
 from tests.integration.build.driver import BUILD, build, toy_job
-from tests.support.processes import TEST_TIMEOUT_S, assert_ended
+from tests.support.processes import TEST_TIMEOUT_S, assert_ended, time_limit
 from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
 
 _ROOT = Path(__file__).parents[3]
+_PARENTS = "engine=$(cut -d' ' -f4 /proc/$PPID/stat)"
+"""In a script, whose parent passes on its output: the process of the engine."""
 
 
 @pytest.fixture
@@ -157,9 +159,11 @@ def test_independent_packages_are_built_at_once(folder: Path) -> None:
         pytest.param(
             {"script": "echo x > /dev/full"}, DiskFullError, ["no space is left", "No space left on device"], id="disk"
         ),
-        pytest.param({"script": "kill -9 $PPID"}, BuildError, ["it was killed (signal 9)"], id="engine killed"),
         pytest.param(
-            {"script": "kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 1000"},
+            {"script": f"{_PARENTS}; kill -9 $engine"}, BuildError, ["it was killed (signal 9)"], id="engine killed"
+        ),
+        pytest.param(
+            {"script": f"{_PARENTS}; kill -9 $(cut -d' ' -f4 /proc/$engine/stat); sleep 1000"},
             BuildError,
             ["it was killed (signal 9)"],
             id="supervisor killed",
@@ -264,6 +268,71 @@ def test_a_failed_build_goes_on_with_what_it_had_done_if_its_sources_are_the_rec
     assert made.decode() == f"as it was\n{first}"
 
 
+_NOT_UTF8 = {
+    "one byte": (r"printf 'caf\351\n'", r"caf\xe9"),
+    "a lone byte at the end": (r"printf 'end\377'", r"end\xff"),
+    "half a character at the end": (r"printf 'end\303'", r"end\xc3"),
+    "NUL": (r"printf 'a\0b\n'", r"a\x00b"),
+    "UTF-16": (r"printf '\377\376h\0i\0\n\0'", r"\xff\xfeh\x00i\x00"),
+    "a quote": (r"""printf '"\nsaid "so"\n"\n"caf\351"\n'""", '"caf\\xe9" \n'),
+    "UTF-8, a byte at a time": (r"printf '\303'; sleep 0.2; printf '\251t\303\251\n'", "été"),
+    "megabytes of binary": (r"seq 400000 | gzip -1n; printf '\nend\351\n'", r"end\xe9"),
+    "megabytes in one line": ("head -c 3000000 /dev/zero | tr '\\0' x; echo", "x" * 60_000),
+}
+
+
+@pytest.mark.parametrize(("writes", "shown"), list(_NOT_UTF8.values()), ids=list(_NOT_UTF8))
+def test_a_log_is_whole_whatever_bytes_a_script_writes(folder: Path, writes: str, shown: str) -> None:
+    """A pipe holds 64 KiB: a script that writes more than that where nobody reads would wait for ever."""
+    outputs = "".join(
+        f"{{ {writes}; }} >&{descriptor}; {{ echo; seq -f '%.0f lines of {name}' 10000; }} >&{descriptor}; "
+        for descriptor, name in ((1, "output"), (2, "errors"))
+    )
+    job = toy(
+        folder,
+        "toy",
+        script=f"set +x; {outputs}mkdir -p $PREFIX/share; touch $PREFIX/share/toy",
+        test=f"set +x; {outputs}echo tested",
+    )
+    with time_limit():
+        assert [result.status for result in build(folder, [job])] == ["built"]
+    log = (folder / "logs" / "toy-1.0-h_0.log").read_text(encoding="utf-8")
+    assert log.count(shown) >= 4
+    assert "\0" not in log
+    for name in ("output", "errors"):
+        assert [log.count(f"\n{number} lines of {name}\n") for number in (1, 5000, 10000)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"), [("exit 3", "3"), ("kill -9 $$", "1"), ("false", "1")], ids=["status", "signal", "command"]
+)
+def test_a_script_that_fails_after_such_bytes_fails_the_build(folder: Path, ending: str, status: str) -> None:
+    bad = toy(folder, "toy", script=rf"printf '\377 error: \351\n'; seq 20000; {ending}")
+    with time_limit(), pytest.raises(BuildError, match="the build script failed"):
+        build(folder, [bad])
+    assert f"Script failed with status {status}" in (folder / "logs" / "toy-1.0-h_0.log").read_text(encoding="utf-8")
+
+
+def test_what_a_script_leaves_in_the_background_is_in_the_log(folder: Path) -> None:
+    script = r"(sleep 1; printf 'late\377\n'; seq 20000) & mkdir -p $PREFIX/share; touch $PREFIX/share/toy; echo ended"
+    with time_limit():
+        assert [result.status for result in build(folder, [toy(folder, "toy", script=script)])] == ["built"]
+    log = (folder / "logs" / "toy-1.0-h_0.log").read_text(encoding="utf-8")
+    assert log.index("\nended\n") < log.index("\nlate\\xff\n") < log.index("\n20000\n")
+
+
+def test_a_script_in_another_language_may_write_any_bytes_too(folder: Path) -> None:
+    line = 'print chr($_ % 256) for 0..256000; mkdir "$ENV{PREFIX}/share"; open F, ">$ENV{PREFIX}/share/toy";'
+    job = toy(folder, "toy")
+    recipe_file = job.recipe_folder / "recipe.yaml"
+    recipe = yaml.safe_load(recipe_file.read_text())
+    recipe["build"]["script"] = {"interpreter": "perl", "content": [line]}
+    recipe_file.write_text(yaml.safe_dump(recipe))
+    with time_limit():
+        assert [result.status for result in build(folder, [job])] == ["built"]
+    assert r"\xfe\xff\x00" in (folder / "logs" / "toy-1.0-h_0.log").read_text(encoding="utf-8")
+
+
 def test_building_a_published_package_again_keeps_its_bytes(folder: Path) -> None:
     job = toy(folder, "toy")
     build(folder, [job])
@@ -288,12 +357,13 @@ def test_a_build_sees_no_tool_of_the_host_but_the_systems(
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("CFLAGS", "-march=native")
     script = (
-        'echo "PATH=$PATH CFLAGS=[$CFLAGS] CORES=$CPU_COUNT"; ! command -v my-compiler; '
+        'echo "PATH=$PATH CFLAGS=[$CFLAGS] CORES=$CPU_COUNT"; ! command -v my-compiler; command -v bash; '
         "mkdir $PREFIX/share; touch $PREFIX/share/toy"
     )
     build(folder, [toy(folder, "toy", script=script)])
     log = (folder / "logs" / "toy-1.0-h_0.log").read_text()
-    assert ":/usr/bin:/bin CFLAGS=[] CORES=2" in log
+    assert "\nPATH=$BUILD_PREFIX/bin:$PREFIX/bin:/usr/bin:/bin CFLAGS=[] CORES=2\n" in log
+    assert "\n/usr/bin/bash\n" in log
 
 
 @pytest.fixture

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stands between the scripts of a build and the engine, and makes what they write UTF-8.
+
+py-rattler-build 0.73 stops reading a script's output at the first byte that is not UTF-8: the rest of the log is lost,
+and a script that writes more than a pipe holds waits for ever. It starts every script, of the build and of the tests,
+whatever its interpreter, as ``bash FILE``, and looks up bash on its own PATH (only ``interpreter: nu`` is started
+directly). So a folder with a program of that name is put before the PATH: this file, which starts the bash that is
+behind it and passes on what that writes. The scripts see neither the program nor its folder.
+
+It runs as a file, without the installed packages, so it imports only Python's own modules.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import re
+import resource
+import selectors
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+_INTERPRETER = "bash"
+_ENVIRONMENT = "build_env.sh"
+"""The engine's file beside a script, which the script begins with."""
+_PIECE_BYTES = 1 << 16
+_LINE_CHARACTERS = 1 << 16
+"""Longer lines are broken: the engine holds a line in memory, and takes quadratic time to read it."""
+_LINE_END = re.compile(r"(?<=[\r\n])")
+_QUOTED = re.compile(r'(?:(?<=[\r\n])|\A)"(?:[^\r\n]*")?(?=[\r\n]|\Z)')
+
+
+def put_before_path(folder: Path, path: str) -> str:
+    """The PATH ``path`` with ``folder`` before it, which is made and gets the program that the engine takes for bash.
+
+    No name in ``folder`` may need quotes in a shell.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / _INTERPRETER
+    words = shlex.join([sys.executable, "-I", "-S", __file__, str(folder)])
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    return f"{folder}:{path}"
+
+
+class ReadableOutput:
+    r"""Turns one stream into lines of UTF-8 that a person can read and that the engine passes on as they are.
+
+    A byte that is not UTF-8 and a NUL are escaped, so that none is lost. The engine takes quotes around a line away,
+    and panics at a line of one quote, so a space follows them. Very long lines are broken.
+
+    >>> output = ReadableOutput()
+    >>> output.readable(b"caf\xc3"), output.readable(b"\xa9 \xff\0\n\xc3"), output.readable(b"", final=True)
+    (b'', b'caf\xc3\xa9 \\xff\\x00\n', b'\\xc3')
+    >>> output.readable(b'"as it is"\n"\n')
+    b'"as it is" \n" \n'
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
+        self._begun = ""
+
+    def readable(self, piece: bytes, *, final: bool = False) -> bytes:
+        """The lines that end in ``piece``; if it is ``final``, also the last, which has no end."""
+        text = self._begun + self._decoder.decode(piece, final).replace("\0", "\\x00")
+        *lines, self._begun = _LINE_END.split(text)
+        if final or len(self._begun) > _LINE_CHARACTERS:
+            lines.append(self._begun if final else f"{self._begun}\n")
+            self._begun = ""
+        return _QUOTED.sub(r"\g<0> ", "".join(lines)).encode()
+
+
+def main(folder: str, arguments: list[str]) -> int:
+    """Run bash with ``arguments`` until it and all that have its output have ended; its exit status, negative a signal.
+
+    ``folder`` is the one that put_before_path made; it leaves the PATH.
+    """
+    before = f"{folder}:"
+    path = os.environ["PATH"].removeprefix(before)
+    if arguments:
+        _leave_path(Path(arguments[0]).with_name(_ENVIRONMENT), before)
+    bash = subprocess.Popen(
+        [_INTERPRETER, *arguments],
+        env=os.environ | {"PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with selectors.DefaultSelector() as streams:
+        for stream, descriptor in ((bash.stdout, sys.stdout.fileno()), (bash.stderr, sys.stderr.fileno())):
+            if stream is not None:
+                streams.register(stream, selectors.EVENT_READ, (descriptor, ReadableOutput()))
+        while streams.get_map():
+            for key, _events in streams.select():
+                descriptor, output = key.data
+                piece = os.read(key.fd, _PIECE_BYTES)
+                _write(descriptor, output.readable(piece, final=not piece))
+                if not piece:
+                    streams.unregister(key.fileobj)
+    return bash.wait()
+
+
+def _leave_path(environment: Path, before: str) -> None:
+    """Take the folder from the PATH that the engine's file sets anew; a shell in a failed build reads it, too."""
+    if environment.is_file():
+        environment.write_bytes(environment.read_bytes().replace(os.fsencode(before), b""))
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def _end_as(status: int) -> None:
+    """End as bash did: by its signal, or with its exit status."""
+    if status < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):  # the two that no process can handle
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status if status >= 0 else 128 - status)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if nobody reads, it ends as the script itself would
+    _end_as(main(sys.argv[1], sys.argv[2:]))
