@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The libraries that the loader finds first for a rank, and what they report: MPI, oneCCL, libfabric, NCCL's plugin.
 
+A library that brings a search path of its own (DT_RPATH), as those of wheels and of conda packages do, finds what it
+needs there before LD_LIBRARY_PATH is searched. Only LD_PRELOAD comes first (ld.so(8)), so that is what is advised.
+
 NCCL looks for ``ncclNetPlugin_vN`` and ``ncclTunerPlugin_vN`` in a plugin that it has opened, from the newest N that it
 knows to the oldest (src/plugin/net.cc, src/plugin/tuner.cc). The names that it knows are strings in its library.
 """
@@ -10,6 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +23,7 @@ from pydantic import TypeAdapter
 
 from channel_tools.doctor.devices import fabric_adapters, has_slingshot
 from channel_tools.doctor.model import Diagnosis
-from channel_tools.system.errors import ValidationError
+from channel_tools.system.errors import CommandError, ValidationError
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
@@ -32,9 +36,11 @@ _TIMEOUT_S = 60.0
 MPI, OPEN_MPI, STANDARD_MPI = "libmpi.so.12", "libmpi.so.40", "libmpi_abi.so.1"
 SWITCHML = "libswitchml.so.1"
 FABRIC, CCL, NCCL_PLUGIN, NCCL = "libfabric.so.1", "libccl.so.1", "libnccl-net.so", "libnccl.so.2"
+TORCH_CUDA = "libtorch_cuda.so"
 _FAST_PROVIDERS = frozenset({"cxi", "efa", "verbs", "psm2", "psm3", "opx", "gni"})
 _ATL = ("mpi", "ofi")
-_LOADER_VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH")
+_PRELOAD = "LD_PRELOAD"
+_LOADER_VARIABLES = (_PRELOAD, "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +57,14 @@ class LoadedLibrary:
     net_abis: tuple[int, ...] = ()
     tuner_abis: tuple[int, ...] = ()
     """The versions of NCCL's plugin interfaces that it has."""
+    nccl: str = ""
+    """The NCCL that PyTorch's library has loaded, "" if none."""
 
 
 def load_libraries(subject: ExaminedStack, names: Sequence[str]) -> dict[str, LoadedLibrary]:
-    """Load each library in the activated environment, with the caller's LD_LIBRARY_PATH.
+    """Load each library in the activated environment, with the caller's variables of the loader.
+
+    All are in one process, in the order of the names: what one has loaded for itself, a later name finds.
 
     Raises CommandError if the environment's Python cannot be run.
     """
@@ -157,50 +167,101 @@ def find_oneccl(subject: ExaminedStack) -> Iterator[Diagnosis]:
 
 
 def find_nccl(subject: ExaminedStack) -> Iterator[Diagnosis]:
-    """Whether NCCL can load the plugin and has a net ABI in common with it, and libfabric's providers."""
-    libraries = load_libraries(subject, [NCCL_PLUGIN])
-    for library in libraries.values():
-        if library.error:
-            fix = f"conda install -p {subject.prefix} nccl-ofi"
-            yield Diagnosis(subject="NCCL's plugin", level="fault", found=library.error, fix=fix)
-        else:
-            yield _nccl_abis(subject, library)
+    """Which NCCL PyTorch loads, whether that can use the plugin, and the providers of the plugin's libfabric."""
+    torch = _torch_cuda(subject)
+    if torch is not None:
+        yield _nccl_of_torch(subject, torch)
+    libraries = load_libraries(subject, [NCCL_PLUGIN, FABRIC])
+    if plugin := libraries.get(NCCL_PLUGIN):
+        yield _nccl_abis(subject, plugin, torch)
     if (wanted := subject.variable("NCCL_NET")) and wanted not in {"OFI", "AWS Libfabric"}:
         message = f"NCCL_NET is {wanted!r}: NCCL would not use the plugin"
         yield Diagnosis(subject="NCCL's network", level="fault", found=message, fix="export NCCL_NET=OFI")
-    yield from find_providers(subject)
+    if FABRIC in libraries:
+        yield _providers(subject, libraries[FABRIC])
 
 
-def _nccl_abis(subject: ExaminedStack, plugin: LoadedLibrary) -> Diagnosis:
-    """Which of the plugin's net ABIs the environment's NCCL would use."""
+def _torch_cuda(subject: ExaminedStack) -> LoadedLibrary | None:
+    """PyTorch's library for CUDA, loaded: the one of ``import torch``, if the environment has one."""
+    if subject.prefix is None:
+        return None
+    lib = subject.prefix / "lib"
+    files = [*sorted(lib.glob(f"python3*/site-packages/torch/lib/{TORCH_CUDA}")), lib / TORCH_CUDA]
+    found = next((str(file) for file in files if file.is_file()), None)
+    if found is None:
+        return None
+    try:
+        return load_libraries(subject, [found])[found]
+    except CommandError as err:  # it is large: what its file system is slow to give is no fault of the environment
+        return LoadedLibrary(name=found, file="", error=err.message)
+
+
+def _own_nccl(subject: ExaminedStack) -> Path | None:
+    own = None if subject.prefix is None else subject.prefix / "lib" / NCCL
+    return own if own is not None and own.is_file() else None
+
+
+def _nccl_of_torch(subject: ExaminedStack, torch: LoadedLibrary) -> Diagnosis:
+    """Whether PyTorch loads the environment's NCCL, which its plugin was built for, or brings its own."""
+    title, own = "PyTorch's NCCL", _own_nccl(subject)
+    if torch.error:
+        fix = f"{subject.prefix}/bin/python -c 'import torch'"
+        return Diagnosis(subject=title, level="warning", found=f"not known: {torch.error}", fix=fix)
+    if not torch.nccl:
+        return Diagnosis(subject=title, level="ok", found=f"{torch.name} loads none: it has it inside, or has none")
+    if own is None or os.path.realpath(own) == os.path.realpath(torch.nccl):
+        return Diagnosis(subject=title, level="ok", found=torch.nccl)
+    message = f"{torch.nccl}, by the search path of {torch.name}; not the environment's {own}"
+    return Diagnosis(subject=title, level="warning", found=message, fix=_preload(subject, own))
+
+
+def _preload(subject: ExaminedStack, library: Path | str) -> str:
+    """The command that has the loader take a library before all others, and what is preloaded already."""
+    path, before = Path(library), subject.variables.get(_PRELOAD)
+    if " " in str(path):  # which separates the libraries, like a colon
+        at_hand = f"DIR/{path.name}"
+        link = f"ln -s {shlex.quote(str(path))} {at_hand}; {_preload(subject, at_hand)}"
+        return f"{link} (DIR: a folder without a space in its path)"
+    return f"export {_PRELOAD}={shlex.quote(f'{path}:{before}' if before else str(path))}"
+
+
+def _nccl_abis(subject: ExaminedStack, plugin: LoadedLibrary, torch: LoadedLibrary | None) -> Diagnosis:
+    """Whether the plugin loads, and which of its net ABIs NCCL would use: PyTorch's, else the environment's."""
+    title, own = "NCCL's plugin", _own_nccl(subject)
+    if plugin.error:
+        fix = f"conda install -p {subject.prefix} nccl-ofi"
+        return Diagnosis(subject=title, level="fault", found=plugin.error, fix=fix)
     has = PluginAbis(net=plugin.net_abis, tuner=plugin.tuner_abis)
-    nccl = None if subject.prefix is None else subject.prefix / "lib" / NCCL
-    if nccl is None or not nccl.is_file():
+    nccl = Path(torch.nccl) if torch is not None and torch.nccl else own
+    if nccl is None:
         message = f"{plugin.file}: net ABIs {in_words(has.net)}; no {NCCL} in the environment to compare it with"
-        return Diagnosis(subject="NCCL's plugin", level="ok", found=message)
+        return Diagnosis(subject=title, level="ok", found=message)
     try:
         shared = shared_net_abi(has, known_abis(nccl))
     except ValidationError as err:
-        return Diagnosis(subject="NCCL's plugin", level="fault", found=str(err), fix=err.hint or "")
-    return Diagnosis(subject="NCCL's plugin", level="ok", found=f"{plugin.file}: NCCL uses its net ABI v{shared}")
+        return Diagnosis(subject=title, level="fault", found=str(err), fix=err.hint or "")
+    return Diagnosis(subject=title, level="ok", found=f"{plugin.file}: NCCL uses its net ABI v{shared}")
 
 
 def find_providers(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """libfabric's providers that work on this machine."""
     for library in load_libraries(subject, [FABRIC]).values():
-        wanted = subject.variable("FI_PROVIDER")
-        if library.error:
-            fix = f"conda install -p {subject.prefix} libfabric"
-            yield Diagnosis(subject="libfabric", level="fault", found=library.error, fix=fix)
-        elif wanted and not wanted.startswith("^") and not set(wanted.split(",")) & _bare(library.providers):
-            message = f"FI_PROVIDER is {wanted!r}; working here: {', '.join(library.providers) or 'none'}"
-            yield Diagnosis(subject="libfabric", level="fault", found=message, fix="unset FI_PROVIDER")
-        elif not _bare(library.providers) & _FAST_PROVIDERS:
-            message = f"{library.file}: {', '.join(library.providers) or 'no provider'}; none is for a fabric"
-            fix = "load the adapter's driver, or use the site's libfabric: export LD_LIBRARY_PATH=DIR"
-            yield Diagnosis(subject="libfabric", level="warning", found=message, fix=fix)
-        else:
-            yield Diagnosis(subject="libfabric", level="ok", found=f"{library.file}: {', '.join(library.providers)}")
+        yield _providers(subject, library)
+
+
+def _providers(subject: ExaminedStack, library: LoadedLibrary) -> Diagnosis:
+    title, wanted = "libfabric", subject.variable("FI_PROVIDER")
+    if library.error:
+        fix = f"conda install -p {subject.prefix} libfabric"
+        return Diagnosis(subject=title, level="fault", found=library.error, fix=fix)
+    shown = f"{library.file}: {', '.join(library.providers) or 'no provider'}"
+    if wanted and not wanted.startswith("^") and not set(wanted.split(",")) & _bare(library.providers):
+        message = f"FI_PROVIDER is {wanted!r}; working here: {', '.join(library.providers) or 'none'}"
+        return Diagnosis(subject=title, level="fault", found=message, fix="unset FI_PROVIDER")
+    if not _bare(library.providers) & _FAST_PROVIDERS:
+        fix = f"load the adapter's driver, or use the site's libfabric: {_preload(subject, f'DIR/{FABRIC}')}"
+        return Diagnosis(subject=title, level="warning", found=f"{shown}; none is for a fabric", fix=fix)
+    return Diagnosis(subject=title, level="ok", found=shown)
 
 
 def _bare(providers: Sequence[str]) -> set[str]:

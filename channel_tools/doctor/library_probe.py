@@ -30,11 +30,14 @@ def load(name: str) -> dict[str, Any]:
     except OSError as err:
         return {"name": name, "file": "", "error": str(err)}
     properties: dict[str, Any] = {"name": name, "file": mapped_file(name), "error": ""}
-    if "libmpi" in name:
+    kind = Path(name).name  # not of the folders above it
+    if "libmpi" in kind:
         properties |= describe_mpi(library)
-    if "libfabric" in name:
+    if "libfabric" in kind:
         properties["providers"] = providers(library)
-    if "nccl" in name:
+    if "libtorch_cuda" in kind:
+        properties["nccl"] = mapped_file("libnccl.so.2")
+    if "nccl" in kind:
         properties["net_abis"] = [version for version in _ABIS if hasattr(library, f"ncclNetPlugin_v{version}")]
         properties["tuner_abis"] = [version for version in _ABIS if hasattr(library, f"ncclTunerPlugin_v{version}")]
     return properties
