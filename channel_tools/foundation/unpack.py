@@ -23,12 +23,11 @@ from channel_tools.system.archives import (
     ar_members,
     check_link,
     check_member_path,
-    open_tar,
+    members_of_tar,
 )
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    import tarfile
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -136,14 +135,21 @@ def unpack_deb(archive: Path, root: Path, *, skip: Sequence[str] = ()) -> int:
     writer = TreeWriter(root, archive, skip=skip)
     newest = 0
     try:
-        with open_tar(archive, part=_data_member(archive, writer)) as tar:
-            for member in tar:
-                name = PurePosixPath(member.name).as_posix().removeprefix("./")
-                if writer.is_skipped(name):
-                    continue
-                _write_tar_member(tar, member, name, writer)
-                if member.isreg():
-                    newest = max(newest, int(member.mtime))
+        for member, stream in members_of_tar(archive, part=_data_member(archive, writer)):
+            name = PurePosixPath(member.name).as_posix().removeprefix("./")
+            if writer.is_skipped(name):
+                continue
+            if stream is not None:
+                writer.write_file(name, stream, executable=bool(member.mode & 0o111))
+                newest = max(newest, int(member.mtime))
+            elif member.issym():
+                writer.write_link(name, member.linkname)
+            elif member.islnk():
+                writer.write_hard_link(name, member.linkname)
+            elif member.isdir():
+                writer.make_folder(name)
+            else:
+                raise writer.damaged(f"member {name} is neither file, folder nor link")
     except TAR_FAULTS as err:
         raise writer.damaged(f"no complete .deb: {str(err) or type(err).__name__}") from None
     return newest
@@ -160,22 +166,6 @@ def unpack_conda(package: Path, root: Path) -> None:
             writer.write_file(member.name, stream, executable=bool(member.mode & 0o111))
         elif member.issym():
             writer.write_link(member.name, member.linkname)
-
-
-def _write_tar_member(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, writer: TreeWriter) -> None:
-    if member.isreg():
-        source = tar.extractfile(member)
-        if source is None:
-            raise writer.damaged(f"member {name} has no content")
-        writer.write_file(name, source, executable=bool(member.mode & 0o111))
-    elif member.issym():
-        writer.write_link(name, member.linkname)
-    elif member.islnk():
-        writer.write_hard_link(name, member.linkname)
-    elif member.isdir():
-        writer.make_folder(name)
-    else:
-        raise writer.damaged(f"member {name} is neither file, folder nor link")
 
 
 def _data_member(archive: Path, writer: TreeWriter) -> ArMember:

@@ -21,8 +21,10 @@ from typing import IO, TYPE_CHECKING, cast
 from channel_tools.mirror.format import COPY_AGAIN, METADATA_FOLDER, BundleRejectedError, is_safe_path
 from channel_tools.system.archives import Window
 from channel_tools.system.beneath import Beneath
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelError, DiskFullError, FileAccessError, UsageError
 from channel_tools.system.files import open_regular
+from channel_tools.system.tarstream import tar_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 _BLOCK = tarfile.BLOCKSIZE
 _END_BLOCKS = 2
 _OCTAL_LIMIT = 8**11
-_NAME_LIMIT_BYTES = 1024
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _RESERVE_BYTES = 16 << 20
 _TOO_LARGE_HINT = (
@@ -147,61 +148,22 @@ def read_members(file: Path) -> dict[str, Member]:
     """The files in a tar file, by path. Raises BundleRejectedError unless all are regular, complete and safe."""
     members: dict[str, Member] = {}
     with open_regular(file) as stream:
-        size_bytes = stream.seek(0, 2)
-        for info, offset in _headers(stream, file, size_bytes):
-            if info.type not in _PLAIN:
-                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} is not a regular file")
-            if not is_safe_path(info.name):
-                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} has a name that is not allowed")
-            if info.name in members:
-                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} occurs twice")
-            if offset + info.size > size_bytes:
-                raise bundle_damaged(file, f"ends within {info.name}: it is cut short")
-            members[info.name] = Member(offset=offset, size_bytes=info.size)
-    return members
-
-
-def _headers(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[tarfile.TarInfo, int]]:
-    """Members, with long names resolved, and the positions of their bytes."""
-    long_name = None
-    for info, offset in _blocks(stream, file, size_bytes):
-        if info.type == tarfile.GNUTYPE_LONGNAME and long_name is None and info.size <= _NAME_LIMIT_BYTES:
-            stream.seek(offset)
-            long_name = stream.read(info.size).rstrip(b"\0").decode("utf-8", "replace")
-            continue
-        if long_name is not None:
-            info.name, long_name = long_name, None
-        yield info, offset
-
-
-def _blocks(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[tarfile.TarInfo, int]]:
-    position = 0
-    while True:
-        stream.seek(position)
-        block = stream.read(_BLOCK)
-        if not block.strip(b"\0") and len(block) == _BLOCK:
-            _check_end(stream, file)
-            return
+        size_bytes = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
         try:
-            info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
-        except (tarfile.HeaderError, UnicodeDecodeError) as err:
-            reason = (
-                "it is cut short" if position >= size_bytes - _BLOCK else f"expected the header of a member ({err})"
-            )
-            if position == 0:
-                reason = "not a tar file"
-            raise bundle_damaged(file, f"at byte {position}: {reason}") from None
-        if info.size < 0:
-            raise bundle_damaged(file, f"at byte {position}: a member of {info.size} bytes")
-        yield info, position + _BLOCK
-        position += _BLOCK + info.size + (-info.size % _BLOCK)
-
-
-def _check_end(stream: IO[bytes], file: Path) -> None:
-    """Raise BundleRejectedError if anything follows the end mark, since it would not be in any list."""
-    while chunk := stream.read(1 << 20):
-        if chunk.strip(b"\0"):
-            raise BundleRejectedError("added", f"{file}: there are bytes after the end of the archive")
+            for info, _content in tar_members(stream, file=stream):
+                if info.type not in _PLAIN:
+                    raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} is not a regular file")
+                if not is_safe_path(info.name):
+                    raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} has a name that is not allowed")
+                if info.name in members:
+                    raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} occurs twice")
+                if info.offset_data + info.size > size_bytes:
+                    raise bundle_damaged(file, f"ends within {info.name}: it is cut short")
+                members[info.name] = Member(offset=info.offset_data, size_bytes=info.size)
+        except tarfile.ReadError as err:
+            raise bundle_damaged(file, f"after {counted(len(members), 'file')}: {err}") from None
+    return members
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from channel_tools.system.archives import TAR_FAULTS, UnsafeMemberError, check_link, check_member_path, open_tar
+from channel_tools.system.archives import TAR_FAULTS, UnsafeMemberError, check_link, check_member_path, members_of_tar
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -87,16 +87,15 @@ class _Members:
 
 def _check_tar(path: Path) -> None:
     members = _Members()
-    with open_tar(path) as tar:
-        for member in tar:
-            if member.issym():
-                members.take_link(member.name, member.linkname)
-                continue
-            members.take(member.name)
-            if member.islnk():
-                members.take(member.linkname)
-            elif not (member.isreg() or member.isdir()):
-                raise UnsafeMemberError(f"member {member.name!r} is neither a file, a folder nor a link")
+    for member, _stream in members_of_tar(path):
+        if member.issym():
+            members.take_link(member.name, member.linkname)
+            continue
+        members.take(member.name)
+        if member.islnk():
+            members.take(member.linkname)
+        elif not (member.isreg() or member.isdir()):
+            raise UnsafeMemberError(f"member {member.name!r} is neither a file, a folder nor a link")
     members.finish()
 
 

@@ -29,7 +29,7 @@ from channel_tools.sources.git import (
     tree_name,
 )
 from channel_tools.sources.gittree import TreeEntry
-from channel_tools.system.archives import open_tar
+from channel_tools.system.archives import members_of_tar
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 
@@ -232,23 +232,21 @@ def _verify_links(path: Path, manifest: GitManifest) -> None:
 
 def _hashed_members(path: Path, manifest: GitManifest) -> Iterator[TreeEntry]:
     top = f"{manifest.top}/"
-    with open_tar(path) as tar:
-        for member in tar:
-            if not member.name.startswith(top):
-                raise _invalid(path, f"member {member.name!r} is outside the folder {manifest.top}")
-            name = member.name.removeprefix(top)
-            if member.issym():
-                target = os.fsencode(member.linkname)
-                yield TreeEntry(path=name, mode=LINK_MODE, object=object_name("blob", target, like=manifest.commit))
-                continue
-            stream = tar.extractfile(member)
-            if stream is None:
-                raise _invalid(path, f"member {member.name!r} is not a file")
-            digest = object_hash("blob", member.size, like=manifest.commit)
-            while chunk := stream.read(_CHUNK_BYTES):
-                digest.update(chunk)
-            mode = _PROGRAM_MODE if member.mode & 0o100 else _FILE_MODE
-            yield TreeEntry(path=name, mode=mode, object=digest.hexdigest())
+    for member, stream in members_of_tar(path):
+        if not member.name.startswith(top):
+            raise _invalid(path, f"member {member.name!r} is outside the folder {manifest.top}")
+        name = member.name.removeprefix(top)
+        if member.issym():
+            target = os.fsencode(member.linkname)
+            yield TreeEntry(path=name, mode=LINK_MODE, object=object_name("blob", target, like=manifest.commit))
+            continue
+        if stream is None:
+            raise _invalid(path, f"member {member.name!r} is not a file")
+        digest = object_hash("blob", member.size, like=manifest.commit)
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+        mode = _PROGRAM_MODE if member.mode & 0o100 else _FILE_MODE
+        yield TreeEntry(path=name, mode=mode, object=digest.hexdigest())
 
 
 def encode_manifest(manifest: GitManifest) -> bytes:

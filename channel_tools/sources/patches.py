@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.sources.archives import is_zip
 from channel_tools.sources.git import git_environment
-from channel_tools.system.archives import check_member_path, open_tar
+from channel_tools.system.archives import check_member_path, members_of_tar
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.processes import run_command
@@ -207,11 +207,9 @@ def _members(archive: Path, names: Collection[str]) -> Iterator[tuple[PurePosixP
                 name = PurePosixPath(info.filename)
                 yield name, packed.read(info) if not info.is_dir() and _may_be(name, names) else None
         return
-    with open_tar(archive) as tar:
-        for member in tar:
-            name = PurePosixPath(member.name)
-            stream = tar.extractfile(member) if member.isreg() and _may_be(name, names) else None
-            yield name, None if stream is None else stream.read()
+    for member, stream in members_of_tar(archive):
+        name = PurePosixPath(member.name)
+        yield name, stream.read() if stream is not None and _may_be(name, names) else None
 
 
 def _may_be(name: PurePosixPath, names: Collection[str]) -> bool:

@@ -21,6 +21,7 @@ from channel_tools.sources.store import SourceStore, check_entry, files_in, stor
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import atomic_path, disk_full_reported, sha256_of_file
+from channel_tools.system.tarstream import tar_members
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
@@ -124,26 +125,22 @@ def _take_in(
 
 
 def _unpack(source: Path, staged: SourceStore, progress: Progress) -> None:
-    with source.open("rb") as raw, tarfile.open(fileobj=raw, mode="r|") as tar:
-        members = iter(tar)
-        listed = _read_manifest(source, tar, next(members, None))
+    with source.open("rb") as raw:
+        members = tar_members(raw)
+        listed = _read_manifest(source, *next(members, (None, None)))
         total = sum(item.size_bytes for item in listed)
         with progress.task("reading sources", total=total, unit="bytes") as task:
             waiting = iter(listed)
-            for member in members:
+            for member, stream in members:
                 expected = next(waiting, None)
-                if expected is None or member.name != expected.path or not member.isreg():
+                if expected is None or member.name != expected.path or stream is None:
                     raise _refused(source, f"member {member.name!r} is not the one in its list at this position")
-                _write_member(source, tar.extractfile(member), expected, staged, task)
+                _write_member(source, stream, expected, staged, task)
             if (lacking := next(waiting, None)) is not None:
                 raise _refused(source, f"member {lacking.path!r} is missing: the file is cut short")
 
 
-def _write_member(
-    source: Path, stream: IO[bytes] | None, expected: ExportedFile, staged: SourceStore, task: Task
-) -> None:
-    if stream is None:
-        raise _refused(source, f"member {expected.path!r} has no content")
+def _write_member(source: Path, stream: IO[bytes], expected: ExportedFile, staged: SourceStore, task: Task) -> None:
     target = staged.folder / expected.path
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as writing:
@@ -155,8 +152,7 @@ def _write_member(
         raise _refused(source, f"member {expected.path!r} has sha256 {sha256}; expected {expected.sha256}")
 
 
-def _read_manifest(source: Path, tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> tuple[ExportedFile, ...]:
-    stream = tar.extractfile(member) if member is not None and member.isreg() else None
+def _read_manifest(source: Path, member: tarfile.TarInfo | None, stream: IO[bytes] | None) -> tuple[ExportedFile, ...]:
     if member is None or member.name != MANIFEST_MEMBER or stream is None or member.size > _MAX_MANIFEST_BYTES:
         raise _refused(source, f"does not start with {MANIFEST_MEMBER}")
     try:

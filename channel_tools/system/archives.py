@@ -23,14 +23,16 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 import zstandard
 
 from channel_tools.system.errors import IntegrityError
+from channel_tools.system.tarstream import tar_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from channel_tools.system.tarstream import Members
+
 TAR_FAULTS = (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstandard.ZstdError)
 """The exceptions that reading a damaged tar archive raises, however it is compressed."""
-_CHUNK_BYTES = 1 << 20
 AR_MAGIC = b"!<arch>\n"
 _LINKS_DEEP = 40
 _NAME_BYTES = 255
@@ -150,19 +152,15 @@ def _stays_inside(name: str) -> bool:
     return normal != ".." and not normal.startswith("../")
 
 
-@contextlib.contextmanager
-def open_tar(path: Path, *, part: ArMember | None = None) -> Iterator[tarfile.TarFile]:
-    """Open a tar archive, with any compression, as a stream; it is read to its end, so that checksums are verified.
+def members_of_tar(path: Path, *, part: ArMember | None = None) -> Members:
+    """The members of a tar archive with any compression, as tar_members gives them, to the end of the file.
 
-    The archive is the whole file, or a ``part`` of it. Reading it raises TAR_FAULTS if it is damaged.
+    The archive is the whole file, or a ``part`` of it. Raises TAR_FAULTS if it is damaged, also by its checksums.
     """
     with path.open("rb") as raw:
         packed = raw if part is None else io.BufferedReader(Window(raw, part.offset, part.size_bytes))
         with contextlib.closing(_decompressed(packed)) as plain:
-            with tarfile.open(fileobj=plain, mode="r|", errors="surrogateescape") as tar:
-                yield tar
-            while plain.read(_CHUNK_BYTES):
-                pass
+            yield from tar_members(plain)
 
 
 def _decompressed(packed: io.BufferedReader[Any]) -> IO[bytes]:

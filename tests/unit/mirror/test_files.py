@@ -130,18 +130,19 @@ def test_members_larger_than_the_file_take_no_memory(tmp_path: Path, size: int) 
 def test_a_name_without_end(tmp_path: Path) -> None:
     content = header("././@LongLink", 1 << 20, tarfile.GNUTYPE_LONGNAME) + b"x" * (1 << 20) + header("short", 0)
     (tmp_path / "bundle.tar").write_bytes(content + b"\0" * 1024)
-    with pytest.raises(BundleRejectedError, match="is not a regular file"):
+    with pytest.raises(BundleRejectedError, match="a header of 1048576 bytes"):
         open_bundle(tmp_path / "bundle.tar")
 
 
 def test_bytes_behind_the_end(tmp_path: Path, sound: Path) -> None:
-    with pytest.raises(BundleRejectedError, match="after the end"):
+    with pytest.raises(BundleRejectedError, match="bytes after the archive's end"):
         open_bundle(patched(sound, tmp_path, lambda content: content.extend(b"more")))
 
 
 def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path, sound: Path, site: ExportingSite) -> None:
     whole = sound.read_bytes()
-    for place in random.Random(1).sample(range(len(whole)), 40):  # noqa: S311 - places, no secrets
+    last = len(whole) - 2 * tarfile.BLOCKSIZE  # after it there are only the blank blocks of the end
+    for place in random.Random(1).sample(range(last), 40):  # noqa: S311 - places, no secrets
         (tmp_path / "bundle.tar").write_bytes(whole[:place])
         with pytest.raises(BundleRejectedError):
             verify(tmp_path / "bundle.tar", site.fingerprint)

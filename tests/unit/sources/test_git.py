@@ -18,7 +18,7 @@ from channel_tools.sources.git import GitFetcher, GitRepository, exclusion, open
 from channel_tools.sources.gitarchive import GitManifest, verify_archive
 from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.sources.store import MANIFEST, SourceStore, check_entry
-from channel_tools.system.archives import open_tar
+from channel_tools.system.archives import members_of_tar
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from tests.unit.sources.toys import git, git_need, make_repository
@@ -52,11 +52,9 @@ def finder(*repositories: Path) -> Callable[[str, str, str], GitRepository]:
 
 def members(archive: Path) -> dict[str, tuple[bytes, int]]:
     found = {}
-    with open_tar(archive) as tar:
-        for member in tar:
-            stream = tar.extractfile(member) if member.isreg() else None
-            content = member.linkname.encode() if stream is None else stream.read()
-            found[member.name.partition("/")[2]] = (content, member.mode)
+    for member, stream in members_of_tar(archive):
+        content = member.linkname.encode() if stream is None else stream.read()
+        found[member.name.partition("/")[2]] = (content, member.mode)
     return found
 
 
@@ -132,9 +130,8 @@ def test_submodules_come_along_at_any_depth(tmp_path: Path, store: SourceStore) 
 
 def _repacked(archive: Path, change: Callable[[tarfile.TarInfo, bytes], bytes | None]) -> None:
     plain = io.BytesIO()
-    with open_tar(archive) as tar, tarfile.open(fileobj=plain, mode="w", format=tarfile.GNU_FORMAT) as out:
-        for member in tar:
-            stream = tar.extractfile(member) if member.isreg() else None
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.GNU_FORMAT) as out:
+        for member, stream in members_of_tar(archive):
             content = change(member, b"" if stream is None else stream.read())
             if content is not None:
                 member.size = len(content)
