@@ -109,8 +109,9 @@ def compile_library(made: Path, source: str, *needed: Path, rpath: str = "") -> 
     """A library with its file's name as its soname, and with DT_RPATH, which is what wheels and conda packages have."""
     made.parent.mkdir(parents=True, exist_ok=True)
     path = ["-Wl,--disable-new-dtags", f"-Wl,-rpath,{rpath}"] if rpath else []
-    command = [program("gcc"), "-shared", "-fPIC", "-Wall", "-Werror", "-x", "c", "-", "-x", "none", *needed, *path]
-    subprocess.run([*command, f"-Wl,-soname,{made.name}", "-o", made], input=source, text=True, check=True)
+    command = [program("gcc"), "-shared", "-fPIC", "-Wall", "-Werror", "-x", "c", "-", "-x", "none", *map(str, needed)]
+    command += [*path, f"-Wl,-soname,{made.name}", "-o", str(made)]
+    subprocess.run(command, input=source, text=True, check=True)
 
 
 @pytest.fixture(params=["env", "an env"], ids=["a plain path", "a path with a space"])
