@@ -27,7 +27,7 @@ def sbom(request: DocumentRequest, *, root: options.Root = None, output: options
     from channel_tools.workflow.inventory import make_document
 
     inventory = _inventory(request, root, output)
-    write_result(make_document(inventory, request.kind, created_at=datetime.now(UTC)), request.file)
+    write_result(make_document(inventory, created_at=datetime.now(UTC)), request.file)
     if request.file is not None:
         print_note(f"{request.file}: {inventory.title}, {counted(len(inventory.components), 'package')}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -15,8 +15,6 @@ from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from channel_tools.pins.choice import LockChoice
-
-DocumentFormat = Literal["cyclonedx", "spdx"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +70,6 @@ class InventoryRequest:
 class DocumentRequest(InventoryRequest):
     """The same for a bill of materials, which is written to ``file`` (None: stdout)."""
 
-    kind: Annotated[DocumentFormat, Option("--format", help="CycloneDX 1.6 or SPDX 2.3, as JSON.")] = "cyclonedx"
     file: Annotated[
         Path | None, Option("--output-file", "-o", help="The file to write.", show_default="standard output")
     ] = None

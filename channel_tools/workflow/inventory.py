@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from channel_tools.pins import Lock, LockedPackage
     from channel_tools.requests.environment import InstallRequest
-    from channel_tools.requests.inventory import DocumentFormat, InventoryRequest
+    from channel_tools.requests.inventory import InventoryRequest
     from channel_tools.system.progress import Note
     from channel_tools.system.settings import Settings
 
@@ -98,12 +98,8 @@ def _component(package: LockedPackage, folders: list[Path]) -> Component:
     )
 
 
-def make_document(inventory: Inventory, kind: DocumentFormat, *, created_at: datetime) -> str:
-    """The bill of materials in a format. Raises CommandError if CycloneDX's library is not installed."""
-    if kind == "spdx":
-        from channel_tools.provenance.spdx import spdx_document  # noqa: PLC0415
-
-        return spdx_document(inventory, created_at=created_at)
-    with needs_extra("sbom", "CycloneDX (--format spdx needs no extra)"):
+def make_document(inventory: Inventory, *, created_at: datetime) -> str:
+    """The bill of materials, as CycloneDX. Raises CommandError if its library is not installed."""
+    with needs_extra("sbom", "bills of materials"):
         from channel_tools.provenance.cyclonedx import cyclonedx_document  # noqa: PLC0415
     return cyclonedx_document(inventory, created_at=created_at)

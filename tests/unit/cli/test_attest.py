@@ -83,11 +83,11 @@ def test_an_environment_takes_what_an_identity_signed_by_sigstore(site: Path, tm
 
 
 def test_a_stacks_bill_of_materials_names_its_packages(site: Path, tmp_path: Path) -> None:
-    where = ("--root", "tree", "-c", "channel", "--format", "spdx", "-o", str(tmp_path / "toy.spdx.json"))
+    where = ("--root", "tree", "-c", "channel", "-o", str(tmp_path / "toy.cdx.json"))
     result = run_tool("sbom", *where, cwd=site, environ={"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")})
     assert result.returncode == 0, result.stderr
-    document = json.loads((tmp_path / "toy.spdx.json").read_text())
-    assert [package["name"] for package in document["packages"] if package["name"] == "toy-meta"] == ["toy-meta"]
+    document = json.loads((tmp_path / "toy.cdx.json").read_text())
+    assert [package["name"] for package in document["components"] if package["name"] == "toy-meta"] == ["toy-meta"]
 
 
 def test_the_licences_of_a_package_say_what_may_be_passed_on(site: Path) -> None:

@@ -44,7 +44,7 @@ def test_packages_are_published_installed_and_maintained(folder: Path) -> None:
     )
     output_of(folder, "retain", "--at", "channel", "--keep", "1", "--dry-run")
     output_of(folder, "promote", "main", "testing", "--at", "channel")
-    output_of(folder, "sbom", "toy-1.0-0.conda", "--format", "spdx")
+    output_of(folder, "sbom", "toy-1.0-0.conda")
 
 
 def test_the_foundations_table_is_shown(folder: Path) -> None:
