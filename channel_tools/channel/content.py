@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Makes the content of a subdir's index files from its records and the channel's listing; and channeldata.json.
 
-Nothing here depends on where a channel is, so a folder and a bucket are indexed by the same functions. Records are
+Nothing here depends on where a channel is. Records are
 joined as text and only parsed if something changed, which makes publishing into a large channel fast.
 channeldata has no specification; the fields are those that conda-index writes and conda-build and web pages read.
 """

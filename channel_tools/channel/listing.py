@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Changes of a channel that change no package file: its listing, and patches of its records.
 
-Changes of a listing are pure functions, the same for a channel in a folder and one in a bucket.
+Changes of a listing are pure functions.
 
 Patches have the format and meaning of conda-index's patch_instructions.json: fields are replaced, null removes one,
 and names of the old package format also mean the ``.conda`` file of the same name. Fields that identify a package's

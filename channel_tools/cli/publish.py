@@ -17,6 +17,7 @@ from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
+    from channel_tools.publish.bucket import Replica
     from channel_tools.publish.model import PublishPlan, PublishReport
     from channel_tools.workflow.publish import Published
 
@@ -29,9 +30,15 @@ def publish(
     request: PublishRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Publish package files, or a stack from the local channel; readers see the whole set or none of it."""
-    from channel_tools.workflow.publish import publish_packages
+    from channel_tools.workflow.publish import copy_to_bucket, publish_packages
 
-    settings = options.settings_if_any(root, output) if request.files else options.settings_from(root, output)
+    needs_no_tree = request.files or request.source is not None
+    settings = options.settings_if_any(root, output) if needs_no_tree else options.settings_from(root, output)
+    if request.is_copy:
+        with shown_progress() as progress:
+            replica = copy_to_bucket(settings, request, environ=os.environ, progress=progress)
+        _show_replica(replica, dry_run=request.dry_run, as_json=as_json)
+        return
     with shown_progress() as progress:
         published = publish_packages(settings, request, environ=os.environ, progress=progress, on_plan=_announce)
     if published.report is None:
@@ -118,6 +125,22 @@ def _show_report(report: PublishReport, *, as_json: bool) -> None:
         return
     print_line(
         f"{report.address}: {len(report.uploaded)} uploaded, {len(report.linked)} linked in {report.seconds:.1f} s"
+    )
+
+
+def _show_replica(replica: Replica, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"schema": 1, **asdict(replica), "dry_run": dry_run})
+        return
+    if dry_run:
+        for action, names in (("send", replica.sent), ("remove", replica.removed)):
+            for name in names:
+                print_line(f"{action} {name}")
+    would = "would be " if dry_run else ""
+    later = f"; {counted(len(replica.waiting), 'file')} to be removed by a copy after a day" if replica.waiting else ""
+    print_line(
+        f"{replica.address}: {counted(len(replica.sent), 'file')} ({_size(replica.sent_bytes)}) {would}sent, "
+        f"{len(replica.removed)} {would}removed{later}"
     )
 
 

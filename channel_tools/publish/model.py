@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MAIN_LABEL = "main"
 LABEL_FOLDER = "label"
+NEVER_CHANGE_HINT = "published files never change: raise the recipe's build number and build again"
 LABEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 

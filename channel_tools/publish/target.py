@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
-from channel_tools.conda.addresses import scheme_of
+from channel_tools.conda.addresses import scheme_of, without_credentials
 from channel_tools.system.errors import UsageError
-from channel_tools.system.extras import needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,18 +16,20 @@ if TYPE_CHECKING:
     from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.publish.model import LabelPackage, PackageSet, PublishPlan, PublishReport
-    from channel_tools.system.extras import Extra
     from channel_tools.system.progress import Progress
 
     Opener = Callable[[str, Mapping[str, str]], "Target"]
 
 
+BUCKET = "s3"
+"""The scheme of buckets, which are no targets: ``publish`` copies a channel's folder there (``publish/bucket.py``)."""
+
+
 class Kind(NamedTuple):
-    """A kind of target: its module, imported on demand, the function open(address, environ) there, and its extra."""
+    """A kind of target: its module, imported on demand, and the function open(address, environ) there."""
 
     module: str
     function: str
-    extra: Extra | None = None
 
 
 KINDS: Mapping[str, Kind] = {
@@ -37,7 +37,6 @@ KINDS: Mapping[str, Kind] = {
     "file": Kind("channel_tools.publish.folder", "open_folder"),
     "http": Kind("channel_tools.publish.server.target", "open_server"),
     "https": Kind("channel_tools.publish.server.target", "open_server"),
-    "s3": Kind("channel_tools.publish.s3.address", "open_s3", extra="s3"),
     "anaconda": Kind("channel_tools.publish.third_party.target", "open_third_party"),
     "artifactory+http": Kind("channel_tools.publish.third_party.target", "open_third_party"),
     "artifactory+https": Kind("channel_tools.publish.third_party.target", "open_third_party"),
@@ -50,7 +49,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 class Target(Protocol):
-    """A place that packages are published to: a folder, a bucket, a server."""
+    """A place that packages are published to: a folder or a server."""
 
     @property
     def address(self) -> str:
@@ -111,17 +110,21 @@ class MaintainedTarget(Target, Protocol):
 def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
     """The target for ``address``: a path, or a URL whose scheme says what kind of target it is.
 
-    Credentials are looked up in ``environ``; nothing is contacted yet. Raises UsageError for an unknown scheme.
+    Credentials are looked up in ``environ``; nothing is contacted yet. Raises UsageError for an unknown scheme, and for
+    a bucket.
     """
     scheme = scheme_of(address)
+    if scheme == BUCKET:
+        shown = without_credentials(address)
+        message = f"{shown}: a bucket is a copy of a channel's folder; nothing is changed in the copy"
+        hint = f"make the change in the folder (--at FOLDER), then: channel_tools publish --to {shown} --from FOLDER"
+        raise UsageError(message, hint=hint)
     if scheme not in KINDS:
-        known = ", ".join(f"{name}://" for name in sorted(KINDS) if name)
+        known = ", ".join(f"{name}://" for name in sorted((*KINDS, BUCKET)) if name)
         message = f"{address}: publishing to {scheme}:// addresses is not supported"
         raise UsageError(message, hint=f"give a folder, or an address that starts with one of: {known}")
     kind = KINDS[scheme]
-    with needs_extra(kind.extra, f"publishing to {scheme}://") if kind.extra else contextlib.nullcontext():
-        opener = cast("Opener", getattr(importlib.import_module(kind.module), kind.function))
-    return opener(address, environ)
+    return cast("Opener", getattr(importlib.import_module(kind.module), kind.function))(address, environ)
 
 
 def maintained(target: Target) -> MaintainedTarget:

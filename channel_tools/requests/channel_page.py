@@ -16,7 +16,7 @@ class PageRequest:
 
     at: Annotated[
         str | None,
-        Option("--at", metavar="TARGET", help="A folder or a bucket's address.", show_default="the local channel"),
+        Option("--at", metavar="FOLDER", help="The channel's folder.", show_default="the local channel"),
     ] = None
     label: Annotated[str, Option("--label", help="The label; main is the target's own address.")] = "main"
     address: Annotated[

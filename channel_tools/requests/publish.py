@@ -20,7 +20,8 @@ class PublishRequest:
     """Packages of a stack from the local channel, or package ``files``, and where they are published.
 
     The files were built on ``foundation`` at ``address``; None: on that of the channels they are in, else the local
-    channel's, else the target's.
+    channel's, else the target's. A bucket (``s3://``) becomes a copy of ``source``, a channel's folder (None: the local
+    channel), with all that is published there.
 
     Raises UsageError for options that contradict each other.
     """
@@ -32,7 +33,12 @@ class PublishRequest:
     ] = ()
     target: Annotated[
         str,
-        Option("--to", metavar="TARGET", help="A folder, or the address of a bucket or a server.", show_default=False),
+        Option(
+            "--to",
+            metavar="TARGET",
+            help="A folder, or the address of a server; a bucket (s3://) becomes a copy of a channel's folder.",
+            show_default=False,
+        ),
     ]
     label: options.Label = "main"
     foundation: Annotated[
@@ -44,9 +50,32 @@ class PublishRequest:
         ),
     ] = None
     address: options.FoundationAddress = None
+    source: Annotated[
+        Path | None,
+        Option(
+            "--from",
+            metavar="FOLDER",
+            help="With s3://: the channel's folder to copy.",
+            show_default="the local channel",
+        ),
+    ] = None
     dry_run: options.DryRun = False
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether the target is a bucket, which becomes a copy of a folder."""
+        from channel_tools.conda.addresses import scheme_of
+
+        return scheme_of(self.target) == "s3"
+
     def __post_init__(self) -> None:
+        if self.is_copy:
+            if self.files or self.foundation or self.address or self.label != "main" or self.plan != StackPackages():
+                message = f"{self.target}: a bucket is a copy of a channel's folder, with all that is published there"
+                raise UsageError(message, hint="publish into the folder first, then give --to and --from alone")
+            return
+        if self.source is not None:
+            raise UsageError("--from is for buckets (--to s3://...)", hint="name package files instead")
         if self.files and (self.plan.stack or self.plan.every_stack or self.plan.packages):
             raise UsageError("publish takes package files or a stack, not both", hint="run it twice")
         if not self.files and (self.foundation or self.address):

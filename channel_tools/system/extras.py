@@ -16,7 +16,7 @@ Extra = Literal["cluster", "mirror", "pack", "s3", "sbom", "serve", "sigstore"]
 MODULES: Mapping[Extra, tuple[str, ...]] = {
     "mirror": ("tuf",),
     "pack": ("conda_pack",),
-    "s3": ("botocore",),
+    "s3": ("boto3",),
     "sbom": ("cyclonedx",),
     "serve": ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"),
     "sigstore": ("sigstore",),

@@ -24,7 +24,7 @@ from channel_tools.page.model import (
     TreeRecords,
 )
 from channel_tools.page.write import PagedChannel, PageReport, add_page, remember_records
-from channel_tools.publish.channels import ChannelTarget
+from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.target import open_target
 from channel_tools.system.errors import UsageError
@@ -50,7 +50,7 @@ def write_channel_page(
     choices: PageChoices | None = None,
     environ: Mapping[str, str],
 ) -> tuple[str, PageReport]:
-    """Write the page of the channel ``at`` a folder or a bucket's address; returns its first file and a report.
+    """Write the page of the channel in the folder ``at``; returns its first file and a report.
 
     ``label`` is one of the channels there. What ``choices`` leave out, and without ``settings`` the stacks, stay as
     they were given last. Raises ChannelError if there is no channel, it is in use, or another program's page is in the
@@ -59,7 +59,7 @@ def write_channel_page(
     """
     choices = _checked(PageChoices() if choices is None else choices)
     target = open_target(at, environ=environ)
-    if not isinstance(target, ChannelTarget):
+    if not isinstance(target, FolderTarget):
         message = f"{target.address}: its page cannot be written from this machine"
         raise UsageError(message, hint="run channel_tools channel page --at FOLDER on the server's machine")
     with target.paged(label) as channel:
@@ -73,7 +73,7 @@ def remember_for_page(target: Target, label: str, settings: Settings, file_names
 
     Servers keep what their owner gave. Raises as write_channel_page does.
     """
-    if isinstance(target, ChannelTarget) and target.has_page(label):
+    if isinstance(target, FolderTarget) and target.has_page(label):
         known = _tree_records(settings, file_names)
         with target.paged(label) as channel:
             remember_records(channel, known)

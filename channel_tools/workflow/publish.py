@@ -15,6 +15,7 @@ from channel_tools.publish.model import PackageFile, PackageSet, file_set
 from channel_tools.publish.target import open_target
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.system.extras import needs_extra
 from channel_tools.workflow.channel_page import remember_for_page
 from channel_tools.workflow.plan import check_served, chosen_foundation, plan_request
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from channel_tools.channel import Foundation
     from channel_tools.plan import PlannedPackage
+    from channel_tools.publish.bucket import Replica
     from channel_tools.publish.model import PublishPlan, PublishReport
     from channel_tools.publish.target import Target
     from channel_tools.requests.publish import PublishRequest
@@ -70,6 +72,17 @@ def publish_packages(
         names = {file.file_name for file in packages.files}
         remember_for_page(target, request.label, cast("Settings", settings), names)
     return Published(address=target.address, plan=plan, report=target.publish(plan, progress=progress))
+
+
+def copy_to_bucket(
+    settings: Settings | None, request: PublishRequest, *, environ: Mapping[str, str], progress: Progress
+) -> Replica:
+    """Make the request's bucket a copy of a channel's folder. Raises as replicate does."""
+    with needs_extra("s3", "publishing to s3://"):
+        from channel_tools.publish.bucket import replicate  # noqa: PLC0415 - of an extra
+
+    root = request.source if request.source is not None else cast("Settings", settings).channel
+    return replicate(root, request.target, environ=environ, progress=progress, dry_run=request.dry_run)
 
 
 def package_set(settings: Settings, request: PlanRequest) -> PackageSet:

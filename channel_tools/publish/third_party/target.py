@@ -18,7 +18,7 @@ import msgspec
 
 from channel_tools.channel.model import Foundation
 from channel_tools.conda.solving import one_line
-from channel_tools.publish.channels import checked_row, other_bytes
+from channel_tools.publish.folder import checked_row, other_bytes
 from channel_tools.publish.model import Comparison, PublishPlan, PublishReport
 from channel_tools.publish.third_party.services import ServiceReader, parse_service_address
 from channel_tools.publish.third_party.worker import UploadJob

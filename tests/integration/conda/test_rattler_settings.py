@@ -16,9 +16,8 @@ from channel_tools.conda.clients import make_http_client
 from tests.support.command_line import run_tool
 from tests.support.packages import make_conda, new_channel
 from tests.support.processes import TEST_TIMEOUT_S
-from tests.support.s3 import ACCESS_KEY, SECRET_KEY, Bucket, publish
+from tests.support.s3 import ACCESS_KEY, SECRET_KEY, Bucket
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
-from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration
 _ROOT = Path(__file__).parents[3]
@@ -52,7 +51,10 @@ def settle(home: Path, text: str, credentials: dict[str, object] | None) -> None
 def test_a_bucket_is_reached_by_s3_options(
     bucket: Bucket, home: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    publish(bucket.target(), make_set([make_conda(home, "toy", run_exports={"weak": ["toy >=1"]})]))
+    channel = new_channel(home)
+    with channel_writer(channel) as writer:
+        add_set(writer, [make_conda(home, "toy", run_exports={"weak": ["toy >=1"]})])
+    bucket.copy(channel.path)
     keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
     if place == "file":
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")

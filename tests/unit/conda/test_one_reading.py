@@ -35,7 +35,7 @@ ALLOWED_ADDRESSES = {
     "audit/package.py": (1, "any text in metadata that names a folder of the build machine"),
     "page/content.py": (1, "a link to any site"),
     "provenance/components.py": (2, "the plan's name of a file"),
-    "publish/s3/address.py": (1, "a bucket's prefix"),
+    "publish/bucket.py": (1, "a bucket's prefix"),
     "publish/third_party/services.py": (1, "counts the names in the form of an address"),
     "serve/addresses.py": (1, "the path of a request"),
     "sources/git.py": (2, "a git submodule's address, relative to git's"),

@@ -5,15 +5,18 @@ import importlib
 import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from channel_tools.mirror.exporting.extras import own_requirements
-from channel_tools.publish.target import open_target
+from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.errors import CommandError
 from channel_tools.system.extras import MODULES, needs_extra
+from channel_tools.system.progress import SilentProgress
+from channel_tools.workflow.publish import copy_to_bucket
 from tests.support.processes import TEST_TIMEOUT_S
 
 CORE = """\
@@ -48,13 +51,13 @@ def test_another_module_that_is_missing_is_a_defect(monkeypatch: pytest.MonkeyPa
         importlib.import_module("rattler")
 
 
-def test_publishing_to_a_bucket_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("channel_tools.publish.s3")]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in ["botocore", *(name for name in sys.modules if name.startswith("botocore."))]:
+def test_publishing_to_a_bucket_names_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delitem(sys.modules, "channel_tools.publish.bucket", raising=False)
+    for name in ["boto3", *(name for name in sys.modules if name.startswith("boto3."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(CommandError, match=r"^botocore: not installed; it is required for publishing to s3://"):
-        open_target("s3://bucket/channel", environ={})
+    request = PublishRequest(target="s3://bucket/channel", source=tmp_path)
+    with pytest.raises(CommandError, match=r"^boto3: not installed; it is required for publishing to s3://"):
+        copy_to_bucket(None, request, environ={}, progress=SilentProgress())
 
 
 def test_building_installing_and_publishing_need_no_extra() -> None:

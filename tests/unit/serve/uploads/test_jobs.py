@@ -19,8 +19,7 @@ import pytest
 
 from channel_tools.channel import channel_writer, create_channel, open_channel
 from channel_tools.conda.package import sidecar_of, write_sidecar
-from channel_tools.publish.channels import compare
-from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.folder import FolderTarget, compare
 from channel_tools.publish.server.protocol import JobState, SetRequest, YankRequest, set_request
 from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.uploads import jobs

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from channel_tools.publish.s3.address import BucketAddress, open_s3, parse_bucket_address
+from channel_tools.publish.bucket import BucketAddress, parse_bucket_address, replicate
 from channel_tools.publish.target import open_target
+from channel_tools.requests.plan import PlanRequest
+from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.errors import UsageError
+from channel_tools.system.progress import SilentProgress
 
 
 @pytest.mark.parametrize(
@@ -23,7 +28,6 @@ from channel_tools.system.errors import UsageError
 def test_addresses_are_taken_apart(text: str, address: BucketAddress) -> None:
     assert parse_bucket_address(text) == address
     assert str(address) == text.partition("?")[0].rstrip("/")
-    assert open_target(text, environ={}).address == str(address)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +53,24 @@ def test_what_is_no_address_is_told_without_the_password(text: str, message: str
     assert "word" not in f"{caught.value.message}{caught.value.hint}"
 
 
-def test_keys_lie_below_the_prefix() -> None:
-    for text, base in (("s3://toys", ""), ("s3://toys/a/b", "a/b/")):
-        target = open_s3(text, {})
-        assert target._label("main").base + "noarch/x" == f"{base}noarch/x"
-        assert target._label("testing").base + "noarch/x" == f"{base}label/testing/noarch/x"
-
-
-def test_settings_that_cannot_be_used_are_an_error_of_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_cannot_be_used_are_an_error_of_usage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_PROFILE", "there-is-none")
     with pytest.raises(UsageError, match="AWS settings of this machine cannot be used"):
-        open_target("s3://toys/a", environ={})
+        replicate(tmp_path, "s3://toys/a", environ={}, progress=SilentProgress(), dry_run=True)
+
+
+def test_nothing_is_changed_in_a_bucket() -> None:
+    with pytest.raises(UsageError, match="a bucket is a copy of a channel's folder") as caught:
+        open_target("s3://key:word@toys/a", environ={})
+    assert "word" not in f"{caught.value.message}{caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"label": "testing"}, {"files": (Path("a-1-0.conda"),)}, {"plan": PlanRequest(stack="udp")}, {"address": "x"}],
+)
+def test_a_bucket_takes_a_whole_folder_alone(options: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="a bucket is a copy of a channel's folder"):
+        PublishRequest(target="s3://toys/a", **options)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="--from is for buckets"):
+        PublishRequest(target="/srv/channel", source=Path("/srv/other"))
