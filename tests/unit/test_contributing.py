@@ -38,10 +38,13 @@ STACK = """\
     install: [answer]
 """
 TARGET = """\
-import answerlib
+from channel_tools.system.extras import needs_extra
 
 
+@needs_extra("answer", "publishing to answer://")
 def open_answer(address, environ):
+    import answerlib
+
     raise AssertionError(address, environ, answerlib)
 """
 METHOD = """\
@@ -147,8 +150,7 @@ def test_a_publishing_target_with_an_extra_of_its_own(tree: Path) -> None:
     change(
         tree / "channel_tools" / "publish" / "target.py",
         "KINDS: Mapping[str, Kind] = {\n",
-        "KINDS: Mapping[str, Kind] = {\n"
-        '    "answer": Kind("channel_tools.publish.answer", "open_answer", extra="answer"),\n',
+        'KINDS: Mapping[str, Kind] = {\n    "answer": Kind("channel_tools.publish.answer", "open_answer"),\n',
     )
     extras = tree / "channel_tools" / "system" / "extras.py"
     change(extras, 'Extra = Literal["', 'Extra = Literal["answer", "')
