@@ -176,7 +176,7 @@ def find_nccl(subject: ExaminedStack) -> Iterator[Diagnosis]:
         yield _nccl_abis(subject, plugin, torch)
     if (wanted := subject.variable("NCCL_NET")) and wanted not in {"OFI", "AWS Libfabric"}:
         message = f"NCCL_NET is {wanted!r}: NCCL would not use the plugin"
-        yield Diagnosis(subject="NCCL's network", level="fault", found=message, fix="export NCCL_NET=OFI")
+        yield Diagnosis(subject="NCCL's network", level="fault", found=message, fix="unset NCCL_NET")
     if FABRIC in libraries:
         yield _providers(subject, libraries[FABRIC])
 

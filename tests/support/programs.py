@@ -164,6 +164,7 @@ _DEBIAN = {
     "slurmctld": ("usr/sbin/slurmctld-wlm", _SLURM),
     "tclsh": ("usr/bin/tclsh8.6", _Unpacked(packages=("tcl8.6", "libtcl8.6", "zlib1g"))),
     "umount": ("bin/umount", _MOUNT),
+    "zsh": ("bin/zsh", _Unpacked(packages=("zsh", "libcap2", "libtinfo6"))),
 }
 
 

@@ -102,14 +102,18 @@ class NcclMethod(ValidationMethod):
 
     def start_settings(
         self,
-        placement: Placement,  # noqa: ARG002
+        placement: Placement,
         *,
         stack: str,
         options: Mapping[str, object],
         switch: bool = False,  # noqa: ARG002
     ) -> StartSettings:
-        """See ValidationMethod.start_settings: NCCL stops if it cannot use the network of this name."""
-        return StartSettings(variables={"NCCL_NET": read_nccl_options(stack, options).network})
+        """See ValidationMethod.start_settings: on several hosts, NCCL stops if it cannot use the network of this name.
+
+        The ranks of one host need no network, and where it is Slingshot, the plugin cannot start there.
+        """
+        network = read_nccl_options(stack, options).network
+        return StartSettings(variables={"NCCL_NET": network} if len(placement.hosts) > 1 else {})
 
     def how_to_run(self, options: Mapping[str, YamlValue]) -> Iterator[str]:
         """See ValidationMethod.how_to_run."""

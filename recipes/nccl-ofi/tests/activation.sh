@@ -14,6 +14,9 @@ state() { env | grep -E '^(NCCL_|FI_CXI|FI_MR|CONDA_NCCL|__nccl)' | sort; }
 
 unset NCCL_NET NCCL_CROSS_NIC NCCL_NET_GDR_LEVEL NCCL_SOCKET_IFNAME
 unset FI_CXI_DEFAULT_CQ_SIZE FI_CXI_DISABLE_HOST_REGISTER FI_MR_CACHE_MONITOR
+# the job that this runs in, if it does
+unset FLUX_JOB_NNODES SLURM_STEP_ID SLURM_STEP_NUM_NODES SLURM_NNODES PBS_NODEFILE LSB_MCPU_HOSTS
+export SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2
 before=$(state)
 
 # no Slingshot: nothing
@@ -34,9 +37,20 @@ same "NCCL_NET" "$NCCL_NET" "$NET_NAME"
 same "NCCL_SOCKET_IFNAME" "$NCCL_SOCKET_IFNAME" hsn
 same "FI_MR_CACHE_MONITOR" "$FI_MR_CACHE_MONITOR" userfaultfd
 same "FI_CXI_DEFAULT_CQ_SIZE" "$FI_CXI_DEFAULT_CQ_SIZE" 131072
-same "others" "$NCCL_CROSS_NIC $NCCL_NET_GDR_LEVEL $FI_CXI_DISABLE_HOST_REGISTER" "1 PHB 1"
+same "others" "$NCCL_CROSS_NIC $FI_CXI_DISABLE_HOST_REGISTER" "1 1"
+# depends on where a node has its GPUs and NICs
+same "NCCL_NET_GDR_LEVEL" "${NCCL_NET_GDR_LEVEL-unset}" unset
 . "$off"
 same "with a NIC, off" "$(state)" "$before"
+
+# one node: the rest, and nothing afterwards
+export SLURM_JOB_NUM_NODES=1
+. "$on"
+same "NCCL_NET on one node" "${NCCL_NET-unset}" unset
+same "NCCL_SOCKET_IFNAME on one node" "$NCCL_SOCKET_IFNAME" hsn
+. "$off"
+same "one node, off" "$(state)" "$before"
+export SLURM_JOB_NUM_NODES=2
 
 # what the user has set stays, an empty value too, also afterwards
 export NCCL_NET='' FI_MR_CACHE_MONITOR=memhooks

@@ -56,7 +56,7 @@ fi
 export CONDA_PREFIX=${PREFIX} WORK=${work}
 mkdir -p "${work}/cxi/cxi0" "${work}/none"
 tested=0
-for shell in bash dash "busybox sh"; do
+for shell in bash dash "busybox sh" zsh; do
   command -v "${shell%% *}" > /dev/null || { echo "no ${shell} here: not tested with it"; continue; }
   ${shell} -eu "${here}/activation.sh"
   tested=$((tested + 1))

@@ -14,6 +14,8 @@ from channel_tools.system.settings import Settings
 from channel_tools.validate import ValidationReport, validate_stack
 from channel_tools.validate.nccl.method import NcclMethod
 from tests.integration.conftest import build_into_output
+from tests.support.nccl_ofi import NET, activation_line, installed_activation, read_variables
+from tests.support.slurm import running_slurm
 from tests.support.stacks import build_from_upstream, validation_request
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -58,3 +60,26 @@ def test_nccl_takes_the_plugin_without_a_gpu(
 def test_the_plugin_carries_every_connection(own_settings: Settings, tmp_path: Path) -> None:
     report = validated(own_settings, tmp_path, 2)
     assert report.failed_checks == ()
+
+
+def test_a_real_slurms_jobs_and_steps_name_the_plugin_where_they_have_several_nodes(tmp_path: Path) -> None:
+    line = activation_line(installed_activation(tmp_path))
+    script, activate = tmp_path / "job", tmp_path / "activate"
+    activate.write_text(f"{line}\n")
+    with running_slurm() as slurm:
+
+        def named(nodes: int) -> dict[str, str | None]:
+            """NCCL_NET by where in a job the environment is activated: its script, a step on all nodes, one on one."""
+            folder = tmp_path / f"{nodes} nodes"
+            folder.mkdir()
+            step = f"{slurm.bin}/srun --nodes=1 --ntasks=1 --overlap sh {activate}"
+            script.write_text(f"#!/bin/sh\ncd '{folder}' && {step} > one && . {activate} > batch\n")
+            slurm.run("sbatch", "--wait", f"--nodes={nodes}", "--time=5", f"--output={tmp_path}/log", str(script))
+            every = slurm.run("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--time=5", "sh", str(activate))
+            printed = {"batch": (folder / "batch").read_text(), "step": every, "one": (folder / "one").read_text()}
+            found = {where: read_variables(text) for where, text in printed.items()}
+            assert {variables["NCCL_SOCKET_IFNAME"] for variables in found.values()} == {"hsn"}
+            return {where: variables.get("NCCL_NET") for where, variables in found.items()}
+
+        assert named(2) == {"batch": NET, "step": NET, "one": None}
+        assert named(1) == {"batch": None, "step": None, "one": None}

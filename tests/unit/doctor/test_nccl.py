@@ -18,8 +18,8 @@ from tests.support.programs import program
 from tests.unit.validate.fakes import write_program
 
 
-def found(prefix: Path, known: bytes) -> Diagnosis:
-    """What is said of a plugin with the net ABIs 6 and 7 beside an NCCL that holds these names."""
+def found(prefix: Path, known: bytes, **variables: str) -> dict[str, Diagnosis]:
+    """What is said, by subject, of a plugin with the net ABIs 6 and 7 beside an NCCL that holds these names."""
     loaded = {
         NCCL_PLUGIN: {"name": NCCL_PLUGIN, "file": "/env/lib/libnccl-net.so", "error": "", "net_abis": [6, 7]},
         FABRIC: {"name": FABRIC, "file": "/env/lib/libfabric.so.1", "error": "", "providers": ["cxi"]},
@@ -27,9 +27,8 @@ def found(prefix: Path, known: bytes) -> Diagnosis:
     write_program(prefix / "bin/python", f"print({json.dumps([*loaded.values()])!r})\n")
     (prefix / "lib").mkdir()
     (prefix / "lib/libnccl.so.2").write_bytes(bytes(100) + known)
-    subject = ExaminedStack(stack="toy", backend="nccl", settings={}, prefix=prefix, variables={}, installed={})
-    (finding,) = [one for one in find_nccl(subject) if one.subject == "NCCL's plugin"]
-    return finding
+    subject = ExaminedStack(stack="toy", backend="nccl", settings={}, prefix=prefix, variables=variables, installed={})
+    return {one.subject: one for one in find_nccl(subject)}
 
 
 @pytest.mark.parametrize(
@@ -46,8 +45,14 @@ def found(prefix: Path, known: bytes) -> Diagnosis:
     ],
 )
 def test_the_net_abis_of_both_sides_are_compared(tmp_path: Path, known: bytes, level: str, text: str) -> None:
-    finding = found(tmp_path, known)
+    finding = found(tmp_path, known)["NCCL's plugin"]
     assert (finding.level, text in finding.found) == (level, True)
+
+
+def test_a_network_that_is_not_the_plugin_is_not_to_be_named(tmp_path: Path) -> None:
+    """NCCL takes the plugin by itself, and must not be told to on one node, where Slingshot has no VNI for it."""
+    findings = found(tmp_path, b"ncclNetPlugin_v6\0", NCCL_NET="Socket")
+    assert (findings["NCCL's network"].level, findings["NCCL's network"].fix) == ("fault", "unset NCCL_NET")
 
 
 NCCL_OF = """

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from channel_tools.doctor.libraries import PluginAbis
+from channel_tools.ranks.hosts import Host
+from channel_tools.ranks.plan import Placement, placement_here, plan_ranks
 from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
@@ -63,6 +65,22 @@ def test_each_rank_needs_a_gpu_of_its_own(tmp_path: Path) -> None:
 def test_options_that_are_none_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="stack toy: validate: backend: "):
         machine(tmp_path, gpus=0).check(stack="toy", ranks=2, options={**OPTIONS, "backend": "nccl"})
+
+
+def test_ranks_of_several_hosts_alone_have_to_use_the_network(tmp_path: Path) -> None:
+    hosts = tuple(Host(name=name, ranks=1, is_local=False) for name in ("nid1", "nid2"))
+    here, method = placement_here(tmp_path, 2, variables={}), machine(tmp_path, gpus=0)
+
+    def variables(placement: Placement) -> dict[str, str]:
+        settings = method.start_settings(placement, stack="toy", options=OPTIONS)
+        plan = plan_ranks(placement, settings, stack="toy", words=["train.py"], folder=tmp_path)
+        return {name: value for name, value in plan.exported.items() if name.startswith("NCCL_")}
+
+    assert variables(here) == {}
+    assert variables(replace(here, hosts=hosts[:1])) == {}
+    assert variables(replace(here, hosts=hosts)) == {"NCCL_NET": "AWS Libfabric"}
+    own = {"NCCL_NET": "Socket"}
+    assert variables(replace(here, hosts=hosts, variables=own, environ=own)) == own
 
 
 def test_what_the_environment_lacks_is_named(tmp_path: Path) -> None:
