@@ -37,13 +37,13 @@ KINDS: Mapping[str, Kind] = {
     "file": Kind("channel_tools.publish.folder", "open_folder"),
     "http": Kind("channel_tools.publish.server.target", "open_server"),
     "https": Kind("channel_tools.publish.server.target", "open_server"),
-    "anaconda": Kind("channel_tools.publish.third_party.target", "open_third_party"),
-    "artifactory+http": Kind("channel_tools.publish.third_party.target", "open_third_party"),
-    "artifactory+https": Kind("channel_tools.publish.third_party.target", "open_third_party"),
-    "cloudsmith": Kind("channel_tools.publish.third_party.target", "open_third_party"),
-    "prefix": Kind("channel_tools.publish.third_party.target", "open_third_party"),
-    "quetz+http": Kind("channel_tools.publish.third_party.target", "open_third_party"),
-    "quetz+https": Kind("channel_tools.publish.third_party.target", "open_third_party"),
+    "anaconda": Kind("channel_tools.publish.third_party", "open_third_party"),
+    "artifactory+http": Kind("channel_tools.publish.third_party", "open_third_party"),
+    "artifactory+https": Kind("channel_tools.publish.third_party", "open_third_party"),
+    "cloudsmith": Kind("channel_tools.publish.third_party", "open_third_party"),
+    "prefix": Kind("channel_tools.publish.third_party", "open_third_party"),
+    "quetz+http": Kind("channel_tools.publish.third_party", "open_third_party"),
+    "quetz+https": Kind("channel_tools.publish.third_party", "open_third_party"),
 }
 """By the scheme of an address."""
 

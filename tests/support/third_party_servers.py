@@ -31,7 +31,7 @@ class ForeignServer(http.server.ThreadingHTTPServer):
     """One server that speaks all five; ``files`` are what it took: (channel as it is read, subdir, name) to bytes.
 
     ``behind`` are names that the index does not list yet, ``failing`` those whose upload is answered with 500,
-    ``stalled`` lets uploads wait for ever.
+    ``stalled`` lets uploads wait for ever; ``without_hashes`` leaves the sha256 out of the index.
     """
 
     daemon_threads = True
@@ -45,6 +45,7 @@ class ForeignServer(http.server.ThreadingHTTPServer):
         self.failing: set[str] = set()
         self.staged: dict[str, tuple[str, str, str]] = {}
         self.stalled = threading.Event()
+        self.without_hashes = threading.Event()
         self.ended = threading.Event()
 
     @property
@@ -71,8 +72,9 @@ class ForeignServer(http.server.ThreadingHTTPServer):
         return True
 
     def repodata(self, channel: str, subdir: str) -> dict[str, object]:
+        hashed = not self.without_hashes.is_set()
         rows = {
-            name: _index(body) | {"sha256": hashlib.sha256(body).hexdigest(), "size": len(body)}
+            name: _index(body) | ({"sha256": hashlib.sha256(body).hexdigest()} if hashed else {}) | {"size": len(body)}
             for (where, place, name), body in self.files.items()
             if (where, place) == (channel, subdir) and name not in self.behind
         }

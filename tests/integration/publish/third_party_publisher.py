@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from channel_tools.publish.third_party.target import open_third_party
+from channel_tools.publish.third_party import open_third_party
 from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.progress import SilentProgress
 from tests.unit.publish.sets import make_set
@@ -43,7 +43,7 @@ def run(address: str, variable: str, step: Step) -> object:
     environ = {} if step.key is None else {variable: step.key}
     target = dataclasses.replace(open_third_party(address, environ), upload_s=step.limit_s)
     if step.behind is not None:
-        urllib.request.urlopen(f"{target.reader.address.api.partition('/artifactory')[0]}/behind/{step.behind}")  # noqa: S310
+        urllib.request.urlopen(f"{target.server.api.partition('/artifactory')[0]}/behind/{step.behind}")  # noqa: S310
     notes = Notes()
     try:
         plan = target.plan(make_set([Path(file) for file in step.files]), label=step.label)

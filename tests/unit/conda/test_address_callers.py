@@ -24,7 +24,7 @@ from channel_tools.pins.choice import package_of_address
 from channel_tools.publish.folder import open_folder
 from channel_tools.publish.server.connection import ServerConnection, server_address
 from channel_tools.publish.target import open_target
-from channel_tools.publish.third_party.services import parse_service_address
+from channel_tools.publish.third_party import parse_service_address
 from channel_tools.system.errors import UsageError
 from channel_tools.workflow.mirror import source_channels
 

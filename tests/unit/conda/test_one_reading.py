@@ -36,7 +36,7 @@ ALLOWED_ADDRESSES = {
     "page/content.py": (1, "a link to any site"),
     "provenance/components.py": (2, "the plan's name of a file"),
     "publish/bucket.py": (1, "a bucket's prefix"),
-    "publish/third_party/services.py": (1, "counts the names in the form of an address"),
+    "publish/third_party.py": (1, "counts the names in the form of an address"),
     "serve/addresses.py": (1, "the path of a request"),
     "sources/git.py": (2, "a git submodule's address, relative to git's"),
     "system/http/client.py": (2, "any site's address, a redirect, a proxy; knows nothing of conda"),
