@@ -136,9 +136,7 @@ def update_lock(
 def _change(settings: Settings, request: LockRequest, *, as_json: bool) -> None:
     from channel_tools.workflow.foundation_lock import change_lock
 
-    with shown_progress() as progress:
-        change = change_lock(settings, request, progress=progress)
-    _show_change(change, dry_run=request.dry_run, as_json=as_json)
+    _show_change(change_lock(settings, request), dry_run=request.dry_run, as_json=as_json)
 
 
 def _show_change(change: LockChange, *, dry_run: bool, as_json: bool) -> None:

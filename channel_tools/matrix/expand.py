@@ -93,13 +93,11 @@ def choices_of_recipes(loaded: LoadedTree, kind: FoundationKind) -> dict[str, di
 
 
 def _matrices(loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str) -> dict[str, VariantMatrix]:
-    """The matrix of each recipe of a stack: one for all but those that migrations exclude or the stack overrides."""
+    """The matrix of each recipe of a stack: one for all but those that the stack overrides."""
     shared = merge_variant_files(files_of_stack(loaded, stack, kind, platform))
-    excluded = loaded.pinning.excluding if loaded.pinning is not None and kind == "conda-forge" else {}
-    apart = {*excluded, *stack.overrides}
     return {
         name: merge_variant_files(files_of_stack(loaded, stack, kind, platform, recipe=name))
-        if name in apart
+        if name in stack.overrides
         else shared
         for name in dict.fromkeys(stack.packages)
     }

@@ -42,7 +42,6 @@ from channel_tools.system.yamlfile import read_yaml
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.system.yamlfile import YamlDocument
 
 BESIDE_RECIPE = ("variants.yaml", "conda_build_config.yaml")
@@ -51,13 +50,10 @@ _DATA = Path(__file__).parent / "data"
 OLD_RECIPE_FILE = "meta.yaml"
 
 
-def load_tree(
-    tree: Tree, environ: Mapping[str, str] = MappingProxyType({}), *, pinned: PinnedPackage | None = None
-) -> LoadedTree:
+def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> LoadedTree:
     """Read and check stacks, variant files and recipes, without rendering.
 
-    ``environ`` are the environment variables that selectors of variant files may ask for. ``pinned`` stands for the
-    version of conda-forge's pinning that the tree names, which then need not be in the tree.
+    ``environ`` are the environment variables that selectors of variant files may ask for.
     Raises ConfigError (file, line, nearest names) for invalid YAML, duplicate keys, values other than lists, zip_keys
     of unequal length, a recipe of the format before v1, and a stack that names a recipe or variant file that does not
     exist.
@@ -85,7 +81,7 @@ def load_tree(
         resources={key: value for item in reversed(list(files.values())) for key, value in item.resources.items()},
         recipes=recipes,
         variant_files=variant_files,
-        pinning=read_pinning(file, tree.root, recipes, environ, pinned),
+        pinning=read_pinning(file, tree.root, recipes, environ),
         notes=tuple(notes_on_unused_keys(own, used_keys)),
     )
     for stack in stacks.values():
@@ -139,13 +135,11 @@ def files_of_stack(
 ) -> list[VariantFile]:
     """The variant files that apply to a stack on a foundation and a platform, in order.
 
-    ``recipe`` is a recipe folder that migrations of the pinning may exclude, and for which the stack may override
-    values.
+    ``recipe`` is a recipe folder for which the stack may override values.
     """
     names = variant_file_names(stack, kind)
     files = [file for name in names for file in loaded.variant_files.get(name, ())]
-    pinning = loaded.pinning if kind == "conda-forge" else None
-    below = [] if pinning is None else [pinning.for_recipe(recipe)]
+    below = [loaded.pinning] if loaded.pinning is not None and kind == "conda-forge" else []
     override = stack.overrides.get(recipe) if recipe is not None else None
     above = [override.variants] if override is not None and override.variants is not None else []
     return [*(file.on(platform) for file in (*below, *files)), *above]

@@ -132,25 +132,7 @@ class StacksFile:
     with_every_stack: tuple[str, ...] = ()
     """Recipes that every stack builds besides its own packages."""
     pinning: str | None = None
-    """The version of conda-forge's pinning, or its path relative to the tree."""
-    migrations: tuple[str, ...] = ()
-    """The names of the migrations that are applied to it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pinning:
-    """conda-forge's pinning, restricted to the keys of the tree's recipes."""
-
-    file: VariantFile
-    """With all migrations that the tree names."""
-    unmigrated: VariantFile
-    """Without any migration, as conda-forge has it now."""
-    excluding: Mapping[str, VariantFile] = field(default_factory=dict)
-    """For recipes that some of these migrations exclude: the pinning without those, by recipe folder."""
-
-    def for_recipe(self, recipe: str | None) -> VariantFile:
-        """The pinning for a recipe folder; None stands for one that no migration excludes."""
-        return self.file if recipe is None else self.excluding.get(recipe, self.file)
+    """The path of conda-forge's pinning, relative to the tree."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,8 +147,8 @@ class LoadedTree:
     recipes: Mapping[str, RecipeFile]
     variant_files: Mapping[str, tuple[VariantFile, ...]]
     """By name; those that apply to every stack are upstreams' first, over which the tree's own stand."""
-    pinning: Pinning | None = None
-    """conda-forge's pinning, which is below all variant files there."""
+    pinning: VariantFile | None = None
+    """conda-forge's pinning, restricted to the keys of the tree's recipes: below all variant files there."""
     notes: tuple[str, ...] = ()
     """A line for each part of the variant files that has no effect."""
 

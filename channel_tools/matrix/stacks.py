@@ -114,12 +114,8 @@ class _StacksModel(_StrictModel):
     )
     pinning: str | None = Field(
         default=None,
-        description="A version of conda-forge-pinning, which channel_tools foundation lock takes into the tree, or the "
-        "path of a conda_build_config.yaml or its folder, relative to the tree: on conda-forge, its values hold for "
-        "keys that the variant files leave out.",
-    )
-    migrations: list[str] = Field(
-        default=[], description="conda-forge's migrations that are applied to the pinning, by name: pytorch213."
+        description="The path of a conda_build_config.yaml or its folder, relative to the tree: on conda-forge, its "
+        "values hold for keys that the variant files leave out.",
     )
     resources: dict[_Name, _ResourcesModel] = Field(
         default={}, description="The resources of a cluster's jobs, by the recipe that they build."
@@ -139,6 +135,10 @@ def read_stacks(path: Path, *, upstream: str | None = None, has_recipes: bool = 
     Raises ConfigError (file, line) for a wrong shape, a MatchSpec that does not parse, or an unknown default stack.
     """
     document = read_yaml(path)
+    if isinstance(document.value, dict) and "migrations" in document.value:
+        message = "migrations are no longer applied to the pinning"
+        hint = "write their values into a variant file of the tree, and remove the key"
+        raise document.error(message, "migrations", hint=hint)
     try:
         model = _StacksModel.model_validate(document.value if document.value is not None else {})
     except ValidationError as err:
@@ -157,7 +157,6 @@ def read_stacks(path: Path, *, upstream: str | None = None, has_recipes: bool = 
         resources=resources,
         with_every_stack=tuple(model.with_every_stack),
         pinning=model.pinning,
-        migrations=tuple(model.migrations),
     )
 
 

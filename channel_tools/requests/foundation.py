@@ -94,8 +94,7 @@ class LockUpdateRequest(LockRequest):
         tuple[str, ...],
         Argument(
             metavar="[NAME]...",
-            help="Move only these packages and what they require; conda-forge-pinning (or "
-            "conda-forge-pinning==VERSION) moves the pinning that stacks.yaml names.",
+            help="Move only these packages and what they require.",
             show_default="all locked packages",
         ),
     ] = ()

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from channel_tools.foundation.model import Combination
     from channel_tools.matrix import LoadedTree, RenderedPackage, Stack
     from channel_tools.matrix.choice import Choice
-    from channel_tools.matrix.pinning_lock import PinnedPackage
     from channel_tools.plan import FoundationIndex, Plan
     from channel_tools.plan.model import UnsatisfiablePackage
     from channel_tools.requests.names import FoundationKind
@@ -119,17 +118,16 @@ def expand_request(
     *,
     note: Note = ignore,
     foundation: Foundation | None = None,
-    pinned: PinnedPackage | None = None,
 ) -> Expansion:
     """Read the tree and render the recipes of the request; the foundation is not opened.
 
     ``note`` gets a line for each key of a variant file that no recipe uses. ``foundation`` replaces the request's,
-    without regard to the local channel's. ``pinned`` is that of load_tree.
+    without regard to the local channel's.
 
     Raises ConfigError for faults in the tree, UsageError for names it does not have and for a stack without any package
     for this platform, FoundationError if the local channel was made with another foundation.
     """
-    loaded = _noted_tree(settings, note, pinned)
+    loaded = _noted_tree(settings, note)
     foundation = foundation or _choose_foundation(settings, request)
     stacks = loaded.own_stacks if request.every_stack else (find_stack(loaded, request.stack),)
     platform = current_platform()
@@ -197,8 +195,8 @@ def _choose_foundation(settings: Settings, request: PlanRequest) -> Foundation:
     return foundation.with_further(further_channels(request.further, own=settings.channel, foundation=foundation))
 
 
-def _noted_tree(settings: Settings, note: Note, pinned: PinnedPackage | None = None) -> LoadedTree:
-    loaded = load_tree(settings.tree, settings.environ, pinned=pinned)
+def _noted_tree(settings: Settings, note: Note) -> LoadedTree:
+    loaded = load_tree(settings.tree, settings.environ)
     for line in loaded.notes:
         note(line)
     return loaded

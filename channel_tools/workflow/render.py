@@ -70,13 +70,13 @@ def _only_read(
 
 
 def _conda_forge_values(loaded: LoadedTree) -> dict[str, dict[str, tuple[VariantScalar, ...]]]:
-    """conda-forge's values by platform: those of the pinning, without the tree's migrations.
+    """conda-forge's values by platform: those of the pinning.
 
     Where the tree names no pinning, the values of pins.yaml and of foundation-conda-forge.yaml count as conda-forge's.
     """
     names = (PINS_FILE, foundation_file("conda-forge"))
     own = [file for name in names for file in loaded.variant_files.get(name, ())]
-    files = own if loaded.pinning is None else [loaded.pinning.unmigrated]
+    files = own if loaded.pinning is None else [loaded.pinning]
     return {
         platform: {
             key: values for file in files for key, values in file.on(platform).values.items() if key not in _OWN_PINS

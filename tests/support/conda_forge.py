@@ -35,8 +35,8 @@ def _copy(channel: Path, destination: Path) -> None:
         folder.chmod(0o755)
 
 
-def copy_tree(destination: Path, *, pinning: Path | str | None = None) -> Path:
-    """A copy of the project's tree, without a foundation lock; with a pinning of this path or version, if given."""
+def copy_tree(destination: Path, *, pinning: Path | None = None) -> Path:
+    """A copy of the project's tree, without a foundation lock; with this pinning, if given."""
     for name in ("recipes", "variants", "patches"):
         ignored = shutil.ignore_patterns("build", "build-*", ".*_cache", "__pycache__")
         shutil.copytree(_ROOT / name, destination / name, ignore=ignored)

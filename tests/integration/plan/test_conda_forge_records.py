@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.matrix.variants import CONDA_BUILD_CONFIG
 from channel_tools.plan.lock import write_lock
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.plan import plan_request
 from tests.support.conda_forge import conda_forge_folder, copy_tree, copy_with_newer, copy_with_pinned
 from tests.support.folder_server import serve_folder
-from tests.support.pinning_packages import fetch_pinning, make_pinning
 
 if TYPE_CHECKING:
     from channel_tools.plan import Plan
@@ -27,7 +25,6 @@ _SERVED = frozenset(
     ("accl", "libswitchml", "nccl-ofi", "oneccl", "pytorch-switchml", "switchml-switch", "torch-mpi", "torch-switchml")
 )
 """Packages of ours that conda-forge serves in at least one variant."""
-_PINNING = "2026.08.12.18.05.35"
 _DATA = ("tzdata", "ca-certificates")
 
 
@@ -102,11 +99,8 @@ def _unserved(plan: Plan) -> set[tuple[str, str, str | None]]:
 
 
 def test_every_stack_can_be_built_with_the_pinned_versions(planned: Plan, channel: Path, tmp_path: Path) -> None:
-    pinned = copy_tree(tmp_path / "tree", pinning=_PINNING)
+    pinned = copy_tree(tmp_path / "tree", pinning=conda_forge_folder())
     offered = copy_with_pinned(channel, tmp_path / "channel")
-    make_pinning(offered, _PINNING, (conda_forge_folder() / CONDA_BUILD_CONFIG).read_text(encoding="utf-8"))
-    with serve_folder(offered) as address:
-        fetch_pinning(settings_of(tmp_path, pinned), address)
     found = plan_over(offered, tmp_path, pinned)
     assert _unserved(found) == _unserved(planned)
     libtorch = {

@@ -161,30 +161,27 @@ python: ["3.10.*", "3.11.*"]
 is_python_min: [true, false]
 zip_keys: [[python, is_python_min]]
 """
-_MIGRATION = "migrator_ts: 1\n__migrator: {kind: version, migration_number: 1}\nlibwire: ['10']\n"
 _COMPILER = "c_compiler_version: ['15']\n"
 
 
 @pytest.mark.parametrize(
-    ("package", "of_conda_forge", "migrations", "written"),
+    ("package", "of_conda_forge", "written"),
     [
-        ("libtoy", _COMPILER, "", {"transport": ["udp"]}),
-        ("libtoy", _COMPILER, "migrations: [libwire10]\n", {"transport": ["udp"], "libwire": ["10"]}),
-        ("libtoy", _COMPILER + "libwire: ['1.82']\n", "", {"transport": ["udp"], "libwire": ["1.82"]}),
-        ("toy-plugin", _COMPILER, "", {"python": ["3.11.*", "3.12.*"], "is_python_min": ["false", "false"]}),
-        ("toy-plugin", _COMPILER + "python: ['3.10.*', '3.11.*']\n", "", {}),
+        ("libtoy", _COMPILER, {"transport": ["udp"]}),
+        ("libtoy", _COMPILER + "libwire: ['1.82']\n", {"transport": ["udp"], "libwire": ["1.82"]}),
+        ("toy-plugin", _COMPILER, {"python": ["3.11.*", "3.12.*"], "is_python_min": ["false", "false"]}),
+        ("toy-plugin", _COMPILER + "python: ['3.10.*', '3.11.*']\n", {}),
     ],
-    ids=["as the pinning", "migrated", "another version", "another Python", "the same Pythons"],
+    ids=["as the pinning", "another version", "another Python", "the same Pythons"],
 )
 def test_what_differs_from_the_pinning_that_the_tree_names_is_written(
-    tmp_path: Path, package: str, of_conda_forge: str, migrations: str, written: dict[str, list[str]]
+    tmp_path: Path, package: str, of_conda_forge: str, written: dict[str, list[str]]
 ) -> None:
-    """conda-smithy takes the rest from conda-forge's pinning, which has none of the tree's migrations."""
+    """conda-smithy takes the rest from conda-forge's pinning."""
     changes = {
-        "variants/stacks.yaml": f"pinning: ./pinned\n{migrations}{FILES['variants/stacks.yaml']}",
+        "variants/stacks.yaml": f"pinning: ./pinned\n{FILES['variants/stacks.yaml']}",
         "variants/foundation-conda-forge.yaml": of_conda_forge,
         "pinned/conda_build_config.yaml": _PINNING,
-        "pinned/migrations/libwire10.yaml": _MIGRATION,
     }
     folder = exported(tmp_path, package, changes=changes)
     assert (yaml.safe_load((folder / "recipe" / "conda_build_config.yaml").read_text()) or {}) == written

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
+from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.load import files_of_stack
 from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import ConfigError
@@ -92,46 +92,38 @@ def test_groups_of_the_tree_do_not_end_those_of_the_pinning(tmp_path: Path) -> N
     assert merged.zip_keys == (("transport", "libwire"), ("alpha", "beta"))
 
 
-def test_a_pinning_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="pinning names 'elsewhere', but there is no file") as caught:
-        load_tree(_tree(tmp_path, pinning="elsewhere"))
-    assert caught.value.line == 1
-
-
-_MIGRATION = "migrator_ts: 1\n__migrator:\n  exclude: [toy-plugin]\ntorch: ['2.14']\nalpha: [c, d]\n"
-
-
-@pytest.mark.parametrize("folder", ["pinned/migrations", "pinned/share/conda-forge/migrations"])
-def test_named_migrations_are_applied_but_not_to_recipes_that_they_exclude(tmp_path: Path, folder: str) -> None:
-    stacks = "pinning: pinned\nmigrations: [torch214]\n" + FILES["variants/stacks.yaml"]
-    files = {"variants/stacks.yaml": stacks, f"{folder}/torch214.yaml": _MIGRATION, f"{folder}/other.yaml": "broken"}
-    loaded = load_tree(_tree(tmp_path, **files))
-    stack = find_stack(loaded, None)
-    assert merge_variant_files(files_of_stack(loaded, stack, "conda-forge", "linux-64")).values["torch"] == ("2.14",)
-    packages = expand_stacks(loaded, [stack], foundation_kind="conda-forge", platform="linux-64")
-    assert {package.variant["torch"] for package in packages if package.name == "toy-plugin"} == {"2.13"}
-    assert {package.variant["alpha"] for package in packages if package.name == "toy-switch"} == {"c", "d"}
-    chosen = choices_of_recipes(loaded, "conda-forge")
-    assert sorted(chosen["toy-plugin"]["alpha"]) == ["a", "b"]
-    assert sorted(chosen["toy-switch"]["alpha"]) == ["c", "d"]
-
-
 @pytest.mark.parametrize(
-    ("head", "line", "words", "hint"),
+    ("head", "said", "hint"),
     [
-        ("pinning: pinned\nmigrations:\n- torch213\n", 3, "no migration 'torch213'", "did you mean torch214"),
-        ("migrations: [torch214]\n", 1, "there is no key pinning", "add pinning"),
+        (
+            "pinning: elsewhere",
+            "pinning names 'elsewhere', but there is no file",
+            "name the path of a conda_build_conf",
+        ),
+        (
+            "pinning: 2026.8.12",
+            "pinning names '2026.8.12'",
+            "take conda_build_config.yaml of conda-forge-pinning 2026.8",
+        ),
+        ("pinning: 2026.8.13", "pinning names '2026.8.13'", "pinning: locks/conda-forge-pinning/2026.8.13"),
+        ("migrations: [torch214]", "migrations are no longer applied", "write their values into a variant file"),
     ],
+    ids=["no path", "version", "version that a tree of 0.2 has", "migrations"],
 )
-def test_a_migration_that_is_not_there_lists_what_is(
-    tmp_path: Path, head: str, line: int, words: str, hint: str
-) -> None:
-    files = {"variants/stacks.yaml": head + FILES["variants/stacks.yaml"]}
-    tree = _tree(tmp_path, **files, **{"pinned/migrations/torch214.yaml": _MIGRATION})
-    with pytest.raises(ConfigError, match=words) as caught:
-        load_tree(tree)
-    assert caught.value.line == line
+def test_a_pinning_that_is_not_there_is_named(tmp_path: Path, head: str, said: str, hint: str) -> None:
+    """With what to do in a tree of channel_tools 0.2, where versions and migrations could be named."""
+    kept = {"locks/conda-forge-pinning/2026.8.13/conda_build_config.yaml": _PINNING}
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_tree(_tree(tmp_path, **{"variants/stacks.yaml": f"{head}\n{FILES['variants/stacks.yaml']}", **kept}))
+    assert caught.value.line == 1
     assert hint in str(caught.value.hint)
+
+
+def test_the_file_that_a_tree_of_0_2_has_of_a_version_is_read_by_its_path(tmp_path: Path) -> None:
+    kept = "locks/conda-forge-pinning/2026.8.13"
+    loaded = load_tree(_tree(tmp_path, pinning=kept, **{f"{kept}/conda_build_config.yaml": _PINNING}))
+    assert loaded.pinning is not None
+    assert loaded.pinning.on("linux-64").values["torch"] == ("2.13",)
 
 
 def test_our_tree_over_conda_forges_pinning(tmp_path: Path) -> None:
