@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from channel_tools.conda.addresses import channel_name
-from channel_tools.requests.names import FoundationKind  # noqa: TC001 - msgspec looks for it here
+from channel_tools.conda.addresses import channel_address, channel_name
+from channel_tools.requests.names import DEFAULT_FOUNDATION, FOUNDATIONS, FoundationKind, FoundationTraits
 from channel_tools.system.beneath import folder_beneath
+from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,20 +25,45 @@ if TYPE_CHECKING:
 ChannelFaultKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign", "changing"]
 
 RECORD_FOLDER = ".channel_tools"
+_CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Foundation:
-    """The channel that provides what is not built here: linked in (``registry``) or read at ``address``.
+    """The channel that provides what is not built here: linked in (if it ``is_made_here``) or read at ``address``.
 
     ``further`` are the addresses of other channels that packages of ours were built with, in order of priority, below
     ours and above a foundation at an address. Packages built with some fit into a channel with others, so two
     foundations that differ in these alone are equal.
     """
 
-    kind: FoundationKind
+    kind: FoundationKind = DEFAULT_FOUNDATION
     address: str | None = None
     further: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def named(cls, kind: FoundationKind | None, address: str | None) -> Foundation | None:
+        """The one that ``--foundation`` and ``--foundation-channel`` name; None if neither is given.
+
+        Raises UsageError for an address of one that is made here.
+        """
+        is_made_here = kind is None or FOUNDATIONS[kind].is_made_here
+        if address is not None and is_made_here:
+            message = f"--foundation-channel {address} needs --foundation conda-forge"
+            raise UsageError(message, hint="the registry foundation is made on this machine and has no address")
+        if kind is None:
+            return None
+        return cls(kind=kind, address=None if is_made_here else channel_address(address or _CONDA_FORGE))
+
+    @property
+    def traits(self) -> FoundationTraits:
+        """What it has in common with others of its kind."""
+        return FOUNDATIONS[self.kind]
+
+    @property
+    def is_made_here(self) -> bool:
+        """Whether this program makes it, and links its packages into our channels."""
+        return self.traits.is_made_here
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -45,9 +71,15 @@ class Foundation:
         return self.further if self.address is None else (*self.further, self.address)
 
     @property
+    def client_addresses(self) -> tuple[str, ...]:
+        """The channels beside ours that a client is to name, in order of priority."""
+        is_unsaid = self.address is None and not self.is_made_here
+        return (*self.addresses, self.kind) if is_unsaid else self.addresses
+
+    @property
     def is_updated_by_others(self) -> bool:
         """Whether others change what builds get of it, so that a tree has a lock: not a foundation made here alone."""
-        return self.kind == "conda-forge" or bool(self.further)
+        return not self.is_made_here or bool(self.further)
 
     def with_further(self, addresses: Iterable[str]) -> Foundation:
         """The same with these further channels first; of two with one name (channel_name), the new one stays."""

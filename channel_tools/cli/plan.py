@@ -21,6 +21,7 @@ from channel_tools.cli.console import (
 )
 from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
+from channel_tools.requests.names import DEFAULT_FOUNDATION
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.counting import counted
 
@@ -158,7 +159,7 @@ def list_stacks(
     from channel_tools.workflow.plan import list_stacks as listed_stacks
 
     listed = listed_stacks(
-        options.settings_from(root, None), stack=stack, kind=foundation or "registry", note=print_note
+        options.settings_from(root, None), stack=stack, kind=foundation or DEFAULT_FOUNDATION, note=print_note
     )
     packages = [package for item in listed for package in item.packages]
     if as_json:

@@ -184,9 +184,7 @@ def list_page(number: int) -> str:
 def install_commands(site: Site, environment: str, specs: Sequence[str]) -> list[tuple[str, str]]:
     """For each client, the command that makes an environment with ``specs`` from the channel."""
     address = site.settings.address or _ADDRESS
-    others = list(map(without_credentials, site.foundation.addresses))
-    if site.foundation.kind != "registry" and site.foundation.address is None:
-        others.append("conda-forge")
+    others = list(map(without_credentials, site.foundation.client_addresses))
     channels = " ".join(f"-c {shlex.quote(channel)}" for channel in (address, *others))
     wanted, name = shlex.join(specs), shlex.quote(environment)
     return [

@@ -21,6 +21,7 @@ from channel_tools.conda.solving import check_indexes
 from channel_tools.conda.specs import spec_name, texts_of
 from channel_tools.plan.own import OWN_CHANNEL
 from channel_tools.plan.run_exports import FolderRunExports
+from channel_tools.requests.names import DEFAULT_FOUNDATION, FOUNDATIONS
 from channel_tools.system.errors import FoundationError, IntegrityError
 from channel_tools.system.files import read_regular, sha256_of_file
 
@@ -35,20 +36,11 @@ if TYPE_CHECKING:
     from channel_tools.plan.run_exports import RunExportsSource
     from channel_tools.requests.names import FoundationKind
 
-_KIND_LABELS: Mapping[FoundationKind, str] = {
-    "registry": "the registry foundation",
-    "conda-forge": "the conda-forge foundation",
-}
-_ABSENT_HINTS: Mapping[FoundationKind, str] = {
-    "registry": "channel_tools build makes it, or without a build: channel_tools plan --make-foundation",
-    "conda-forge": "give a channel's folder or address, or use --foundation registry",
-}
-
 
 def not_asked_for(name: str) -> str:
     """Why the registry foundation lacks an optional package, and how to request it: ``--with`` takes ``name``."""
     remedy = f"channel_tools build does so, or: channel_tools foundation build --with {name}"
-    return f"{_KIND_LABELS['registry']} makes it only on request; {remedy}"
+    return f"{FOUNDATIONS[DEFAULT_FOUNDATION].label} makes it only on request; {remedy}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,7 +201,7 @@ def _open_foundation(
     environ: Mapping[str, str],
     cache: Path | None,
 ) -> FoundationIndex:
-    label = _KIND_LABELS[kind]
+    traits = FOUNDATIONS[kind]
     folder = _folder_of(location)
     if folder is None:
         # only addresses need HTTP, which is slow to import
@@ -219,7 +211,7 @@ def _open_foundation(
         address = channel_address(str(location))
         (plain,), client = make_client([address])
         return FoundationIndex(
-            label=label,
+            label=traits.label,
             sources=(Channel(plain),),
             run_exports=RemoteRunExports(address, environ),
             client=client,
@@ -227,18 +219,18 @@ def _open_foundation(
         )
     subdirs = [subdir for subdir in (platform, "noarch") if has_index(folder, subdir)]
     if platform not in subdirs:
-        message = f"{folder / platform / 'repodata.json'}: {label} has no index for {platform}"
-        raise FoundationError(message, hint=_ABSENT_HINTS[kind])
+        message = f"{folder / platform / 'repodata.json'}: {traits.label} has no index for {platform}"
+        raise FoundationError(message, hint=traits.absent_hint)
     channel = Channel(folder.absolute().as_uri())
     sources = tuple(_open_index(channel, subdir, folder / subdir / REPODATA) for subdir in subdirs)
     return FoundationIndex(
-        label=label,
+        label=traits.label,
         sources=sources,
         run_exports=FolderRunExports(folder),
-        shared_channel=str(channel.base_url) if kind == "registry" else None,
+        shared_channel=str(channel.base_url) if traits.is_made_here else None,
         optional=optional,
         # conda-forge's index is far too long to read for this
-        requirements=_read_requirements(folder, subdirs) if kind == "registry" else None,
+        requirements=_read_requirements(folder, subdirs) if traits.is_made_here else None,
     )
 
 

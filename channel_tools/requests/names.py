@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The words that some fields of requests may have; apart from the requests, since the stages read these alone."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 FoundationKind = Literal["registry", "conda-forge"]
+DEFAULT_FOUNDATION: FoundationKind = "registry"
 EngineName = Literal["rattler-build", "conda-build"]
 CacheName = Literal["ccache", "sccache"]
 SchedulerName = Literal["slurm", "pbs"]
@@ -21,3 +24,31 @@ class FormatName(StrEnum):
     CONDA_LOCK = "conda-lock"
     PIXI = "pixi"
     ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundationTraits:
+    """What differs between the kinds of foundations; nothing else asks which kind one is."""
+
+    label: str
+    is_made_here: bool
+    """Whether this program makes it, and links its packages into our channels; else others update it at an address."""
+    absent_hint: str
+    lock_words: str
+    """What of it a foundation lock records."""
+
+
+FOUNDATIONS: Mapping[FoundationKind, FoundationTraits] = {
+    "registry": FoundationTraits(
+        label="the registry foundation",
+        is_made_here=True,
+        absent_hint="channel_tools build makes it, or without a build: channel_tools plan --make-foundation",
+        lock_words="further channels",
+    ),
+    "conda-forge": FoundationTraits(
+        label="the conda-forge foundation",
+        is_made_here=False,
+        absent_hint="give a channel's folder or address, or use --foundation registry",
+        lock_words="the foundation",
+    ),
+}

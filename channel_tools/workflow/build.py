@@ -115,7 +115,7 @@ def build_stacks(
         on_result=on_result,
     )
     early = build.check_offline() if request.foundation.offline else None
-    if expansion.foundation.kind == "registry":
+    if expansion.foundation.is_made_here:
         build.make_foundation()
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
     if not request.cluster.is_here:
@@ -205,7 +205,7 @@ class _Build:
         The registry foundation's packages are in the channel afterwards, and the foundation lock has what the plan
         added to it.
         """
-        if writer.channel.foundation.kind == "registry":
+        if writer.channel.foundation.is_made_here:
             from channel_tools.workflow.foundation import link_foundation  # noqa: PLC0415 - as in make_foundation
 
             at_once = self.request.foundation.packages_at_once
@@ -226,7 +226,7 @@ class _Build:
             kind = self.expansion.foundation.kind
             path = write_lock(self.settings.tree.root, kind, current_platform(), plan.lock)
             new = counted(len(plan.locks), "new environment has", "new environments have")
-            of = "the foundation" if kind == "conda-forge" else "further channels"
+            of = self.expansion.foundation.traits.lock_words
             self.progress.note(f"{path}: recorded what {new} of {of}; commit it")
 
     def jobs(self, writer: ChannelWriter, plan: Plan) -> list[BuildJob]:

@@ -27,6 +27,7 @@ from channel_tools.pins.resolve import index_look_up, note_unsolved, platforms_o
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.provenance.verify import attestation_check
 from channel_tools.requests.environment import InstallRequest
+from channel_tools.requests.names import DEFAULT_FOUNDATION
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import STACKS_PACKAGE, find_cache, package_cache_in
@@ -277,7 +278,7 @@ def variants_of(settings: Settings, stack_name: str | None) -> StackVariants:
     stack = find_stack(loaded, stack_name)
     if not settings.tree.has_recipes:
         return StackVariants(stack=stack, packages=(), offered={})
-    kind = open_channel(settings.channel).foundation.kind if settings.channel.exists() else "registry"
+    kind = open_channel(settings.channel).foundation.kind if settings.channel.exists() else DEFAULT_FOUNDATION
     packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
     return StackVariants(stack=stack, packages=tuple(packages), offered=offered_versions(kind))
 

@@ -42,9 +42,7 @@ def make_registry_foundation(
     """
     subdir = current_platform()
     table = load_table()
-    channel = (
-        None if request.dry_run else ensure_channel(settings.foundation, Foundation(kind="registry"), subdirs=(subdir,))
-    )
+    channel = None if request.dry_run else ensure_channel(settings.foundation, Foundation(), subdirs=(subdir,))
     result = build_foundation(
         table,
         request,

@@ -14,7 +14,7 @@ from channel_tools.plan.lock import FoundationLock, lock_path, read_lock, write_
 from channel_tools.plan.locking import LockedFoundation
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import UsageError, nearest_names_hint
-from channel_tools.workflow.plan import chosen_foundation, expand_request, plan_expansion
+from channel_tools.workflow.plan import expand_request, plan_expansion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +112,7 @@ def _foundation(settings: Settings, request: LockRequest) -> Foundation:
     recorded = open_channel(settings.channel).foundation if settings.channel.exists() else None
     if kind is None and (request.address is not None or recorded is None):
         kind = "conda-forge"
-    foundation = chosen_foundation(kind, request.address) or recorded or Foundation(kind="conda-forge")
+    foundation = Foundation.named(kind, request.address) or recorded or Foundation(kind="conda-forge")
     if recorded is not None and recorded == foundation:
         foundation = foundation.with_further(recorded.further)
     further = further_channels(request.further, own=settings.channel, foundation=foundation)

@@ -283,7 +283,7 @@ def _build_packages(
     own = channels[0]
     local = local_path(own.address)
     foundation_packages: list[ChannelPackage] = []
-    if local is not None and open_channel(local).foundation.kind == "registry":
+    if local is not None and open_channel(local).foundation.is_made_here:
         foundation_packages = list(_whole_foundation(own, local, platforms))
         channels = channels[1:]
         if not channels:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation, open_channel, published_packages
-from channel_tools.conda.addresses import channel_address
 from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.solving import REPODATA_CACHE
 from channel_tools.foundation.model import table_summary
@@ -29,6 +28,7 @@ from channel_tools.plan import (
 from channel_tools.plan.further_channels import further_channels, further_names
 from channel_tools.plan.lock import lock_path, read_lock
 from channel_tools.plan.locking import LockedFoundation
+from channel_tools.requests.names import DEFAULT_FOUNDATION, FOUNDATIONS
 from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.progress import ignore
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
 
-_CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
 PYTHON_STACK = "python"
 """The stack that builds the Pythons that the registry foundation does not get from Debian."""
 
@@ -102,7 +101,7 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
         return names
     loaded = load_tree(settings.tree, settings.environ)
     stacks = loaded.own_stacks
-    packages = expand_stacks(loaded, stacks, foundation_kind="registry", platform=current_platform())
+    packages = expand_stacks(loaded, stacks, foundation_kind=DEFAULT_FOUNDATION, platform=current_platform())
     return names | required_names(packages, stacks)
 
 
@@ -162,24 +161,10 @@ def asked_versions(*, python: str | None, pytorch: str | None) -> dict[str, str]
 
 def offered_versions(kind: FoundationKind) -> Mapping[str, Sequence[str]]:
     """The Pythons and PyTorches that a foundation has without building one; any, if a key is absent."""
-    if kind == "conda-forge":
+    if not FOUNDATIONS[kind].is_made_here:
         return {}
     default = table_summary().default
     return {"python": (default.python,), "pytorch": (default.pytorch,)}
-
-
-def chosen_foundation(kind: FoundationKind | None, address: str | None) -> Foundation | None:
-    """The foundation that ``--foundation`` and ``--foundation-channel`` name; None if neither is given.
-
-    Raises UsageError for an address of anything but conda-forge's names.
-    """
-    if address is not None and kind != "conda-forge":
-        message = f"--foundation-channel {address} needs --foundation conda-forge"
-        raise UsageError(message, hint="the registry foundation is made on this machine and has no address")
-    if kind is None:
-        return None
-    channel = None if kind == "registry" else channel_address(_CONDA_FORGE if address is None else address)
-    return Foundation(kind=kind, address=channel)
 
 
 def _choose_foundation(settings: Settings, request: PlanRequest) -> Foundation:
@@ -187,11 +172,11 @@ def _choose_foundation(settings: Settings, request: PlanRequest) -> Foundation:
 
     With the request's further channels, and those that the local channel records. Raises as further_channels.
     """
-    asked = chosen_foundation(request.foundation, request.address)
+    asked = Foundation.named(request.foundation, request.address)
     if settings.channel.exists():
         foundation = open_channel(settings.channel, foundation=asked).foundation
     else:
-        foundation = asked or Foundation(kind="registry")
+        foundation = asked or Foundation()
     return foundation.with_further(further_channels(request.further, own=settings.channel, foundation=foundation))
 
 
@@ -213,17 +198,17 @@ def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignor
 def lacks_foundation(settings: Settings, request: PlanRequest) -> bool:
     """Whether the request plans with the registry foundation, and none has been made. Raises as expand_request does."""
     chosen = _choose_foundation(settings, request)
-    return chosen.kind == "registry" and not has_index(settings.foundation, current_platform())
+    return chosen.is_made_here and not has_index(settings.foundation, current_platform())
 
 
 def open_index(settings: Settings, foundation: Foundation) -> FoundationIndex:
     """The foundation's index. Raises FoundationError if the foundation has not been made."""
-    kind, address = foundation.kind, foundation.address
+    address = foundation.address
     return open_foundation(
         settings.foundation if address is None else address,
-        kind=kind,
+        kind=foundation.kind,
         platform=current_platform(),
-        optional=table_summary().rows if kind == "registry" else frozenset(),
+        optional=table_summary().rows if foundation.is_made_here else frozenset(),
         environ=settings.environ,
         cache=settings.package_cache / REPODATA_CACHE,
         further=foundation.further,
@@ -253,7 +238,7 @@ def plan_expansion(settings: Settings, expansion: Expansion, *, locked: LockedFo
             force=expansion.request.force,
         )
     )
-    if kind == "registry":
+    if expansion.foundation.is_made_here:
         plan = _with_unmade(settings, expansion, plan)
     if not is_locked:
         return plan

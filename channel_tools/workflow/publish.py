@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
-from channel_tools.channel import indexed_files, open_channel
+from channel_tools.channel import Foundation, indexed_files, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.package import PackageKey
 from channel_tools.conda.platforms import current_platform
@@ -17,13 +17,12 @@ from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.workflow.channel_page import remember_for_page
-from channel_tools.workflow.plan import check_served, chosen_foundation, plan_request
+from channel_tools.workflow.plan import check_served, plan_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.channel import Foundation
     from channel_tools.plan import PlannedPackage
     from channel_tools.publish.bucket import Replica
     from channel_tools.publish.model import PublishPlan, PublishReport
@@ -59,7 +58,7 @@ def publish_packages(
     """
     target = open_target(request.target, environ=environ)
     if request.files:
-        foundation = chosen_foundation(request.foundation, request.address)
+        foundation = Foundation.named(request.foundation, request.address)
         packages = files_to_publish(request.files, foundation, settings=settings, target=target)
     else:
         packages = package_set(cast("Settings", settings), PlanRequest(**asdict(request.plan)))
@@ -99,7 +98,7 @@ def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
     indexed = indexed_files(channel, (current_platform(), "noarch"))
     own = [PackageKey(package.subdir, package.file_name) for package in plan.packages]
     foundation: list[PackageKey] = []
-    if channel.foundation.kind == "registry":
+    if channel.foundation.is_made_here:
         foundation = [key for key, file in indexed.items() if file.ref.foundation and file.hidden is None]
     return PackageSet(
         name=request.in_words,

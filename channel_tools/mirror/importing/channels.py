@@ -26,6 +26,7 @@ from channel_tools.mirror.format import channel_path, package_at
 from channel_tools.mirror.records import channeldata, derived_index, plain_index, read_plain
 from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.target import maintained
+from channel_tools.requests.names import DEFAULT_FOUNDATION
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import UsageError
 
@@ -160,7 +161,7 @@ def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Prog
     back = [key for key, package in published.items() if package.yanked == GONE and key not in removed]
     if back:
         target.yank(tuple(map(str, back)), label=MAIN_LABEL, reason=None)
-    registry = how.foundation.kind == "registry"
+    registry = how.foundation.is_made_here
     yanked = {key for key, package in published.items() if package.yanked is not None and key not in back}
     files = [
         _package_file(channel, key, file, published.get(key), registry=registry)
@@ -256,7 +257,7 @@ def import_foundation(
     elif third_party:
         kind = "conda-forge"
     else:
-        kind = "registry" if existing is None else existing.kind
+        kind = DEFAULT_FOUNDATION if existing is None else existing.kind
     if existing is not None and existing.kind == kind:  # its address may have been moved since
         own = None if existing.address is None else channel_name(existing.address)
         return existing.with_further(address for address in third_party if channel_name(address) != own)

@@ -303,9 +303,7 @@ def _place_channels(target: ImportTarget, compared: _Comparison, options: Import
                 target=channel_target,
                 address=channel_address(target.address(channel)),
                 published=published,
-                foundation=import_foundation(incoming, addresses, existing, published)
-                if channel.own
-                else Foundation(kind="registry"),
+                foundation=import_foundation(incoming, addresses, existing, published) if channel.own else Foundation(),
                 name=f"stack {', '.join(compared.manifest.stacks)}" if channel.own else channel.name,
                 client=options.client,
             )
