@@ -3,15 +3,24 @@
 
 A package's tree grows in a temporary folder on the destination's file system; a killed worker leaves only that, and the
 next run under the foundation's lock clears it.
+
+A package requires the glibc that its files need: those of a Debian release may be newer than conda-forge's, and without
+the requirement a solver would install them on a host where nothing starts.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
+import os
+import re
+import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from debian.deb822 import Deb822
 
 from channel_tools.conda.metadata import PackageMetadata
 from channel_tools.conda.writer import write_conda_package
@@ -19,15 +28,16 @@ from channel_tools.foundation.bytecode import compile_modules
 from channel_tools.foundation.model import RepairContext
 from channel_tools.foundation.record import recorded
 from channel_tools.foundation.repairs import REPAIRS
-from channel_tools.foundation.tree import deb_licenses, glibc_requirements, prune, wheel_licenses
+from channel_tools.foundation.repairs.elf import dynamic_elf_files
 from channel_tools.foundation.unpack import unpack_deb
 from channel_tools.foundation.wheel import WheelContent, site_packages, unpack_wheel, write_record
+from channel_tools.system.elf import newest_glibc
 from channel_tools.system.errors import ChannelToolsError, FoundationError
 from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported, tree_files
 from channel_tools.system.workers import run_in_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from channel_tools.foundation.plan import PackagePlan
     from channel_tools.foundation.record import RecordedPackage
@@ -202,3 +212,94 @@ def make_packages(jobs: Sequence[PackageJob], *, processes: int) -> Iterator[Rec
         make_package, largest_first, processes=processes, activity="made a package", error=FoundationError
     ):
         yield made
+
+
+UNKNOWN_LICENSE = "LicenseRef-see-license-files"
+_LICENSE_FILE = re.compile(r"(?:licen[cs]es?/.+|(?:licen[cs]e|copying|notice|copyright)[^/]*)", re.IGNORECASE)
+_SYSROOT = "sysroot"
+
+
+def prune(tree: Path, *, keep: Sequence[str], drop: Sequence[str]) -> None:
+    """Remove what ``keep`` (unless empty) does not match and what ``drop`` matches, then folders left empty.
+
+    A glob matches a path or any folder above it. Raises FoundationError for a ``keep`` glob that matches nothing: the
+    file it was written for is gone.
+    """
+    files = list(tree_files(tree))
+    for glob in keep:
+        if not any(map(_matcher([glob]), files)):
+            raise FoundationError(f"keep glob {glob!r} matches none of the {len(files)} files")
+    is_kept, is_dropped = _matcher(keep), _matcher(drop)
+    for name in files:
+        if (keep and not is_kept(name)) or (drop and is_dropped(name)):
+            (tree / name).unlink()
+    for folder, _, _ in os.walk(tree, topdown=False):
+        if folder != os.fspath(tree) and not os.listdir(folder):  # noqa: PTH208 - os.walk gives text
+            Path(folder).rmdir()
+
+
+def _matcher(globs: Sequence[str]) -> Callable[[str], object]:
+    return re.compile("|".join(f"(?:{fnmatch.translate(glob)[:-2]}(?:/.*)?\\Z)" for glob in globs) or r"(?!)").match
+
+
+def deb_licenses(tree: Path, debs: Sequence[str], destination: Path) -> str:
+    """Copy the debs' copyright files out of the tree and say which license the first machine-readable one states.
+
+    Some packages share their documentation folder with another through a link; those bring no file of their own.
+    """
+    stated: list[str] = []
+    for deb in debs:
+        source = tree / "usr" / "share" / "doc" / deb / "copyright"
+        if source.is_file() and not source.is_symlink():
+            target = destination / deb / "copyright"
+            target.parent.mkdir(parents=True)
+            shutil.copyfile(source, target)
+            stated += _stated_license(source)
+    return stated[0] if stated else UNKNOWN_LICENSE
+
+
+def _stated_license(source: Path) -> list[str]:
+    """The license of the files in general, where the copyright file is of Debian's machine-readable form.
+
+    python-debian's own reader of that form is not asked: it compiles every glob of files that have thousands.
+    """
+    with source.open("rb") as stream:
+        try:
+            for paragraph in Deb822.iter_paragraphs(stream, use_apt_pkg=False, encoding="utf-8"):
+                if "*" in paragraph.get("Files", "").split() and (stated := paragraph.get("License", "").strip()):
+                    return [" ".join(stated.splitlines()[0].split())]
+        except ValueError:  # not of that form: no fields, or no UTF-8
+            return []
+    return []
+
+
+def wheel_licenses(tree: Path, dist_info: str, metadata: Mapping[str, object], destination: Path) -> str:
+    """Copy a wheel's license files and say what its metadata states."""
+    folder = tree / dist_info
+    for name in tree_files(folder):
+        if _LICENSE_FILE.fullmatch(name):
+            target = destination / folder.name / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, target)
+    stated = metadata.get("license_expression") or metadata.get("license")
+    return stated if isinstance(stated, str) and len(stated.splitlines()) == 1 else _from_classifiers(metadata)
+
+
+def _from_classifiers(metadata: Mapping[str, object]) -> str:
+    classifiers = metadata.get("classifiers")
+    texts = [str(text) for text in classifiers] if isinstance(classifiers, list) else []
+    names = [text.rpartition(" :: ")[2] for text in texts if text.startswith("License :: OSI Approved :: ")]
+    return names[0] if names else UNKNOWN_LICENSE
+
+
+def glibc_requirements(tree: Path) -> list[str]:
+    """``__glibc >=2.34,<3.0.a0`` for the newest symbol version in ``tree``; none when nothing asks for glibc.
+
+    The sysroot's own libraries do not count: they are linked against, never loaded.
+    """
+    versions = [
+        newest
+        for path, info in dynamic_elf_files(tree)
+        if _SYSROOT not in path.relative_to(tree).parts and (newest := newest_glibc(info.symbol_versions))
+    ]
+    return [f"__glibc >={'.'.join(map(str, max(versions)))},<3.0.a0"] if versions else []

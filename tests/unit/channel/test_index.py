@@ -20,7 +20,7 @@ from channel_tools.channel import (
     verify_channel,
 )
 from channel_tools.conda.contents import JsonObject
-from channel_tools.system.staging import Staged
+from channel_tools.system.beneath import Staged
 from tests.support.packages import make_conda, new_channel
 
 

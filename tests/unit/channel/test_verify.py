@@ -11,8 +11,7 @@ from channel_tools.channel import Channel, add_set, channel_writer, verify_chann
 from channel_tools.channel import verify as verify_module
 from channel_tools.conda.archive import PackageInfo, read_package
 from channel_tools.conda.repodata import SHARD_INDEX
-from channel_tools.system.beneath import Beneath
-from channel_tools.system.staging import Staged
+from channel_tools.system.beneath import Beneath, Staged
 from tests.support.packages import make_conda, new_channel
 
 

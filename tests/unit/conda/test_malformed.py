@@ -17,8 +17,7 @@ from channel_tools.audit.model import PackageFacts
 from channel_tools.audit.package import PackageReader
 from channel_tools.audit.reading import Reader
 from channel_tools.channel.publish import check_package
-from channel_tools.conda.archive import read_index_json, read_info_json, stream_component, visit_package
-from channel_tools.conda.parts import open_zip
+from channel_tools.conda.archive import open_zip, read_index_json, read_info_json, stream_component, visit_package
 from channel_tools.serve.uploads.checks import check_digests
 from channel_tools.system.errors import IntegrityError
 from tests.support.malformed import FILE_NAME, KINDS, SUBDIR, info_part, packed, payload_part, sound, unpacks_to

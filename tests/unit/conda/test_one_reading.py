@@ -21,7 +21,7 @@ ALLOWED = {  # how many places, and of which format
     "ranks/launchers.py": (1, "VERSION BUILD, as installed_builds writes them"),
     "ranks/supervisor.py": (1, "the state of a process, as the kernel writes it"),
     "validate/switchml/method.py": (1, "VERSION BUILD, as installed_builds writes them"),
-    "matrix/conditions.py": (1, "the names of markers that the engine is given"),
+    "matrix/engine.py": (1, "the names of markers that the engine is given"),
     "mirror/data/bootstrap.py": (1, "Python's own version, in a script without any dependency"),
     "page/content.py": (1, "a variant's value"),
     "plan/view.py": (1, "the foundation lock's own list"),

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from channel_tools.conda.parts import open_zip
+from channel_tools.conda.archive import open_zip
 
 
 def zipped(compression: int = zipfile.ZIP_STORED, names: tuple[str, ...] = ("a", "b")) -> bytes:

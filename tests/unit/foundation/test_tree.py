@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.foundation.tree import UNKNOWN_LICENSE, deb_licenses, prune, wheel_licenses
+from channel_tools.foundation.worker import UNKNOWN_LICENSE, deb_licenses, prune, wheel_licenses
 from channel_tools.system.errors import FoundationError
 from channel_tools.system.files import tree_files
 

@@ -8,8 +8,7 @@ import yaml
 from hypothesis import given
 
 from channel_tools.pins import Lock
-from channel_tools.pins.conda_lock import parse_conda_lock, render_conda_lock
-from channel_tools.pins.conda_lock_model import CondaLockFile, PackageEntry
+from channel_tools.pins.conda_lock import CondaLockFile, PackageEntry, parse_conda_lock, render_conda_lock
 from tests.unit.pins.locks import locks
 
 NOWHERE = Path("lock")
