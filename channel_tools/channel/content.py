@@ -116,43 +116,11 @@ def subdir_content(
     )
 
 
-def content_before(
-    final: SubdirContent,
-    packages: Mapping[str, CachedPackage],
-    visible: Collection[str],
-    patch: Patch | None,
-    *,
-    present_shards: set[str],
-) -> SubdirContent:
-    """An intermediate state before ``final``, in which exactly the packages ``visible`` are listed."""
-    listed = {
-        name: final.listed.get(name) or _patched_row(name, row, patch)
-        for name, row in packages.items()
-        if name in visible
-    }
-    removed = tuple(name for name in packages if name not in listed)
-    return SubdirContent(
-        subdir=final.subdir,
-        listed=listed,
-        removed=removed,
-        repodata=_repodata(final.subdir, listed, removed),
-        from_packages=None,
-        shards=make_shards(
-            listed, [(packages[name].name, name) for name in removed], final.shards.shards, present_shards
-        ),
-    )
-
-
 def _patched(packages: Mapping[str, CachedPackage], patch: Patch) -> dict[str, CachedPackage]:
     removed = set(patch.remove)
     listed = {name: row for name, row in packages.items() if name not in removed}
-    return listed | {name: _patched_row(name, listed[name], patch) for name in patch.names() & listed.keys()}
-
-
-def _patched_row(file_name: str, row: CachedPackage, patch: Patch | None) -> CachedPackage:
-    if patch is None or file_name not in patch.names():
-        return row
-    return row.patched(patch.applied(file_name, row.record))
+    rows = {name: listed[name] for name in patch.names() & listed.keys()}
+    return listed | {name: row.patched(patch.applied(name, row.record)) for name, row in rows.items()}
 
 
 def _hidden_names(hidden: Mapping[str, str], prefix: str, packages: Mapping[str, CachedPackage]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@
 rattler's indexer is not used, since it writes in place and stops at the first damaged package. Unchanged files are
 neither read nor written. All new index files are written and flushed first, then renamed in quick succession: a full
 disk, a kill or a slow compression happens while readers still see the old index everywhere. Packages are in place
-before the index that names them.
+before the index that names them, and the index of noarch before those of other subdirs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from channel_tools.channel.state import (
     write_channeldata_stamp,
     write_state,
 )
-from channel_tools.channel.steps import SubdirChange, contents_in_order
+from channel_tools.conda.package import NOARCH
 from channel_tools.conda.repodata import CHANNELDATA, REPODATA, REPODATA_FROM_PACKAGES
 from channel_tools.system.document import decode_json
 
@@ -90,7 +90,7 @@ def index_channel(
     Damaged files, and files whose bytes changed under a published name, are left out of every index and reported;
     they do not stop the others. ``known`` avoids reading files that the caller has just checked, ``loaded`` the
     records that it has just read. Shards unused for ``shard_grace_s`` are removed. Readers never see a half-written
-    index, one that names a missing file, or a new package without its dependencies among the other new ones.
+    index, or one that names a missing file.
     Raises DiskFullError, and ChannelError for damaged records of the channel.
     """
     channel, now_s = writer.channel, writer.clock()
@@ -99,7 +99,7 @@ def index_channel(
         _read_subdir(channel, subdir, state, loaded.listing, known or {}, now_s=now_s)
         for subdir, state in loaded.states.items()
     ]
-    written = _write_indexes(channel, parts, loaded.listing, now_s=now_s)
+    written = _write_indexes(channel, parts, now_s=now_s)
     for part in parts:
         _finish_subdir(channel, part, now_s=now_s, grace_s=shard_grace_s)
     return IndexReport(
@@ -146,23 +146,15 @@ def _read_subdir(
     )
 
 
-def _write_indexes(channel: Channel, parts: Sequence[_SubdirIndex], listing: Listing, *, now_s: float) -> list[str]:
+def _write_indexes(channel: Channel, parts: Sequence[_SubdirIndex], *, now_s: float) -> list[str]:
     """Write what differs; returns the names of the index files written."""
     changed = {part.subdir: part for part in parts if not part.is_current()}
     channeldata = _new_channeldata(channel, parts, changed)
-    ways = contents_in_order(
-        [
-            SubdirChange(
-                final=part.content, packages=part.records.packages, before=part.state, patch=listing.patches.get(subdir)
-            )
-            for subdir, part in changed.items()
-        ],
-        present_shards={part.subdir: part.present_shards for part in parts},
-    )
     files: list[tuple[str, bytes]] = []
-    for content in ways:  # shards before the index that names them
-        write_shards(channel.files.at(content.subdir), content.shards.new)
-        files += [(f"{content.subdir}/{name}", body) for name, body in content.index_files(now_s=now_s).items()]
+    for subdir in sorted(changed, key=lambda subdir: (subdir != NOARCH, subdir)):
+        content = changed[subdir].content
+        write_shards(channel.files.at(subdir), content.shards.new)  # before the index that names them
+        files += [(f"{subdir}/{name}", body) for name, body in content.index_files(now_s=now_s).items()]
     if channeldata is not None:
         files.append((CHANNELDATA, channeldata))
     if files:
@@ -172,7 +164,7 @@ def _write_indexes(channel: Channel, parts: Sequence[_SubdirIndex], listing: Lis
             part.files.remove(REPODATA_FROM_PACKAGES)
     if channeldata is not None and (stamp := _stamp_or_none(channel.files, CHANNELDATA)) is not None:
         write_channeldata_stamp(channel, stamp)
-    return list(dict.fromkeys(name for name, _body in files))
+    return [name for name, _body in files]
 
 
 def _new_channeldata(
