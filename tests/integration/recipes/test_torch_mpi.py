@@ -28,7 +28,7 @@ from tests.support.slow_device import VARIABLE, slow_device_library
 from tests.support.slurm import running_slurm
 from tests.support.stacks import DistributedRun, failed, install, install_pytest
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 STACK = "cray-mpich"
 LIMIT_S = 600.0
@@ -55,12 +55,10 @@ def test_the_plugin_keeps_pytorchs_promises(prefix: Path, tmp_path: Path) -> Non
     run_the_sources_tests(prefix, tmp_path)
 
 
-@pytest.mark.slow
 def test_pytorchs_own_tests_pass_beside_them(prefix: Path, tmp_path: Path) -> None:
     run_the_sources_tests(prefix, tmp_path, "--pytorch-tests")
 
 
-@pytest.mark.slow
 def test_the_plugin_keeps_them_over_open_mpi(own_settings: Settings, tmp_path: Path) -> None:
     result = build_into_output("build", "--variant", "openmpi")
     assert result.returncode == 0, result.stderr

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """libswitchml's transports: alike to whoever links them, whatever is inside.
 
-The dummy one is built first where the source store has what it is made from; so are the others, which take a DPDK, in
-slow tests.
+Others than the default stack's are built first, where the source store has what they are made from.
 """
 
 from __future__ import annotations
@@ -19,32 +18,20 @@ from elftools.elf.sections import SymbolTableSection
 
 from channel_tools.system.elf import read_elf_file
 from channel_tools.system.settings import Settings
-from tests.integration.conftest import ROOT, build_into_output
+from tests.integration.conftest import ROOT
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.stacks import build_from_upstream, install
 from tests.support.switch import running_switch
 
 pytestmark = pytest.mark.integration
 
-BUILT_ANYWAY = ("udp", "dummy")
-OF_DPDK = ("dpdk", "dpdk_mlx5", "dpdk_mlx4", "rdma")
-TRANSPORTS = [*BUILT_ANYWAY, *(pytest.param(name, marks=pytest.mark.slow) for name in OF_DPDK)]
-
-
-@pytest.fixture(scope="module")
-def channel(stack_channel: Path) -> Path:
-    """With the dummy transport in it, where its source is in the store."""
-    result = build_into_output("build", "--offline", "--variant", "dummy", "--package", "libswitchml")
-    if "not in the source store" not in result.stderr:
-        assert result.returncode == 0, result.stderr
-    return stack_channel
+OTHERS = ("dummy", "dpdk", "dpdk_mlx5", "dpdk_mlx4", "rdma")
+TRANSPORTS = ["udp", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 
 
 def installed(channel: Path, settings: Settings, transport: str, prefix: Path) -> Path:
-    if transport in OF_DPDK:
+    if transport in OTHERS:
         build_from_upstream(settings, transport.replace("_", "-"), "libswitchml")
-    if not list((channel / "linux-64").glob(f"libswitchml-*-{transport}_h*.conda")):
-        pytest.skip(f"libswitchml's {transport} variant is not in the channel")
     return install(settings, channel, prefix, [f"libswitchml=*={transport}_h*"])
 
 
@@ -63,9 +50,9 @@ def exported(library: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_transport_shows_the_c_abi_and_nothing_else(
-    channel: Path, own_settings: Settings, tmp_path: Path, transport: str
+    stack_channel: Path, own_settings: Settings, tmp_path: Path, transport: str
 ) -> None:
-    prefix = installed(channel, own_settings, transport, tmp_path / "env")
+    prefix = installed(stack_channel, own_settings, transport, tmp_path / "env")
     header = (prefix / "include" / "switchml.h").read_text(encoding="utf-8")
     declared = set(re.findall(r"^SWITCHML_API .*?(switchml_\w+)\(", header, re.MULTILINE))
     library = prefix / "lib" / "libswitchml.so.1"
@@ -77,8 +64,11 @@ def test_a_transport_shows_the_c_abi_and_nothing_else(
     assert header == (ROOT / "recipes/libswitchml/src/include/switchml.h").read_text(encoding="utf-8")
 
 
-def test_the_dummy_transport_reduces_without_a_network(channel: Path, own_settings: Settings, tmp_path: Path) -> None:
-    prefix = installed(channel, own_settings, "dummy", tmp_path / "env")
+@pytest.mark.slow
+def test_the_dummy_transport_reduces_without_a_network(
+    stack_channel: Path, own_settings: Settings, tmp_path: Path
+) -> None:
+    prefix = installed(stack_channel, own_settings, "dummy", tmp_path / "env")
     command = [str(prefix / "bin" / "switchml-bench"), "--rank", "0", "--workers", "1", "--numel", "1000003"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
     for options in (["--dtype", "int32"], ["--dtype", "float32", "--in-place"]):
