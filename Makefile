@@ -13,8 +13,7 @@
 # make sanitize     SwitchML's C++ under the sanitizers, its gRPC parts too, which compile for minutes
 # make simulate     SwitchML's client and switch in virtual time, SCHEDULES (1000000) of faults; says the seed of one that breaks a promise
 # make docs         the documentation as a site in output/docs, its links checked
-# make screenshots  the pictures of pages and terminals in docs/how-to/images, by the tests that look at them; pages before and after a change, too, with
-#                   CHANNEL_TOOLS_TEST_BEFORE and CHANNEL_TOOLS_TEST_AFTER, output folders of the same packages
+# make screenshots  the pictures of pages and terminals in docs/how-to/images, by the tests that look at them
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
 # make bench-cluster  what a job takes besides its build on a Slurm of two nodes, and 2,000 packages planned

@@ -28,7 +28,7 @@ TEST_TIMEOUT_S = 900.0
 A machine at a load of 20 takes minutes for what takes seconds at rest.
 """
 RANDOM_KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "20"))
-"""At how many random moments a test of kills strikes; tests/faults.md tells of runs with 200."""
+"""At how many random moments a test of kills strikes."""
 
 
 def run_here(
