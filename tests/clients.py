@@ -23,6 +23,7 @@ _TESTS = {
     "conda": (
         *("tests/integration/serve/test_clients.py", "tests/integration/publish/test_publish.py"),
         *("tests/integration/environments/test_stack_clients.py", "tests/integration/conda/test_conda_settings.py"),
+        "tests/integration/environments/test_conda_goes_on.py",
     ),
     "conda-build": ("tests/integration/workflow/test_main_job.py",),
     "conda-render": ("tests/integration/matrix/test_every_variant.py",),

@@ -132,14 +132,16 @@ def _drawn(text: RichText) -> str:
     return drawn.getvalue().removesuffix("\n")
 
 
-def confirmed(question: str) -> bool:
-    """Whether the user says yes (the default) to a question on the terminal; False without one to ask."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+def confirmed(question: str, *, default: bool = True) -> bool:
+    """Whether the user says yes to a question on the terminal; an empty line is the default, no terminal is a no."""
+    # a stream without colours says that it is no terminal
+    is_shown = sys.stderr.isatty() or (isinstance(sys.stderr, PlainStream) and os.isatty(sys.stderr.fileno()))
+    if not (sys.stdin.isatty() and is_shown):
         return False
-    sys.stderr.write(f"{harmless_line(question)} [Y/n] ")
+    sys.stderr.write(f"{harmless_line(question)} {'[Y/n]' if default else '[y/N]'} ")
     sys.stderr.flush()
     answer = sys.stdin.readline()
-    return answer.endswith("\n") and answer.strip().lower() in {"", "y", "yes"}
+    return answer.endswith("\n") and answer.strip().lower() in {"y", "yes", *([""] if default else [])}
 
 
 def write_result(text: str, to: Path | None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools env``: installs environments from the channel."""
+"""``channel_tools env``: installs environments from the channel, adds to them and updates them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.cli.console import confirmed, handled, print_json, print_line, print_note
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.environment import EnvironmentRequest
+from channel_tools.requests.environment import AddRequest, EnvironmentRequest, UpdateRequest
 from channel_tools.system.counting import counted
+from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.settings import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from channel_tools.environments import EnvironmentResult, PackageChanges
+    from channel_tools.environments.transaction import Announce
     from channel_tools.provenance.trust import Trust
     from channel_tools.system.settings import Settings
 
@@ -37,24 +40,140 @@ def create(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Install a stack, MatchSpecs or a lock into PREFIX, or update an environment that this command created there."""
+    """Install a stack, MatchSpecs or a lock into PREFIX; an environment that has all of it already stays as it is."""
     from channel_tools.workflow.environment import install
     from channel_tools.workflow.verify import trust_of
 
     trust = None
     if request.require_attestation:
         trust = trust_of(options.settings_if_any(root, output), request.trust)
-    with shown_progress() as progress, _settings_for(request, root, output, trust) as settings:
-        result = install(settings, request, environ=os.environ, trust=trust, progress=progress)
+
+    def create_with(announce: Announce | None) -> EnvironmentResult:
+        with shown_progress() as progress, _settings_for(request, root, output, trust) as settings:
+            return install(settings, request, environ=os.environ, trust=trust, progress=progress, announce=announce)
+
+    announce = None
+    if request.replace:
+        announce = _announced if request.yes else _agreed(create_with(lambda _change: False), request.prefix)
+    _show(create_with(announce), as_json=as_json, dry_run=False)
+
+
+def _agreed(planned: EnvironmentResult, prefix: Path) -> Announce:
+    """What lets a replacement be done that the user, who is asked here, agrees to, and no other.
+
+    Raises UsageError if the user does not, or there is no terminal to ask on.
+    """
+    if planned.change.takes_away:
+        _announced(planned.change)
+        if not confirmed(f"Replace {prefix}?", default=False):
+            message = f"{prefix}: not replaced, since nobody said yes; nothing was changed"
+            raise UsageError(message, hint="answer y on a terminal, or give --yes")
+
+    def announce(change: PackageChanges) -> bool:
+        if change != planned.change:
+            message = f"{prefix}: other packages would come and go than those that were shown"
+            raise ChannelError(message, hint="run the same command again")
+        return True
+
+    return announce
+
+
+def _announced(change: PackageChanges) -> bool:
+    """Say what comes and goes, before it does."""
+    for line in _lines(change):
+        print_note(line)
+    return True
+
+
+def _lines(change: PackageChanges) -> Iterator[str]:
+    for package in change.removed:
+        yield f"- {package.name} {package.version} {package.build}"
+    for before, after in change.replaced:
+        yield f"  {before.name} {before.version} {before.build} -> {after.version} {after.build}"
+    for package in change.added:
+        yield f"+ {package.name} {package.version} {package.build}"
+
+
+def _show(result: EnvironmentResult, *, as_json: bool, dry_run: bool) -> None:
+    """Print a result; after a dry run, what would come and go, too."""
+    change = result.change
     if as_json:
         packages = [asdict(record) for record in result.records]
-        print_json({"schema": 1, "prefix": str(result.prefix), "changed": result.changed, "packages": packages})
+        document = {"schema": 1, "prefix": str(result.prefix), "changed": result.changed, "packages": packages}
+        changes = {
+            "added": [asdict(package) for package in change.added],
+            "removed": [asdict(package) for package in change.removed],
+            "replaced": [{"before": asdict(before), "after": asdict(after)} for before, after in change.replaced],
+        }
+        print_json({**document, "dry_run": dry_run, **changes})
+        return
+    if dry_run:
+        for line in _lines(change):
+            print_line(line)
+        changed = len(change.added) + len(change.removed) + len(change.replaced)
+        summary = f"{counted(changed, 'package')} would change" if changed else "nothing to do"
+        print_line(f"{result.prefix}: {counted(len(result.records), 'package')}; {summary}")
         return
     summary = f"{counted(result.changed, 'package')} changed" if result.changed else "nothing to do"
     print_line(
         f"{result.prefix}: {counted(len(result.records), 'package')}, {result.size_bytes / 1e6:.0f} MB; "
         f"{summary} ({result.seconds:.1f} s)"
     )
+
+
+@app.command("add")
+@handled
+@options.asks(AddRequest)
+def add(
+    request: AddRequest,
+    *,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Add MatchSpecs or a stack to an environment, whoever made it; what it was asked for before stays."""
+    from channel_tools.workflow import environment
+    from channel_tools.workflow.verify import trust_of
+
+    trust = trust_of(options.settings_if_any(root, output), request.trust) if request.require_attestation else None
+    with contextlib.ExitStack() as stack:
+        settings = None
+        if not request.specs:
+            settings = stack.enter_context(
+                options.settings_for_stacks(root, output, channels=request.channels, prefix=request.prefix, trust=trust)
+            )
+        progress = stack.enter_context(shown_progress())
+        result = environment.add(
+            settings, request, environ=os.environ, progress=progress, trust=trust, announce=_announce_of(request)
+        )
+    _show(result, as_json=as_json, dry_run=request.dry_run)
+
+
+@app.command("update")
+@handled
+@options.asks(UpdateRequest)
+def update(
+    request: UpdateRequest,
+    *,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Bring an environment, whoever made it, to the newest packages that what it was asked for allows."""
+    from channel_tools.workflow import environment
+    from channel_tools.workflow.verify import trust_of
+
+    trust = trust_of(options.settings_if_any(root, output), request.trust) if request.require_attestation else None
+    with shown_progress() as progress:
+        result = environment.update(
+            request, environ=os.environ, progress=progress, trust=trust, announce=_announce_of(request)
+        )
+    _show(result, as_json=as_json, dry_run=request.dry_run)
+
+
+def _announce_of(request: UpdateRequest) -> Announce | None:
+    """A dry run's result says what would change, so that nothing is said before."""
+    return None if request.dry_run else _announced
 
 
 @contextlib.contextmanager

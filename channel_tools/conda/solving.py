@@ -94,10 +94,12 @@ async def solve_specs(
     gateway: rattler.Gateway,
     virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage],
     preferred: Sequence[rattler.RepoDataRecord] = (),
+    constraints: Sequence[str] = (),
 ) -> list[rattler.RepoDataRecord]:
     """The packages of an environment for ``subdir``, only from ``channels`` (addresses, in order of priority).
 
-    ``preferred`` records are chosen if the specs allow it. Raises UsageError, SolveError, NetworkError and
+    ``preferred`` records are chosen if the specs allow it; a package of a name in ``constraints`` has to meet these
+    MatchSpecs if it is needed. Raises UsageError, SolveError, NetworkError and
     ChannelError (an index that is missing or not an index).
     """
     parsed = [parse_spec(spec) for spec in specs]
@@ -110,6 +112,7 @@ async def solve_specs(
             platforms=[rattler.Subdir(subdir), rattler.Subdir(NOARCH)],
             locked_packages=preferred,
             virtual_packages=virtual_packages,
+            constraints=[parse_spec(spec) for spec in constraints],
             channel_relations="disabled",
         )
     except (GatewayError, FetchRepoDataError) as err:

@@ -95,7 +95,7 @@ def _plugin(subject: ExaminedStack) -> Iterator[Diagnosis]:
         if name in subject.installed:
             yield Diagnosis(subject=name, level="ok", found=subject.installed[name])
         elif not (name == "torch-switchml" and "patched" in subject.installed.get("pytorch-switchml", "")):
-            fix = f"channel_tools env create --stack {subject.stack} {subject.prefix}"
+            fix = f"channel_tools env add {subject.prefix} --variant {subject.stack}"
             yield Diagnosis(subject=name, level="fault", found="not in the environment", fix=fix)
     if "libswitchml" in subject.installed:
         yield from find_switchml(subject)

@@ -83,7 +83,7 @@ def find_mpi(subject: ExaminedStack) -> Iterator[Diagnosis]:
     if library is None:
         return
     if library.error:
-        fix = f"channel_tools env create --stack {subject.stack} {subject.prefix}, or load the site's MPI module"
+        fix = f"channel_tools env add {subject.prefix} --variant {subject.stack}, or load the site's MPI module"
         yield Diagnosis(subject="MPI library", level="fault", found=library.error, fix=fix)
         return
     yield _which_mpi(subject, library)

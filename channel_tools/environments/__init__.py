@@ -2,13 +2,20 @@
 """Environments from conda channels: installs into a prefix, runs programs in it, proves that it is self-contained."""
 
 from channel_tools.environments.activation import activated_environment, check_environment, user_variables
-from channel_tools.environments.create import create_environment, create_locked_environment
+from channel_tools.environments.create import (
+    ExistingEnvironmentError,
+    create_environment,
+    create_locked_environment,
+    environment_channels,
+    extend_environment,
+)
 from channel_tools.environments.modulefiles import check_modulefile, write_modulefile
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
 from channel_tools.environments.packing import check_archive, pack_environment
 from channel_tools.environments.transaction import (
     EnvironmentResult,
     InstalledPackage,
+    PackageChanges,
     installed_addresses,
     installed_builds,
     installed_environment,
@@ -17,14 +24,18 @@ from channel_tools.environments.transaction import (
 
 __all__ = [
     "EnvironmentResult",
+    "ExistingEnvironmentError",
     "InstalledPackage",
     "OutsidePath",
+    "PackageChanges",
     "activated_environment",
     "check_archive",
     "check_environment",
     "check_modulefile",
     "create_environment",
     "create_locked_environment",
+    "environment_channels",
+    "extend_environment",
     "find_outside_paths",
     "installed_addresses",
     "installed_builds",

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes a prefix have the solution of a set of specs, or exactly the packages of a lock.
+"""Makes environments of MatchSpecs or of locks, adds to them, and updates them.
+
+Creating one never changes another that is there: it does nothing where all that is asked for is in it, completes a run
+of its own that was interrupted, and else is an error, unless the environment is to be replaced. Adding and updating
+solve for what is asked for now together with what the environment was asked for before (``history``), so that no
+change leaves any of it out.
 
 For a lock, no index is read and nothing is solved; every package is identified by its sha256. Some formats have only
 addresses and hashes: then a package's requirements are read from the package itself, once it is in the package cache.
@@ -17,25 +22,38 @@ from typing import TYPE_CHECKING
 import rattler
 from rattler.exceptions import ConvertSubdirError, IoError
 
-from channel_tools.conda.addresses import channel_address
+from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.contents import METADATA_BYTES
 from channel_tools.conda.solving import make_gateway, parse_spec, solve_specs
 from channel_tools.conda.specs import as_record, is_virtual, read_spec, spec_names
+from channel_tools.environments.activation import check_environment
+from channel_tools.environments.history import by_name
 from channel_tools.environments.install_errors import damaged_package_error
 from channel_tools.environments.package_cache import cached_name, fetch_packages
-from channel_tools.environments.transaction import InstallTarget, apply_solution, usable_target
+from channel_tools.environments.state import identity, read_state
+from channel_tools.environments.transaction import InstallTarget, apply_solution, unchanged, usable_target
 from channel_tools.pins.lock import in_installation_order, repodata_record
+from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import SolveError
+from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from channel_tools.environments.transaction import EnvironmentResult
+    from channel_tools.environments.state import EnvironmentState
+    from channel_tools.environments.transaction import Announce, EnvironmentResult
     from channel_tools.pins import PlatformLock
     from channel_tools.system.progress import Progress
+
+
+_SHOWN = 5
+Check = Callable[[Sequence[rattler.RepoDataRecord]], None]
+
+
+class ExistingEnvironmentError(UsageError):
+    """An environment is there already, and is not the one that was to be created."""
 
 
 async def create_environment(
@@ -48,28 +66,38 @@ async def create_environment(
     progress: Progress,
     virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage] | None = None,
     check: Check | None = None,
+    replace: Announce | None = None,
 ) -> EnvironmentResult:
-    """Install ``specs`` only from ``channels`` (in order of priority) into ``prefix``, or update it to the solution.
+    """Install ``specs`` only from ``channels`` (in order of priority) into ``prefix``.
 
     ``channels`` are addresses (``file://``, ``http://``) or folders; credentials in them are used but not written.
-    Does nothing if the prefix already has the solution. ``virtual_packages`` None means those of this machine.
-    ``check`` gets the solution before anything is downloaded, and raises an error if it must not be installed; with
-    it, cached files must be those of the packages, too.
-    Raises UsageError (the prefix is something else or another program's, a spec does not parse), SolveError,
-    NetworkError, ChannelError (no such channel; the prefix is in use by another run), IntegrityError (a damaged
-    package, by name) and DiskFullError; the same call afterwards completes the environment.
+    ``virtual_packages`` None means those of this machine. ``check`` gets the solution before anything is downloaded,
+    and raises an error if it must not be installed; with it, cached files must be those of the packages, too.
+    Nothing is done in an environment that has what the specs ask for (``check`` gets its packages). With ``replace``,
+    one that is there is made to have exactly the solution, if that function agrees to what goes.
+    Raises ExistingEnvironmentError without it, UsageError (the prefix is something else, a spec does not parse),
+    SolveError, NetworkError, ChannelError (no such channel; the prefix is in use by another run), IntegrityError (a
+    damaged package, by name) and DiskFullError; the same call afterwards completes the environment.
     """
     started = time.monotonic()
+    for spec in specs:
+        parse_spec(spec)
     addresses, client = make_client([channel_address(channel) for channel in channels])
     target = InstallTarget(
         prefix=prefix.absolute(),
-        specs={spec: parse_spec(spec) for spec in specs},
+        requested=by_name(specs),
+        command=_command("create", prefix, specs, channels),
         package_cache=package_cache.absolute(),
         subdir=subdir,
         client=client,
         hash_cached=check is not None,
     )
     with usable_target(target):
+        state = read_state(target.prefix)
+        if replace is None and _is_there(state, target, state.unmet(specs, channels)):
+            if check is not None:
+                check(state.records)
+            return unchanged(state, started=started)
         solution = await solve_specs(
             specs,
             addresses,
@@ -79,11 +107,113 @@ async def create_environment(
         )
         if check is not None:
             check(solution)
-        return await apply_solution(target, solution, started=started, progress=progress)
+        return await apply_solution(target, solution, state, started=started, progress=progress, announce=replace)
 
 
-_SHOWN = 5
-Check = Callable[[Sequence[rattler.RepoDataRecord]], None]
+def _command(word: str, prefix: Path, specs: Sequence[str], channels: Sequence[str]) -> list[str]:
+    """The words of a command for the environment's history."""
+    options = [word for channel in channels for word in ("--channel", without_credentials(channel_address(channel)))]
+    return ["channel_tools", "env", word, str(prefix.absolute()), *specs, *options]
+
+
+def _is_there(state: EnvironmentState, target: InstallTarget, unmet: Sequence[str]) -> bool:
+    """Whether the environment is there and complete, of which ``unmet`` is missing; False if it is to be made.
+
+    Raises ExistingEnvironmentError for any other than the one that the target is about.
+    """
+    prefix, unfinished, requested = target.prefix, state.unfinished, state.requested
+    if not state.records and unfinished is None:
+        return False
+    if unfinished is None and not unmet:
+        return True
+    if unfinished is not None:
+        noted = unfinished.requested is not None
+        if requested == target.requested if noted else requested.keys() <= target.requested.keys():
+            return False
+    packages = f"{counted(len(state.records), 'package')} for {_listed(sorted(requested)) or 'nothing in particular'}"
+    if unfinished is not None:
+        message = f"{prefix}: is an environment that an interrupted run left incomplete: {packages}"
+        hint = f"complete it: channel_tools env update {prefix}; or put this in its place: env create --replace"
+        raise ExistingEnvironmentError(message, hint=hint)
+    message = f"{prefix}: is an environment already, of {packages}; it lacks {_listed(unmet)}"
+    hint = (
+        f"add what it lacks: channel_tools env add {prefix} SPEC...; bring newer versions: env update {prefix}; or put "
+        "this in its place: env create --replace"
+    )
+    raise ExistingEnvironmentError(message, hint=hint)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")
+
+
+def environment_channels(prefix: Path) -> tuple[str, ...]:
+    """The channels that an environment's packages are from, in order of priority. Raises as read_state."""
+    check_environment(prefix)
+    return read_state(prefix.absolute()).channels
+
+
+async def extend_environment(
+    prefix: Path,
+    specs: Sequence[str],
+    channels: Sequence[str],
+    *,
+    newest: bool,
+    package_cache: Path,
+    subdir: str,
+    progress: Progress,
+    virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage] | None = None,
+    check: Check | None = None,
+    announce: Announce | None = None,
+) -> EnvironmentResult:
+    """Add ``specs`` to an environment, whoever made it; all that it was asked for before stays in it.
+
+    A spec takes the place of an earlier one of its name. Installed packages are kept as far as that is possible, unless
+    the ``newest`` are wanted: then all are brought to the newest ones, except that Python keeps its minor version,
+    for which other programs may have installed modules. ``channels`` empty means those that the packages are from.
+    ``announce`` gets the change first. The rest, and what is raised, is as for create_environment.
+    """
+    started = time.monotonic()
+    for spec in specs:
+        parse_spec(spec)
+    prefix = prefix.absolute()
+    check_environment(prefix)
+    state = read_state(prefix)
+    chosen = channels or state.channels
+    if not chosen:
+        message = f"{prefix}: was not installed from a channel, so nothing says where packages come from"
+        raise UsageError(message, hint="name the channel: --channel ADDRESS")
+    addresses, client = make_client([channel_address(channel) for channel in chosen])
+    new = by_name(specs)
+    earlier = {name: texts for name, texts in state.requested.items() if name not in new}
+    target = InstallTarget(
+        prefix=prefix,
+        requested={**earlier, **new},
+        command=_command("update" if newest and not specs else "add", prefix, specs, channels),
+        package_cache=package_cache.absolute(),
+        subdir=subdir,
+        client=client,
+        hash_cached=check is not None,
+    )
+    with usable_target(target):
+        solution = await solve_specs(
+            [*(spec for texts in earlier.values() for spec in texts), *specs],
+            addresses,
+            subdir=subdir,
+            gateway=make_gateway(target.package_cache, client),
+            virtual_packages=rattler.VirtualPackage.detect() if virtual_packages is None else virtual_packages,
+            preferred=() if newest else state.records,
+            constraints=_same_python(state) if newest else (),
+        )
+        if check is not None:
+            check(solution)
+        return await apply_solution(target, solution, state, started=started, progress=progress, announce=announce)
+
+
+def _same_python(state: EnvironmentState) -> list[str]:
+    """A MatchSpec for the Python that the environment has, by its minor version; empty without one."""
+    versions = [str(record.version).split(".") for record in state.records if record.name.normalized == "python"]
+    return [f"python {'.'.join(parts[:2])}.*" for parts in versions]
 
 
 async def create_locked_environment(
@@ -96,35 +226,48 @@ async def create_locked_environment(
     package_cache: Path,
     progress: Progress,
     check: Check | None = None,
+    replace: Announce | None = None,
 ) -> EnvironmentResult:
-    """Install the packages of ``lock`` into ``prefix``, or update it to have exactly these.
+    """Install exactly the packages of ``lock`` into ``prefix``.
 
-    ``specs`` are recorded as the requested ones. ``sources`` maps channels of the lock to addresses that replace them
-    (credentials are used but not written). Packages in the package cache are not downloaded, wherever they come from.
-    ``check`` is as for create_environment. Raises SolveError if the packages need virtual packages that are not among
-    ``virtual_packages``, IntegrityError (a package that is missing or has other bytes), NetworkError, UsageError,
-    ChannelError and DiskFullError as create_environment does.
+    ``specs`` are recorded as the requested ones; without any, each package is, in its version and build. ``sources``
+    maps channels of the lock to addresses that replace them (credentials are used but not written). Packages in the
+    package cache are not downloaded, wherever they come from. Nothing is done in an environment that has the packages.
+    ``check`` and ``replace`` are as for create_environment. Raises SolveError if the packages need virtual packages
+    that are not among ``virtual_packages``, IntegrityError (a package that is missing or has other bytes), and else as
+    create_environment does.
     """
     started = time.monotonic()
     addresses, client = make_client(list(sources.values()))
     moved_to = dict(zip(sources, addresses, strict=True))
+    records = [repodata_record(package.moved(moved_to)) for package in lock.packages]
+    for spec in specs:
+        parse_spec(spec)
+    exact = [f"{record.name.normalized}=={record.version}={record.build}" for record in records]
     target = InstallTarget(
         prefix=prefix.absolute(),
-        specs={spec: parse_spec(spec) for spec in specs},
+        requested=by_name(specs or exact),
+        command=_command("create", prefix, specs, sorted({str(record.channel) for record in records})),
         package_cache=package_cache.absolute(),
         subdir=lock.platform,
         client=client,
         hash_cached=check is not None,
         locked=True,
     )
-    records = [repodata_record(package.moved(moved_to)) for package in lock.packages]
     with usable_target(target):
+        state = read_state(target.prefix)
+        absent = [cached_name(record) for record in records if identity(record) not in state.identities]
+        if replace is None and _is_there(state, target, absent):
+            if check is not None:
+                check(state.records)
+            return unchanged(state, started=started)
         if check is not None:
             check(records)
         if any(record.size is None for record in records):
             records = await _completed(records, target, progress)
         _check_requirements(records, virtual_packages)
-        return await apply_solution(target, in_installation_order(records), started=started, progress=progress)
+        solution = in_installation_order(records)
+        return await apply_solution(target, solution, state, started=started, progress=progress, announce=replace)
 
 
 async def _completed(

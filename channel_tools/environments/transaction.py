@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Installs a set of packages into a prefix with py-rattler, and converts its errors to ours.
 
-There is a marker file in ``conda-meta`` while packages are linked, with their names. If a prefix has it at the start,
-an earlier run was interrupted: all packages are linked again, since py-rattler takes a package's record as proof of its
-files, and the files of packages that have no record yet are removed. Other files are the user's, and stay.
+There is a marker file in ``conda-meta`` while packages are linked, with their names and what is asked for. If a prefix
+has it at the start, an earlier run was interrupted: all packages are linked again, since py-rattler takes a package's
+record as proof of its files, and the files of packages that have no record yet are removed. Other files are the
+user's, and stay.
 
 py-rattler 0.28 links and removes whatever path a package or a record names, so both are checked before it is called:
 packages by ``package_cache``, before they are in the cache, the records of the environment here.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -24,6 +26,7 @@ from channel_tools.conda.link_scripts import ACTIONS, REMOVAL
 from channel_tools.conda.package import PACKAGE_SUFFIX, split_file_name
 from channel_tools.conda.specs import as_record, read_spec, spec_name
 from channel_tools.environments.activation import check_environment, check_prefix_path
+from channel_tools.environments.history import append_revision
 from channel_tools.environments.install_errors import install_error, panics_reported
 from channel_tools.environments.linked_files import (
     check_links_together,
@@ -33,25 +36,22 @@ from channel_tools.environments.linked_files import (
     scripts_not_run,
 )
 from channel_tools.environments.package_cache import PackageStore, cached_name, fetch_packages
-from channel_tools.system.errors import (
-    IntegrityError,
-    UsageError,
-)
+from channel_tools.environments.state import META, Unfinished, identity, mark_unfinished, read_state, unmark
+from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.files import atomic_path, disk_full_reported, exclusive_lock, walk_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rattler.install import InstallerReporter
     from rattler.networking import Client
 
+    from channel_tools.environments.history import Requested
+    from channel_tools.environments.state import EnvironmentState, Identity
     from channel_tools.system.progress import Progress, Task
 
-_SHOWN = 5
-_META = "conda-meta"
 _LOCK = ".channel_tools.lock"
-_MARKER = ".channel_tools-unfinished"
 _STAT_BLOCK_BYTES = 512
 
 
@@ -69,11 +69,35 @@ class InstalledPackage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PackageChanges:
+    """What a run does to the packages of an environment, each sorted by name; ``replaced`` are before and after."""
+
+    added: tuple[InstalledPackage, ...] = ()
+    removed: tuple[InstalledPackage, ...] = ()
+    replaced: tuple[tuple[InstalledPackage, InstalledPackage], ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the packages stay as they are."""
+        return not (self.added or self.removed or self.replaced)
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether a package that is there will not be."""
+        return bool(self.removed or self.replaced)
+
+
+Announce = Callable[[PackageChanges], bool]
+"""Gets the change before anything is downloaded or changed; nothing is done if it returns False."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentResult:
     """An environment after the installation.
 
     ``records`` are sorted by name, ``changed`` counts packages linked, replaced or removed (0 if it was up to date),
-    ``size_bytes`` is the size of the prefix's files, with hard links to the package cache counted once.
+    ``size_bytes`` is the size of the prefix's files, with hard links to the package cache counted once. ``change`` says
+    which packages came and went. If nothing was to be done, ``records`` and ``change`` are those that would be.
     """
 
     prefix: Path
@@ -81,14 +105,18 @@ class EnvironmentResult:
     changed: int
     seconds: float
     size_bytes: int
+    change: PackageChanges = PackageChanges()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstallTarget:
-    """An environment to install: its absolute prefix, the specs (as text, and parsed), and how to download packages."""
+    """An environment to install: its absolute prefix, what it is there for, and how to download packages."""
 
     prefix: Path
-    specs: Mapping[str, rattler.MatchSpec]
+    requested: Requested
+    """The MatchSpecs that are recorded, those of before and the new ones."""
+    command: Sequence[str]
+    """A command that does the same, for the environment's history."""
     package_cache: Path
     subdir: str
     client: Client
@@ -123,7 +151,7 @@ def missing_specs(specs: Iterable[str], installed: Mapping[str, str]) -> list[st
 
 def installed_builds(prefix: Path) -> dict[str, str]:
     """The packages of an environment by name, each as ``VERSION BUILD``, from the names of its records."""
-    files = (path.name.removesuffix(".json") for path in sorted((prefix / _META).glob("*-*-*.json")))
+    files = (path.name.removesuffix(".json") for path in sorted((prefix / META).glob("*-*-*.json")))
     records = (split_file_name(stem + PACKAGE_SUFFIX) for stem in files)
     return {record[0]: f"{record[1]} {record[2]}" for record in records if record is not None}
 
@@ -135,13 +163,17 @@ def installed_environment(prefix: Path) -> EnvironmentResult:
     """
     started = time.monotonic()
     check_environment(prefix)
-    records = [_installed_package(record) for record in _installed_records(prefix, drop_unreadable=False)]
+    return unchanged(read_state(prefix.absolute()), started=started)
+
+
+def unchanged(state: EnvironmentState, *, started: float) -> EnvironmentResult:
+    """An environment in which nothing was changed; ``started`` is the monotonic time of the start."""
     return EnvironmentResult(
-        prefix=prefix.absolute(),
-        records=tuple(sorted(records, key=lambda package: package.name)),
+        prefix=state.prefix,
+        records=_packages(state.records),
         changed=0,
         seconds=time.monotonic() - started,
-        size_bytes=_size_of(prefix),
+        size_bytes=_size_of(state.prefix),
     )
 
 
@@ -150,7 +182,7 @@ def installed_addresses(prefix: Path) -> dict[str, str]:
 
     Raises IntegrityError for a record that cannot be read.
     """
-    return {record.name.normalized: record.url for record in _installed_records(prefix, drop_unreadable=False)}
+    return {record.name.normalized: record.url for record in read_state(prefix).records}
 
 
 @contextlib.contextmanager
@@ -170,24 +202,48 @@ def usable_target(target: InstallTarget) -> Iterator[None]:
 
 
 async def apply_solution(
-    target: InstallTarget, solution: list[rattler.RepoDataRecord], *, started: float, progress: Progress
+    target: InstallTarget,
+    solution: list[rattler.RepoDataRecord],
+    state: EnvironmentState,
+    *,
+    started: float,
+    progress: Progress,
+    announce: Announce | None = None,
 ) -> EnvironmentResult:
-    """Make the prefix have exactly ``solution``; ``started`` is the monotonic time of the start.
+    """Make the prefix, which is in this ``state``, have exactly ``solution``, and record what it was asked for.
 
-    Raises UsageError (another program's environment would lose packages), ChannelError (the prefix is in use by another
-    run), IntegrityError (a damaged package, by name), NetworkError and DiskFullError; the same call afterwards
-    completes the environment.
+    ``started`` is the monotonic time of the start. Raises ChannelError (the prefix is in use by another run, or was
+    changed by one), IntegrityError (a damaged package, by name), NetworkError and DiskFullError; the same call
+    afterwards completes the environment.
     """
-    _check_removals(target.prefix, {record.name.normalized for record in solution}, progress)
-    with exclusive_lock(target.prefix / _META / _LOCK, resource=f"the environment {target.prefix}"):
-        changed = await _bring_to(solution, target, progress)
-    records = tuple(sorted((_installed_package(record) for record in solution), key=lambda package: package.name))
+    change = _change_to(solution, state)
+    changed = 0
+    if announce is None or change.is_empty or announce(change):
+        with exclusive_lock(target.prefix / META / _LOCK, resource=f"the environment {target.prefix}"):
+            if not read_state(target.prefix).is_as(state):
+                message = f"{target.prefix}: was changed by another run while this one found out what to install"
+                raise ChannelError(message, hint="run the same command again")
+            changed = await _bring_to(solution, target, state, progress)
     return EnvironmentResult(
         prefix=target.prefix,
-        records=records,
+        records=_packages(solution),
         changed=changed,
         seconds=time.monotonic() - started,
         size_bytes=_size_of(target.prefix),
+        change=change,
+    )
+
+
+def _change_to(solution: Sequence[rattler.RepoDataRecord], state: EnvironmentState) -> PackageChanges:
+    before = {identity(record): record for record in state.records}
+    after = {identity(record): record for record in solution}
+    going = {record.name.normalized: record for key, record in before.items() if key not in after}
+    coming = {record.name.normalized: record for key, record in after.items() if key not in before}
+    both = sorted(going.keys() & coming.keys())
+    return PackageChanges(
+        added=_packages(record for name, record in coming.items() if name not in going),
+        removed=_packages(record for name, record in going.items() if name not in coming),
+        replaced=tuple((_installed_package(going[name]), _installed_package(coming[name])) for name in both),
     )
 
 
@@ -196,53 +252,51 @@ def _check_prefix(prefix: Path) -> None:
         return
     if not prefix.is_dir():
         raise UsageError(f"{prefix}: is a file; expected a new folder or an environment", hint="choose another prefix")
-    if (prefix / _META).is_dir() or not any(prefix.iterdir()):
+    if (prefix / META).is_dir() or not any(prefix.iterdir()):
         return
-    message = f"{prefix}: is a folder with other content; expected a new folder or an environment (one with {_META}/)"
+    message = f"{prefix}: is a folder with other content; expected a new folder or an environment (one with {META}/)"
     raise UsageError(message, hint="choose another prefix, or empty the folder")
 
 
-def _check_removals(prefix: Path, names: set[str], progress: Progress) -> None:
-    """Raise UsageError for removals from an environment that another program made; note removals from others."""
-    removed = sorted(installed_builds(prefix).keys() - names)
-    if not removed:
-        return
-    listed = ", ".join(removed[:_SHOWN]) + (f" and {len(removed) - _SHOWN} more" if len(removed) > _SHOWN else "")
-    if not (prefix / _META / _LOCK).exists():
-        message = f"{prefix}: is an environment of another program, which would lose {listed}"
-        raise UsageError(message, hint="choose another prefix; only environments made by this command are changed")
-    progress.note(f"{prefix}: removes packages that are not part of it: {listed}")
-
-
-async def _bring_to(solution: list[rattler.RepoDataRecord], target: InstallTarget, progress: Progress) -> int:
+async def _bring_to(
+    solution: list[rattler.RepoDataRecord], target: InstallTarget, state: EnvironmentState, progress: Progress
+) -> int:
     """Make the prefix have exactly ``solution``; returns the number of packages that had to change."""
-    marker = target.prefix / _META / _MARKER
-    unfinished = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else None
-    installed = _installed_records(target.prefix, drop_unreadable=unfinished is not None)
-    present = {_identity(record) for record in installed}
-    identities = {_identity(record) for record in solution}
+    unfinished, installed = state.unfinished, list(state.records)
+    present = state.identities
+    identities = {identity(record) for record in solution}
     if unfinished is None and present == identities:
+        _record(target, solution)
         return 0
     relinked = set() if unfinished is None else {record.name.normalized for record in solution}
-    fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
+    fresh = [record for record in solution if identity(record) not in present or record.name.normalized in relinked]
     check_recorded_paths(target.prefix, installed)
     unpacked = await fetch_packages(fresh, target.store, name=target.prefix.name, progress=progress)
     check_links_together(
-        target.prefix, [record for record in installed if _identity(record) in identities], fresh, unpacked
+        target.prefix, [record for record in installed if identity(record) in identities], fresh, unpacked
     )
-    if unfinished:
+    for path in state.damaged:
+        path.unlink()
+    if unfinished is not None:
         recorded = {cached_name(record) for record in installed}
-        remove_unrecorded(target.prefix, [name for name in unfinished if name not in recorded], target.package_cache)
-    leaving = {record.name.normalized for record in installed if _identity(record) not in identities}
+        remove_unrecorded(
+            target.prefix, [name for name in unfinished.packages if name not in recorded], target.package_cache
+        )
+    leaving = {record.name.normalized for record in installed if identity(record) not in identities}
     _note(scripts_not_run(target.prefix, leaving, REMOVAL, windows=target.is_windows), progress)
-    marker.write_text("".join(f"{cached_name(record)}\n" for record in fresh), encoding="utf-8")
+    linking = tuple(cached_name(record) for record in fresh)
+    mark_unfinished(target.prefix, Unfinished(packages=linking, requested=target.requested))
     await _install(solution, target, installed=installed, relinked=relinked, progress=progress)
-    _record_requested_specs(target)
-    marker.unlink()
+    _record(target, solution)
+    unmark(target.prefix)
     _note(clashing_files(target.prefix), progress)
     linked = {record.name.normalized for record in fresh}
     _note(scripts_not_run(target.prefix, linked, ACTIONS, windows=target.is_windows), progress)
-    return len(fresh) + len({name for name, *_ in present} - {name for name, *_ in identities})
+    return len(fresh) + len(_names(present) - _names(identities))
+
+
+def _names(identities: Iterable[Identity]) -> set[str]:
+    return {name for name, *_ in identities}
 
 
 def _note(words: str, progress: Progress) -> None:
@@ -283,38 +337,16 @@ async def _install(
             raise install_error(err, prefix=prefix, package_cache=package_cache, locked=target.locked) from err
 
 
-def _installed_records(prefix: Path, *, drop_unreadable: bool) -> list[rattler.PrefixRecord]:
-    records: list[rattler.PrefixRecord] = []
-    for path in sorted((prefix / _META).glob("*.json")):
-        try:
-            records.append(rattler.PrefixRecord.from_path(path))
-        except (OSError, IoError) as err:
-            if not drop_unreadable:
-                message = f"{path}: the record of an installed package cannot be read: {err}"
-                raise IntegrityError(message, hint=f"delete {prefix} and create the environment again") from None
-            path.unlink()
-    return records
-
-
-def _identity(record: rattler.RepoDataRecord) -> tuple[str, str, str, str]:
-    sha256 = record.sha256.hex() if record.sha256 else record.url
-    return record.name.normalized, str(record.version), str(record.build), sha256
-
-
-def _record_requested_specs(target: InstallTarget) -> None:
-    """Record the requested specs in conda-meta: py-rattler 0.28's install() fails with its ``requested_specs``.
+def _record(target: InstallTarget, solution: Iterable[rattler.RepoDataRecord]) -> None:
+    """Record in conda-meta what was asked for: py-rattler 0.28's install() fails with its ``requested_specs``.
 
     All records are read, also those that are written here: py-rattler 0.28 reports no full disk when it writes the last
     bytes of one. Raises as install_error says for one that is cut off.
     """
-    requested: dict[str, list[str]] = {}
-    for spec, parsed in target.specs.items():
-        if parsed.name is not None:
-            requested.setdefault(str(parsed.name.normalized), []).append(spec)
     try:
-        for path in sorted((target.prefix / _META).glob("*.json")):
+        for path in sorted((target.prefix / META).glob("*.json")):
             record = rattler.PrefixRecord.from_path(path)
-            specs = requested.get(record.name.normalized, [])
+            specs = list(target.requested.get(record.name.normalized, ()))
             if record.requested_specs != specs:
                 record.requested_specs = specs
                 with atomic_path(path) as temporary:
@@ -322,6 +354,11 @@ def _record_requested_specs(target: InstallTarget) -> None:
                     rattler.PrefixRecord.from_path(temporary)
     except IoError as err:
         raise install_error(err, prefix=target.prefix, package_cache=target.package_cache) from err
+    append_revision(target.prefix, target.requested, solution, command=target.command)
+
+
+def _packages(records: Iterable[rattler.RepoDataRecord]) -> tuple[InstalledPackage, ...]:
+    return tuple(sorted(map(_installed_package, records), key=lambda package: package.name))
 
 
 def _installed_package(record: rattler.RepoDataRecord) -> InstalledPackage:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``env create`` is asked for; and which stack's environment ``pins``, ``validate`` and others mean."""
+"""What ``env create``, ``add`` and ``update`` are asked for; which stack ``pins``, ``validate`` and others mean."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ class InstallRequest:
         return self.stack is not None or self.python is not None or self.pytorch is not None
 
 
+_RequireAttestation = Annotated[
+    bool, Option("--require-attestation", help="Install only packages signed by a trusted key or identity.")
+]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentRequest:
     """What to install into ``prefix``: a stack, what MatchSpecs ask for, or a lock (an environment.yml is solved).
@@ -50,7 +55,7 @@ class EnvironmentRequest:
     Raises UsageError for options that contradict each other.
     """
 
-    prefix: Annotated[Path, Argument(help="The folder of the new environment, or of one to update.")]
+    prefix: Annotated[Path, Argument(help="The folder of the new environment.")]
     specs: Annotated[
         tuple[str, ...],
         Argument(metavar="[SPEC]...", help="Install what these MatchSpecs ask for, instead of a stack."),
@@ -72,9 +77,7 @@ class EnvironmentRequest:
     categories: options.Categories = ()
     environment: options.LockEnvironment = None
     virtual_packages: options.VirtualPackages = ()
-    require_attestation: Annotated[
-        bool, Option("--require-attestation", help="Install only packages signed by a trusted key or identity.")
-    ] = False
+    require_attestation: _RequireAttestation = False
     trust: TrustRequest = field(default_factory=TrustRequest)
     modulefiles: Annotated[
         tuple[Path, ...],
@@ -85,8 +88,19 @@ class EnvironmentRequest:
             show_default=False,
         ),
     ] = ()
+    replace: Annotated[
+        bool,
+        Option(
+            "--replace",
+            help="Put the new environment in the place of the one at PREFIX: list its packages that go, and ask. Files "
+            "that are of no package stay.",
+        ),
+    ] = False
+    yes: Annotated[bool, Option("--yes", "-y", help="With --replace: do not ask.")] = False
 
     def __post_init__(self) -> None:
+        if self.yes and not self.replace:
+            raise UsageError("--yes without --replace: nothing is asked", hint="leave it out, or give both")
         if self.specs and (self.install.names_a_variant or self.lock is not None):
             message = "MatchSpecs with --variant, --python, --pytorch or --lock: only one of these says what to install"
             raise UsageError(message, hint="name Python and PyTorch among the MatchSpecs: 'python 3.13.*'")
@@ -95,9 +109,7 @@ class EnvironmentRequest:
         if self.lock is not None and self.install.names_a_variant:
             message = "--variant, --python or --pytorch with --lock: a lock already determines them"
             raise UsageError(message, hint="give the lock alone")
-        if self.trust.names_someone and not self.require_attestation:
-            message = "trust options without --require-attestation: nothing would be checked"
-            raise UsageError(message, hint="give both")
+        _check_trust(self.trust, is_required=self.require_attestation)
         self.choice  # noqa: B018 - for its errors
 
     @property
@@ -112,3 +124,67 @@ class EnvironmentRequest:
     def needs_stacks(self) -> bool:
         """Whether it is a stack that is installed."""
         return not self.specs and self.lock is None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateRequest:
+    """An environment to bring to the newest packages that what it was asked for allows.
+
+    Raises UsageError for trust options that have no effect.
+    """
+
+    prefix: Annotated[Path, Argument(help="The environment.")]
+    channels: Annotated[
+        tuple[str, ...],
+        options.channels_option(
+            "Install from this address, folder or name (`config` shows whose); may be repeated.",
+            "those of the environment's packages",
+        ),
+    ] = ()
+    virtual_packages: options.VirtualPackages = ()
+    require_attestation: _RequireAttestation = False
+    trust: TrustRequest = field(default_factory=TrustRequest)
+    dry_run: options.DryRun = False
+
+    def __post_init__(self) -> None:
+        _check_trust(self.trust, is_required=self.require_attestation)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddRequest(UpdateRequest):
+    """What to add to an environment: what MatchSpecs ask for, or a stack, which comes from the channels of create.
+
+    Raises UsageError for neither and for both.
+    """
+
+    specs: Annotated[
+        tuple[str, ...], Argument(metavar="[SPEC]...", help="Add what these MatchSpecs ask for, or a stack.")
+    ] = ()
+    stack: Annotated[str | None, options.stack_option("none")] = None
+    python: Annotated[
+        str | None, Option("--python", help="The stack for this Python.", show_default="the environment's if possible")
+    ] = None
+    pytorch: Annotated[
+        str | None,
+        Option("--pytorch", help="The stack for this PyTorch.", show_default="the environment's if possible"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        UpdateRequest.__post_init__(self)
+        if self.specs and self.install.names_a_variant:
+            message = "MatchSpecs with --variant, --python or --pytorch: only one of these says what to add"
+            raise UsageError(message, hint="name Python and PyTorch among the MatchSpecs: 'python 3.13.*'")
+        if not self.specs and self.stack is None:
+            message = "nothing to add: neither a MatchSpec nor --variant is given"
+            raise UsageError(message, hint="name a package; for newer versions of what is there: env update")
+
+    @property
+    def install(self) -> InstallRequest:
+        """The stack, and where it comes from."""
+        return InstallRequest(stack=self.stack, channels=self.channels, python=self.python, pytorch=self.pytorch)
+
+
+def _check_trust(trust: TrustRequest, *, is_required: bool) -> None:
+    if trust.names_someone and not is_required:
+        message = "trust options without --require-attestation: nothing would be checked"
+        raise UsageError(message, hint="give both")

@@ -25,6 +25,7 @@ from channel_tools import __version__
 from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.doctor import examine, subject_of
 from channel_tools.environments import (
+    ExistingEnvironmentError,
     activated_environment,
     create_environment,
     find_outside_paths,
@@ -148,12 +149,22 @@ def _context(
 def _environment(
     request: ValidationRequest, specs: Sequence[str], prefix: Path, folder: Path, progress: Progress
 ) -> EnvironmentResult:
-    """The environment to validate, on every host; installed into ``prefix`` unless it is there already."""
+    """The environment to validate, on every host; installed into ``prefix``, where no other may be.
+
+    One that has what the specs ask for stays as it is. Raises UsageError for any other that is there already.
+    """
     if request.as_installed:
         environment = _environment_with(specs, request.stack, prefix)
     else:
-        # the rest of a validation waits for processes, so that only the installation has an event loop
-        environment = asyncio.run(_install(request, specs, prefix, progress))
+        try:
+            # the rest of a validation waits for processes, so that only the installation has an event loop
+            environment = asyncio.run(_install(request, specs, prefix, progress))
+        except ExistingEnvironmentError as err:
+            hint = (
+                f"add it: channel_tools env add {prefix} --variant {request.stack}; or validate what is there, which "
+                "installs nothing: --as-installed"
+            )
+            raise UsageError(err.message, hint=hint) from None
     if request.local_scratch is not None and request.hosts is not None:
         with progress.task("copying the environment to the other nodes", total=None):
             copy_to_hosts(environment.prefix, request.hosts, folder)
@@ -178,7 +189,8 @@ def _environment_with(specs: Sequence[str], stack: str, prefix: Path) -> Environ
     environment = installed_environment(prefix)
     if missing := missing_specs(specs, installed_builds(prefix)):
         message = f"{prefix}: lacks what a run of the stack {stack} needs: {', '.join(missing)}"
-        raise UsageError(message, hint="install it there from the stack's channel")
+        hint = f"add it from the stack's channel: channel_tools env add {prefix} --variant {stack}"
+        raise UsageError(message, hint=hint)
     return environment
 
 

@@ -16,6 +16,10 @@ from channel_tools.environments import (
     check_modulefile,
     create_environment,
     create_locked_environment,
+    environment_channels,
+    extend_environment,
+    installed_builds,
+    missing_specs,
     write_modulefile,
 )
 from channel_tools.environments.stacks import channels_of_stacks
@@ -39,13 +43,14 @@ if TYPE_CHECKING:
 
     import rattler
 
-    from channel_tools.environments import EnvironmentResult
+    from channel_tools.environments import EnvironmentResult, PackageChanges
+    from channel_tools.environments.transaction import Announce
     from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.model import RenderedPackage, Stack
     from channel_tools.pins import Lock, PlatformLock
     from channel_tools.pins.choice import LockChoice
     from channel_tools.provenance.trust import Trust
-    from channel_tools.requests.environment import EnvironmentRequest
+    from channel_tools.requests.environment import AddRequest, EnvironmentRequest, UpdateRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
@@ -82,15 +87,17 @@ def install(
     environ: Mapping[str, str],
     progress: Progress,
     trust: Trust | None = None,
+    announce: Announce | None = None,
 ) -> EnvironmentResult:
-    """Install what the request says into its prefix, or update it there, and write its module files.
+    """Install what the request says into its prefix, and write its module files.
 
     With a stack comes the channel's record of its stacks, so that the environment says by itself how it is run.
 
     A stack needs ``settings``; so do MatchSpecs without channels, which come from the local channel and its foundation.
-    ``trust`` says who must have signed every package, None if nobody. Raises as create_environment,
-    create_locked_environment, read_pins and check_modulefile do, and UsageError for a Python or PyTorch that the stack
-    does not support, a lock for other platforms, and if nothing says which channels.
+    ``trust`` says who must have signed every package, None if nobody. ``announce`` gets the change of an environment
+    that is replaced. Raises as create_environment, create_locked_environment, read_pins and check_modulefile do, and
+    UsageError for a Python or PyTorch that the stack does not support, a lock for other platforms, and if nothing says
+    which channels.
     """
     for file in request.modulefiles:
         check_modulefile(file)
@@ -100,6 +107,7 @@ def install(
         trust=trust,
         environ=environ,
         progress=progress,
+        replace=(announce or (lambda _change: True)) if request.replace else None,
     )
     if request.lock is not None:
         result = _install_lock(request.lock, request.choice, request.install.channels, installation)
@@ -110,6 +118,78 @@ def install(
         about = f"{result.prefix.name}: a conda environment of {packages} at {result.prefix}"
         write_modulefile(file, result.prefix, about=about, environ=environ)
     return result
+
+
+def add(
+    settings: Settings | None,
+    request: AddRequest,
+    *,
+    environ: Mapping[str, str],
+    progress: Progress,
+    trust: Trust | None = None,
+    announce: Announce | None = None,
+) -> EnvironmentResult:
+    """Add what the request says to its environment; ``settings`` are for a stack, the rest is as for update.
+
+    A stack does not choose a Python and a PyTorch, unless the request does: those of the environment stay if they can.
+    """
+    specs, channels = request.specs, request.channels
+    if not specs:
+        if settings is None:
+            raise ValueError("a stack without settings")
+        variants, install_request = variants_of(settings, request.stack), request.install
+        is_chosen = request.python is not None or request.pytorch is not None
+        choice = variants.choose(install_request) if is_chosen else ()
+        specs = variants.specs_for(choice) + _stacks_specs(settings, install_request)
+        channels = install_channels(settings, install_request)
+    return _extended(request, specs, channels, environ=environ, progress=progress, trust=trust, announce=announce)
+
+
+def update(
+    request: UpdateRequest,
+    *,
+    environ: Mapping[str, str],
+    progress: Progress,
+    trust: Trust | None = None,
+    announce: Announce | None = None,
+) -> EnvironmentResult:
+    """Bring an environment to the newest packages that what it was asked for allows.
+
+    ``announce`` gets the change first; with ``request.dry_run``, nothing else is done. Raises as extend_environment.
+    """
+    return _extended(request, (), request.channels, environ=environ, progress=progress, trust=trust, announce=announce)
+
+
+def _extended(
+    request: UpdateRequest,
+    specs: tuple[str, ...],
+    channels: tuple[str, ...],
+    *,
+    environ: Mapping[str, str],
+    progress: Progress,
+    trust: Trust | None,
+    announce: Announce | None,
+) -> EnvironmentResult:
+    def agree(change: PackageChanges) -> bool:
+        return (announce is None or announce(change)) and not request.dry_run
+
+    check = None
+    if trust is not None:
+        check = attestation_check(trust, channels or environment_channels(request.prefix), environ)
+    return asyncio.run(
+        extend_environment(
+            request.prefix,
+            specs,
+            channels,
+            newest=not specs,
+            check=check,
+            package_cache=package_cache_in(find_cache(environ)),
+            subdir=current_platform(),
+            progress=progress,
+            virtual_packages=machine_virtual_packages(request.virtual_packages),
+            announce=agree,
+        )
+    )
 
 
 def _specs_and_channels(
@@ -147,6 +227,7 @@ class _Installation:
     trust: Trust | None
     environ: Mapping[str, str]
     progress: Progress
+    replace: Announce | None
 
     def solved(self, specs: Sequence[str], channels: Sequence[str]) -> EnvironmentResult:
         """Install what the specs are solved to now."""
@@ -160,6 +241,7 @@ class _Installation:
                 subdir=current_platform(),
                 progress=self.progress,
                 virtual_packages=self.virtual_packages,
+                replace=self.replace,
             )
         )
 
@@ -175,6 +257,7 @@ class _Installation:
                 virtual_packages=self.virtual_packages,
                 package_cache=package_cache_in(find_cache(self.environ)),
                 progress=self.progress,
+                replace=self.replace,
             )
         )
 
@@ -244,6 +327,15 @@ class StackVariants:
         if not asked and request.channels:
             return ()
         return next(iter(choices(variants_for(self.packages, asked, self.offered))), ())
+
+    def chosen_in(self, prefix: Path | None, request: InstallRequest) -> Choice:
+        """As choose, but if the request leaves it open, the pair of the variant that the environment ``prefix`` has."""
+        if prefix is not None and request.python is None and request.pytorch is None:
+            installed = installed_builds(prefix)
+            for choice in choices(self.packages):
+                if not missing_specs(self.specs_for(choice), installed):
+                    return choice
+        return self.choose(request)
 
     def specs(self, request: InstallRequest) -> tuple[str, ...]:
         """The MatchSpecs that an environment of the request is solved for. Raises as choose."""

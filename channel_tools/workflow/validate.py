@@ -127,7 +127,7 @@ def validate_installed(
     """
     stack = stack_to_validate(settings, request)
     variants = variants_of(settings, stack.name)
-    choice = variants.choose(request.install)
+    choice = variants.chosen_in(request.prefix, request.install)
     # the channel's page shows the reports of what its packages were installed as, not of whatever somebody has
     reports = settings.reports / "as-installed" if request.as_installed else settings.reports
     path = reports / f"{variants.report_name(choice)}.json"

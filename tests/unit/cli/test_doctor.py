@@ -52,7 +52,7 @@ def test_on_a_terminal_words_and_commands_stay_whole(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     path = "/scratch/a-very-long-path/that-does-not-fit/into-one-line"
-    fix = f"channel_tools env create --stack udp {path}"
+    fix = f"channel_tools env add {path} --variant udp"
     print_finding("fault    ", f"environment: {path}: has none of the well-known packages of the stack", fix)
     drawn = Text.from_ansi(shown.getvalue())
     assert [(span.start, span.end, str(span.style)) for span in drawn.spans] == [(0, len("fault"), "bold color(1)")]

@@ -27,6 +27,7 @@ ALLOWED = {  # how many places, and of which format
     "plan/view.py": (1, "the foundation lock's own list"),
     "provenance/components.py": (1, "the plan's own record of a file"),
     "sources/git.py": (1, "git's output"),
+    "environments/history.py": (1, "words of a command: --channel=ADDRESS"),
     "environments/transaction.py": (1, "VERSION BUILD, as installed_builds writes them"),
     "build/recorded.py": (1, "the plan's own record of a file"),
 }

@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import resource
+import shutil
 import socket
 import subprocess
 from contextlib import AbstractContextManager, contextmanager
@@ -14,10 +15,19 @@ from typing import TYPE_CHECKING
 import pytest
 import rattler
 
-from channel_tools.environments import EnvironmentResult, create_environment
+from channel_tools.environments import (
+    EnvironmentResult,
+    ExistingEnvironmentError,
+    PackageChanges,
+    create_environment,
+    extend_environment,
+)
+from channel_tools.environments.state import Unfinished, mark_unfinished
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
 from channel_tools.system.files import exclusive_lock
 from channel_tools.system.progress import SilentProgress
+from tests.support.conda_history import conda_requests
+from tests.unit.environments.conftest import make_channel
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
 
 if TYPE_CHECKING:
@@ -49,6 +59,7 @@ class Installer:
         progress: Progress | None = None,
         virtual_packages: Sequence[rattler.GenericVirtualPackage] = (),
         check: Check | None = None,
+        replace: bool = False,
     ) -> EnvironmentResult:
         return asyncio.run(
             create_environment(
@@ -60,6 +71,35 @@ class Installer:
                 progress=progress or SilentProgress(),
                 virtual_packages=virtual_packages,
                 check=check,
+                replace=(lambda _change: True) if replace else None,
+            )
+        )
+
+    def extend(
+        self,
+        *specs: str,
+        newest: bool = False,
+        agreed: bool = True,
+        channels: Sequence[str] = (),
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> EnvironmentResult:
+        """extend_environment; ``meanwhile`` is called when the change is known."""
+
+        def announce(_change: PackageChanges) -> bool:
+            meanwhile()
+            return agreed
+
+        return asyncio.run(
+            extend_environment(
+                self.prefix,
+                specs,
+                channels,
+                newest=newest,
+                package_cache=self.root / "pkgs",
+                subdir=SUBDIR,
+                progress=SilentProgress(),
+                virtual_packages=(),
+                announce=announce,
             )
         )
 
@@ -170,27 +210,27 @@ class TestExistingEnvironment:
         after = {path: path.stat().st_mtime_ns for path in install.prefix.rglob("*") if path.suffix != ".owner"}
         assert after == before
 
-    def test_it_is_brought_to_another_solution(self, install: Installer) -> None:
+    def test_it_is_brought_to_another_solution_to_replace_it(self, install: Installer) -> None:
         install("tool")
-        progress = RecordingProgress()
-        result = install("library ==1.0", progress=progress)
+        result = install("library ==1.0", replace=True)
         assert names(result) == ["library-1.0"]
         assert result.changed == 2
-        assert progress.notes == [f"{install.prefix}: removes packages that are not part of it: tool"]
+        assert [package.name for package in result.change.removed] == ["tool"]
+        assert [(old.version, new.version) for old, new in result.change.replaced] == [("2.0", "1.0")]
         assert (install.prefix / "lib/library").read_bytes() == b"one"
         assert not (install.prefix / "bin/tool").exists()
 
     def test_new_bytes_under_an_old_name_are_installed(self, install: Installer, channel: ToyChannel) -> None:
         install("library ==1.0")
         channel.add("library", version="1.0", files={"lib/library": b"uno"})
-        assert install("library ==1.0").changed == 1
+        assert install("library ==1.0", replace=True).changed == 1
         assert (install.prefix / "lib/library").read_bytes() == b"uno"
 
     def test_one_user_at_a_time(self, install: Installer) -> None:
         install("library")
         lock = install.prefix / "conda-meta/.channel_tools.lock"
         with exclusive_lock(lock, resource="x"), pytest.raises(ChannelError, match="in use by process"):
-            install("tool")
+            install("tool", replace=True)
 
     @pytest.mark.parametrize(
         "how", ["library-2.0-0\ntool-1.0-0\n", "library-2.0", ""], ids=["marked", "marked in part", "begun"]
@@ -218,6 +258,196 @@ class TestExistingEnvironment:
         (install.prefix / "conda-meta/tool-1.0-0.json").write_text('{"na')
         with pytest.raises(IntegrityError, match=r"conda-meta/tool-1\.0-0\.json: the record"):
             install("tool")
+
+
+class TestAnEnvironmentThatIsThere:
+    """Creating one again."""
+
+    def test_stays_where_it_has_all_that_is_asked_for(self, install: Installer, channel: ToyChannel) -> None:
+        install("tool")
+        channel.add("library", version="3.0")
+        (install.prefix / "conda-meta/.channel_tools.lock").unlink()  # of another program
+        before = files_of(install.prefix)
+        shutil.rmtree(channel.root)
+        assert install("tool", "library >=2").changed == 0
+        assert files_of(install.prefix) == before
+
+    def test_stays_whose_packages_the_check_agrees_to(self, install: Installer) -> None:
+        def check(records: Sequence[rattler.RepoDataRecord]) -> None:
+            raise IntegrityError(f"{len(records)} unsigned")
+
+        install("tool")
+        with pytest.raises(IntegrityError, match="2 unsigned"):
+            install("tool", check=check)
+
+    @pytest.mark.parametrize(
+        ("specs", "lacks"),
+        [
+            (("library ==1.0",), r"it lacks library ==1\.0: it has library 2\.0 0"),
+            (("tool", "other"), "it lacks other"),
+            (("tool[build=1*]",), "it lacks tool.*: it has tool 1.0 0"),
+            (("conda-forge::tool",), "it lacks conda-forge::tool"),
+            (("tool[md5=0123456789abcdef0123456789abcdef]",), "it lacks tool"),
+            (("tool[subdir=noarch]",), "it lacks tool"),
+        ],
+    )
+    def test_is_refused_and_stays_where_it_lacks_something(
+        self, install: Installer, specs: tuple[str, ...], lacks: str
+    ) -> None:
+        install("tool")
+        before = files_of(install.prefix)
+        with pytest.raises(
+            ExistingEnvironmentError, match=f"env: is an environment already, of 2 packages for tool; {lacks}"
+        ) as caught:
+            install(*specs)
+        for command in ("env add", "env update", "--replace"):
+            assert command in str(caught.value.hint)
+        assert files_of(install.prefix) == before
+
+    def test_is_refused_where_a_package_is_from_another_channel(self, install: Installer, tmp_path: Path) -> None:
+        install("tool")
+        other = make_channel(tmp_path / "other")
+        with pytest.raises(
+            ExistingEnvironmentError, match=f"tool from {other.address}/: it has that of {install.address}"
+        ):
+            install("tool", address=other.address)
+
+    def test_is_refused_where_a_requirement_is_gone(self, install: Installer) -> None:
+        install("tool")
+        (install.prefix / "conda-meta/library-2.0-0.json").unlink()
+        with pytest.raises(ExistingEnvironmentError, match=r"it lacks library >=1 \(for tool\)"):
+            install("tool")
+
+    def test_is_refused_where_another_run_was_interrupted(self, install: Installer) -> None:
+        install("tool")
+        marker = Unfinished(packages=("library-2.0-0",), requested={"tool": ("tool",), "other": ("other",)})
+        mark_unfinished(install.prefix, marker)
+        with pytest.raises(ExistingEnvironmentError, match=r"an interrupted run left incomplete: .* for other, tool"):
+            install("tool")
+        mark_unfinished(install.prefix, replace(marker, requested={"tool": ("tool",)}))
+        assert install("tool").changed == 2
+
+    def test_loses_to_a_new_one_what_is_of_packages_and_nothing_else(self, install: Installer) -> None:
+        install("tool")
+        own = install.prefix / "lib" / "own.txt"
+        own.write_text("mine")
+        (install.prefix / "bin" / "own").symlink_to("tool")
+        result = install("library ==1.0", replace=True)
+        assert [package.name for package in result.change.removed] == ["tool"]
+        assert own.read_text() == "mine"
+        assert (install.prefix / "bin" / "own").is_symlink()
+        assert not (install.prefix / "bin" / "tool").exists()
+        assert conda_requests(install.prefix) == {"library": "library ==1.0"}
+
+
+class TestMoreInAnEnvironment:
+    """Adding to one, and updating it."""
+
+    def test_is_beside_what_was_asked_for_before(self, install: Installer, channel: ToyChannel) -> None:
+        channel.add("other")
+        install("tool")
+        result = install.extend("other")
+        assert names(result) == ["library-2.0", "other-1.0", "tool-1.0"]
+        assert [package.name for package in result.change.added] == ["other"]
+        assert conda_requests(install.prefix) == {"tool": "tool", "other": "other"}
+
+    @pytest.mark.parametrize("newest", [False, True], ids=["add", "update"])
+    def test_leaves_none_of_it_out(self, install: Installer, channel: ToyChannel, *, newest: bool) -> None:
+        """Of what another client was asked for as well, and of all packages where nothing says it."""
+        channel.add("picky", constrains=["library <2"])
+        install("tool", "library >=2")
+        before = files_of(install.prefix)
+        with pytest.raises(SolveError, match="picky"):
+            install.extend("picky", newest=newest)
+        (install.prefix / "conda-meta/history").write_text("")
+        for path in (install.prefix / "conda-meta").glob("*.json"):
+            record = json.loads(path.read_text())
+            path.write_text(json.dumps(record | {"requested_specs": []}))
+        assert install.extend(newest=True).changed == 0
+        assert conda_requests(install.prefix) == {"tool": "tool", "library": "library"}
+        assert files_of(install.prefix).keys() == before.keys()
+
+    def test_keeps_installed_packages_as_they_are_if_it_can(self, install: Installer, channel: ToyChannel) -> None:
+        install("tool")
+        channel.add("library", version="3.0", index=False)
+        channel.add("other", depends=["library"])
+        assert names(install.extend("other")) == ["library-2.0", "other-1.0", "tool-1.0"]
+        assert names(install.extend(newest=True)) == ["library-3.0", "other-1.0", "tool-1.0"]
+
+    def test_can_be_what_was_only_needed_before(self, install: Installer) -> None:
+        install("tool")
+        assert install.extend("library").changed == 0
+        assert conda_requests(install.prefix) == {"tool": "tool", "library": "library"}
+
+    def test_takes_the_place_of_an_earlier_request_for_the_name(self, install: Installer) -> None:
+        install("tool", "library >=2")
+        result = install.extend("library <2")
+        assert [(before.version, after.version) for before, after in result.change.replaced] == [("2.0", "1.0")]
+        assert conda_requests(install.prefix) == {"tool": "tool", "library": "library <2"}
+
+    def test_keeps_the_minor_version_of_python(self, install: Installer, channel: ToyChannel) -> None:
+        for version in ("3.11.1", "3.11.2", "3.12.0"):
+            channel.add("python", version=version, index=False)
+        channel.index()
+        install("python ==3.11.1")
+        (install.prefix / "conda-meta/history").write_text("==> 1 <==\n# update specs: ['python']\n")
+        assert names(install.extend(newest=True)) == ["python-3.11.2"]
+
+    def test_changes_nothing_where_it_is_not_agreed_to(self, install: Installer, channel: ToyChannel) -> None:
+        channel.add("other")
+        install("tool")
+        before = files_of(install.prefix)
+        result = install.extend("other", agreed=False)
+        assert [package.name for package in result.change.added] == ["other"]
+        assert result.changed == 0
+        assert files_of(install.prefix) == before
+
+    def test_completes_an_interrupted_run_with_what_that_was_to_have(
+        self, install: Installer, channel: ToyChannel
+    ) -> None:
+        channel.add("other")
+        install("tool")
+        requested = {"tool": ("tool",), "other": ("other",)}
+        mark_unfinished(install.prefix, Unfinished(packages=("other-1.0-0",), requested=requested))
+        (install.prefix / "conda-meta/library-2.0-0.json").write_text("{")
+        assert install.extend("tool", agreed=False).changed == 0
+        assert (install.prefix / "conda-meta/library-2.0-0.json").read_text() == "{"
+        assert names(install.extend(newest=True)) == ["library-2.0", "other-1.0", "tool-1.0"]
+        assert conda_requests(install.prefix) == {"tool": "tool", "other": "other"}
+
+    def test_of_an_environment_that_version_0_2_0_left_keeps_what_its_records_ask_for(
+        self, install: Installer, channel: ToyChannel
+    ) -> None:
+        channel.add("other")
+        install("tool >=1")
+        (install.prefix / "conda-meta/history").write_text("")
+        install.extend("other")
+        assert conda_requests(install.prefix) == {"tool": "tool >=1", "other": "other"}
+
+    def test_is_refused_where_another_run_has_been_meanwhile(self, install: Installer, channel: ToyChannel) -> None:
+        channel.add("other")
+        install("tool")
+        with pytest.raises(ChannelError, match="was changed by another run"):
+            install.extend("other", meanwhile=(install.prefix / "conda-meta/tool-1.0-0.json").unlink)
+
+    def test_comes_from_the_channels_in_the_order_of_the_first_command(
+        self, install: Installer, tmp_path: Path
+    ) -> None:
+        second = ToyChannel(root=tmp_path / "a-second")
+        second.add("library", version="9.0", index=False)
+        second.add("extra", index=False)
+        second.index()
+        install("tool")
+        install.extend("extra", channels=[install.address, second.address])
+        assert names(install.extend(newest=True)) == ["extra-1.0", "library-2.0", "tool-1.0"]
+
+    def test_needs_an_environment(self, install: Installer) -> None:
+        with pytest.raises(UsageError, match="not an environment"):
+            install.extend("tool")
+
+
+def files_of(prefix: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(prefix)): path.read_bytes() for path in sorted(prefix.rglob("*")) if path.is_file()}
 
 
 class TestClashingFiles:
@@ -256,7 +486,7 @@ class TestLinkScripts:
         channel.add("scripted", files={script: b"", "bin/.scripted-post-link.sh": b""})
         install("scripted", "tool")
         progress = RecordingProgress()
-        install("tool", progress=progress)
+        install("tool", progress=progress, replace=True)
         assert [note for note in progress.notes if "does not" in note] == [
             f"{install.prefix}: packages have scripts that conda runs and this command does not: {script}"
         ]
@@ -275,15 +505,6 @@ class TestRefusedPrefix:
         with pytest.raises(UsageError, match="other content"):
             install("tool")
         assert [path.name for path in install.prefix.iterdir()] == ["thesis.tex"]
-
-    def test_an_environment_of_another_program_that_would_lose_packages(self, install: Installer) -> None:
-        install("tool")
-        (install.prefix / "conda-meta/.channel_tools.lock").unlink()
-        with pytest.raises(UsageError, match="an environment of another program, which would lose tool"):
-            install("library")
-        assert (install.prefix / "bin/tool").exists()
-        assert not (install.prefix / "conda-meta/.channel_tools.lock").exists()
-        assert install("library", "tool").changed == 0
 
     def test_a_place_below_a_file(self, install: Installer) -> None:
         (install.root / "file").write_text("mine")

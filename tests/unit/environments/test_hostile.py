@@ -75,7 +75,12 @@ class Site:
                 return self._install(specs or (NAME,), address, check=check)
         return self._install(specs or (NAME,), self.channel.as_uri(), check=check)
 
-    def _install(self, specs: tuple[str, ...], address: str, *, check: bool) -> EnvironmentResult:
+    def replace(self) -> EnvironmentResult:
+        return self._install((NAME,), self.channel.as_uri(), check=False, replace=True)
+
+    def _install(
+        self, specs: tuple[str, ...], address: str, *, check: bool, replace: bool = False
+    ) -> EnvironmentResult:
         return asyncio.run(
             create_environment(
                 self.prefix,
@@ -86,6 +91,7 @@ class Site:
                 progress=SilentProgress(),
                 virtual_packages=[],
                 check=(lambda _: None) if check else None,
+                replace=(lambda _: True) if replace else None,
             )
         )
 
@@ -316,7 +322,7 @@ class TestInstalledRecords:
         changed = packed(info=info_part(index={"license": "BSD-3-Clause"}))
         site.offer(changed)
         with pytest.raises(IntegrityError, match=rf"the record of {STEM} names .*file', which is outside"):
-            site.install()
+            site.replace()
         site.assert_untouched()
         assert site.installed()["share/toy.txt"] == b"hello\n"
 

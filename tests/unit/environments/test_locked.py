@@ -66,6 +66,7 @@ class Installer:
         sources: Mapping[str, str] | None = None,
         virtual: Sequence[str] = VIRTUAL,
         specs: Sequence[str] = (),
+        replace: bool = False,
     ) -> EnvironmentResult:
         return asyncio.run(
             create_locked_environment(
@@ -76,6 +77,7 @@ class Installer:
                 virtual_packages=to_generic(virtual),
                 package_cache=self.cache,
                 progress=SilentProgress(),
+                replace=(lambda _change: True) if replace else None,
             )
         )
 
@@ -207,7 +209,9 @@ def test_a_package_that_is_gone_is_named(install: Installer, channel: ToyChannel
 def test_an_environment_is_brought_to_the_lock(install: Installer, channel: ToyChannel) -> None:
     install(install.lock("tool", channel=channel).platforms[0])
     older = install.lock("library ==1.0", channel=channel).platforms[0]
-    assert install(older).changed == 2
+    with pytest.raises(UsageError, match=r"of 2 packages for library, tool; it lacks library-1\.0-0"):
+        install(older)
+    assert install(older, replace=True).changed == 2
     assert content(install.prefix) == {"lib/library": b"one"}
     assert install(older).changed == 0
 

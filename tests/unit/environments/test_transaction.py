@@ -47,7 +47,7 @@ def create(left, prefix, channel, specs):
     reporter.TransactionReporter.on_link_start = on_link_start
     environment = create_environment(
         Path(prefix), specs, [channel], package_cache=Path(prefix + "-pkgs"),
-        subdir="linux-64", progress=SilentProgress(), virtual_packages=[],
+        subdir="linux-64", progress=SilentProgress(), virtual_packages=[], replace=lambda change: True,
     )
     asyncio.run(environment)
 
@@ -96,7 +96,7 @@ def killed(channel: ToyChannel) -> Iterator[Kill]:
         yield kill
 
 
-def create(prefix: Path, channel: ToyChannel, version: str, *, packages: int = PACKAGES) -> int:
+def create(prefix: Path, channel: ToyChannel, version: str, *, packages: int = PACKAGES, replace: bool = False) -> int:
     return asyncio.run(
         create_environment(
             prefix,
@@ -106,6 +106,7 @@ def create(prefix: Path, channel: ToyChannel, version: str, *, packages: int = P
             subdir=SUBDIR,
             progress=SilentProgress(),
             virtual_packages=[],
+            replace=(lambda _change: True) if replace else None,
         )
     ).changed
 
@@ -154,7 +155,7 @@ def test_what_a_killed_run_had_begun_to_link_goes_where_the_next_has_no_use_for_
     begun.mkdir(parents=True, exist_ok=True)
     for name in ("3", "own"):
         (begun / name).write_text("1.0 11 3")
-    assert create(prefix, channel, "1.0", packages=1) == 1
+    assert create(prefix, channel, "1.0", packages=1, replace=True) == 1
     found = {str(path.relative_to(prefix / "lib")) for path in (prefix / "lib").rglob("*") if path.is_file()}
     assert found == {"p11/own", *(f"p0/{file}" for file in range(FILES))}
 
@@ -174,7 +175,7 @@ def test_a_killed_update_is_completed(tmp_path: Path, channel: ToyChannel, kille
     prefix = tmp_path / "env"
     create(prefix, channel, "1.0")
     killed(prefix, "2.0", after=after)
-    assert create(prefix, channel, then) > 0
+    assert create(prefix, channel, then, replace=then == "1.0") > 0
     assert_whole(prefix, then)
     assert create(prefix, channel, then) == 0
 

@@ -56,6 +56,7 @@ def _install(path: Path, choice: LockChoice, notes: Notes) -> set[str]:
         platform=platform,
         categories=choice.categories,
         environment=choice.environment,
+        replace=True,
     )
     result = install(None, request, environ={CACHE_VARIABLE: str(path.parent)}, progress=_Noting(notes))
     return {record.name for record in result.records}

@@ -136,6 +136,23 @@ def test_a_given_prefix_stays(method: LookingMethod, request_: ValidationRequest
     assert (tmp_path / "mine/share/tool").is_file()
 
 
+@pytest.mark.usefixtures("method")
+def test_an_environment_that_is_there_is_validated_as_it_is(request_: ValidationRequest, tmp_path: Path) -> None:
+    channel = ToyChannel(root=tmp_path / "channel")
+    channel.add("stacks")
+    mine = replace(request_, prefix=tmp_path / "mine")
+    validate(replace(mine, specs=("tool", "stacks")))
+    channel.add("tool", version="2.0")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").rglob("*")}
+    report = validate(mine)
+    assert {record.name: record.version for record in report.environment.records} == {"tool": "1.0", "stacks": "1.0"}
+    with pytest.raises(UsageError, match=r"is an environment already, .*; it lacks tool >=2") as caught:
+        validate(replace(mine, specs=("tool >=2",)))
+    assert f"channel_tools env add {tmp_path / 'mine'} --variant toy" in str(caught.value.hint)
+    assert "--as-installed" in str(caught.value.hint)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").rglob("*")} == before
+
+
 def test_logs_of_a_broken_run_stay(method: LookingMethod, request_: ValidationRequest) -> None:
     method.failure = ValidationError("a rank died")
     with pytest.raises(ValidationError, match="a rank died"):

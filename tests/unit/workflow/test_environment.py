@@ -62,7 +62,10 @@ def test_a_local_channel_that_has_not_the_package_of_the_stacks_gives_the_stack_
 
     def installed() -> set[str]:
         result = install(
-            settings, EnvironmentRequest(prefix=tmp_path / "env"), environ=environ, progress=SilentProgress()
+            settings,
+            EnvironmentRequest(prefix=tmp_path / "env", replace=True),
+            environ=environ,
+            progress=SilentProgress(),
         )
         return {record.name for record in result.records}
 

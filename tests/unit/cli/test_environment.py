@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``env create``, ``env add`` and ``env update`` as a user types them, on an environment that is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import CACHE_VARIABLE
+from tests.support.command_line import run_tool
+from tests.support.conda_history import conda_requests
+from tests.support.processes import TEST_TIMEOUT_S
+from tests.unit.environments.conftest import make_channel
+from tests.unit.environments.toychannel import ToyChannel
+
+_SHOWN = "- other 1.0 0\n- tool 1.0 0\n  library 2.0 0 -> 1.0 0\n"
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> ToyChannel:
+    toy = make_channel(tmp_path / "channel")
+    toy.add("other")
+    return toy
+
+
+@pytest.fixture
+def prefix(tmp_path: Path, channel: ToyChannel) -> Path:
+    """An environment of all three packages, of which two were asked for."""
+    run("create", tmp_path / "env", "tool", "other", "-c", channel.root)
+    return tmp_path / "env"
+
+
+def run(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """``env WORDS``, which must end with this exit code."""
+    arguments = [word if isinstance(word, Path) else str(word) for word in words]
+    folder = next(word for word in arguments if isinstance(word, Path)).parent
+    done = run_tool("env", *arguments, cwd=folder, environ={CACHE_VARIABLE: str(folder / "cache")})
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def files_of(prefix: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(prefix)): path.read_bytes() for path in sorted(prefix.rglob("*")) if path.is_file()}
+
+
+def test_a_dry_run_says_what_would_come_and_go_and_changes_nothing(prefix: Path, channel: ToyChannel) -> None:
+    channel.add("library", version="3.0", index=False)
+    channel.add("extra", depends=["library <2"])
+    before = files_of(prefix)
+    assert run("add", prefix, "extra", "--dry-run").stdout == (
+        f"  library 2.0 0 -> 1.0 0\n+ extra 1.0 0\n{prefix}: 4 packages; 2 packages would change\n"
+    )
+    shown = json.loads(run("update", prefix, "-n", "--json").stdout)
+    ((moved,), added, removed) = (shown[key] for key in ("replaced", "added", "removed"))
+    assert (moved["before"]["version"], moved["after"]["version"]) == ("2.0", "3.0")
+    assert (added, removed, shown["dry_run"], shown["changed"]) == ([], [], True, 0)
+    assert files_of(prefix) == before
+
+
+def test_what_comes_and_goes_is_said_first_and_done(prefix: Path, channel: ToyChannel) -> None:
+    channel.add("library", version="3.0", index=False)
+    channel.add("extra")
+    added = run("add", prefix, "extra")
+    assert added.stderr.startswith("+ extra 1.0 0\n")
+    assert added.stdout.startswith(f"{prefix}: 4 packages, ")
+    assert run("update", prefix).stderr.startswith("  library 2.0 0 -> 3.0 0\n")
+    assert "nothing to do" in run("update", prefix).stdout
+    assert conda_requests(prefix).keys() == {"tool", "other", "extra"}
+
+
+def test_creating_it_again_with_less_changes_nothing_and_with_more_is_an_error(
+    prefix: Path, channel: ToyChannel
+) -> None:
+    before = files_of(prefix)
+    assert "nothing to do" in run("create", prefix, "tool", "-c", channel.root).stdout
+    refused = run("create", prefix, "tool", "library <2", "-c", channel.root, code=UsageError.exit_code)
+    assert f"{prefix}: is an environment already, of 3 packages for other, tool; it lacks library <2" in refused.stderr
+    assert f"channel_tools env add {prefix} SPEC..." in refused.stderr
+    assert files_of(prefix) == before
+
+
+def test_it_is_replaced_if_somebody_says_so(prefix: Path, channel: ToyChannel) -> None:
+    own = prefix / "lib" / "own"
+    own.write_text("mine")
+    words = ("create", prefix, "library <2", "-c", channel.root, "--replace")
+    before = files_of(prefix)
+    refused = run(*words, code=UsageError.exit_code)
+    assert refused.stderr.startswith(f"{_SHOWN}error: {prefix}: not replaced, since nobody said yes")
+    assert files_of(prefix) == before
+    assert run(*words, "--yes").stderr.startswith(_SHOWN)
+    assert conda_requests(prefix) == {"library": "library <2"}
+    assert own.read_text() == "mine"
+    assert not (prefix / "bin").exists()
+
+
+@pytest.mark.parametrize("answer", ["y", "", "n"])
+def test_it_is_asked_on_a_terminal(prefix: Path, channel: ToyChannel, answer: str) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-P", "-m", "channel_tools", "env", "create", str(prefix), "library <2"]
+    with subprocess.Popen(
+        [*command, "-c", channel.root, "--replace"],
+        stdin=theirs, stdout=theirs, stderr=theirs,
+        env={**os.environ, CACHE_VARIABLE: str(prefix.parent / "cache"), "NO_COLOR": "1"},
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(ours, 4096)
+        os.write(ours, f"{answer}\n".encode())
+        # read to the end: the other side waits for room
+        while True:
+            try:
+                shown += os.read(ours, 4096)
+            except OSError:
+                break
+        code = process.wait(TEST_TIMEOUT_S)
+    os.close(ours)
+    text = shown.decode().replace("\r\n", "\n")
+    assert f"{_SHOWN}Replace {prefix}? [y/N] " in text
+    assert code == (0 if answer == "y" else UsageError.exit_code)
+    assert (prefix / "bin/tool").exists() == (answer != "y")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("add",), "nothing to add"),
+        (("add", "tool", "--variant", "udp"), "MatchSpecs with --variant"),
+        (("add", "tool", "--trusted-key", "keys"), "trust options without --require-attestation"),
+        (("update", "--trusted-key", "keys"), "trust options without --require-attestation"),
+        (("create", "tool", "--yes"), "--yes without --replace"),
+        (("add", "tool >"), "tool >: not a MatchSpec"),
+        (("add", "nowhere", "-c", "/nowhere/channel"), "the channel's index cannot be read"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error(prefix: Path, words: tuple[str, ...], message: str) -> None:
+    before = files_of(prefix)
+    done = run_tool("env", words[0], prefix, *words[1:], cwd=prefix.parent)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert files_of(prefix) == before
+
+
+def test_a_folder_that_is_no_environment_is_an_error(tmp_path: Path) -> None:
+    for words in (("add", tmp_path, "tool"), ("update", tmp_path)):
+        assert "not an environment" in run(*words, code=UsageError.exit_code).stderr
