@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The environment of builds, and the process that they are forked from.
-
-A command starts that process before it imports anything slow, so this module imports only what that takes.
-"""
+"""The environment of builds."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from channel_tools.system.fork_server import ForkServer
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_MODULE = "channel_tools.build.worker"
 _PATH = "/usr/bin:/bin"
 _PASSED_ON = (
     "HOME",  # the engine finds its store of channel credentials by it; build scripts get another
@@ -24,23 +18,15 @@ _PASSED_ON = (
 )  # fmt: skip
 
 
-def worker_server(environ: Mapping[str, str]) -> ForkServer:
-    """The process that workers are forked from, to be used as a context manager around builds."""
-    return ForkServer(_MODULE, env=_base_environment(environ))
-
-
 def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path, cache: Path) -> dict[str, str]:
     """The whole environment of a worker: from the caller's, only how to reach and trust channels.
 
     The engine keeps the PATH's folders after those of its environments, so the PATH has only those of a plain system.
     """
-    own = {"TMPDIR": str(temporary), "CPU_COUNT": str(cores), "RATTLER_CACHE_DIR": str(cache)}
-    return _base_environment(environ) | own
-
-
-def _base_environment(environ: Mapping[str, str]) -> dict[str, str]:
     passed = {name: environ[name] for name in _PASSED_ON if name in environ}
-    return passed | {"PATH": _PATH, "LANG": "C.UTF-8", "NO_COLOR": "1"}
+    plain = {"PATH": _PATH, "LANG": "C.UTF-8", "NO_COLOR": "1"}
+    own = {"TMPDIR": str(temporary), "CPU_COUNT": str(cores), "RATTLER_CACHE_DIR": str(cache)}
+    return passed | plain | own
 
 
 def shell_environment(folder: Path, environ: Mapping[str, str], *, cores: int, cache: Path) -> dict[str, str]:

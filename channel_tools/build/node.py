@@ -21,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.build.environment import worker_server
 from channel_tools.build.model import FINISHED, BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.resume import can_resume
@@ -48,10 +47,9 @@ def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
     folder = builds.places.work / job.folder_name
     results = results_of(builds_file, stem)
     with exclusive_lock(lock_of(folder), resource=f"the build folder {folder}", timeout_s=math.inf):
-        for taken_in in (results.entered, results.admitted):  # built by another job, which was believed lost
-            with contextlib.suppress(FileNotFoundError):
-                write_outcome(results.built, replace(read_outcome(taken_in), package=None))
-                return
+        with contextlib.suppress(FileNotFoundError):  # built by another job, which was believed lost
+            write_outcome(results.built, replace(read_outcome(results.admitted), package=None))
+            return
         outcome = finished_build(folder, job)
         if outcome is None:
             if not can_resume(folder, job, builds.tools):
@@ -111,14 +109,11 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
     started_s, oom_kills = time.monotonic(), count_oom_kills()
     killed = False
     try:
-        with worker_server(os.environ) as workers:
-            child = start_child(
-                job, options, workers=workers, places=builds.places, channels=builds.channels, cores=cores
-            )
-            try:
-                child.process.wait()
-            finally:
-                end_process_group(child.process)
+        child = start_child(job, options, places=builds.places, channels=builds.channels, cores=cores)
+        try:
+            child.process.wait()
+        finally:
+            end_process_group(child.process)
         killed = was_killed(child)
         package, usage, notes = package_of(child), usage_of(child), notes_of(child)
         return Outcome(seconds=child.seconds(), package=package, usage=usage, notes=notes)

@@ -2,8 +2,7 @@
 """Files in a shared folder by which a driver and build processes on other machines communicate.
 
 ``builds.json`` says what is built. ``results/`` has for each package: ``.built`` (the build ended, or failed),
-``.entered`` (the package is in the channel, but Snakemake does not know it yet), ``.admitted`` (it does), ``.failed``
-(why the package is not there). Every file is written atomically.
+``.admitted`` (the package is in the channel), ``.failed`` (why it is not there). Every file is written atomically.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ class RemoteBuilds:
     channels: tuple[str, ...]
     jobs: tuple[BuildJob, ...]
     tools: BuildTools = field(default_factory=BuildTools)
-    chains_s: dict[str, float] = field(default_factory=dict)
-    """By file name, the longest chain of builds that begins with a job: the order in which they are submitted."""
     attest: dict[str, str] | None = None
     """Whether and with which key packages are signed when added to the channel; the workflow stage reads it."""
 
@@ -95,11 +92,6 @@ class Results:
     def built(self) -> Path:
         """This file exists if the build has ended."""
         return self.folder / f"{self.stem}.built"
-
-    @property
-    def entered(self) -> Path:
-        """This file exists if the package was added to the channel with another; its own step makes it ``admitted``."""
-        return self.folder / f"{self.stem}.entered"
 
     @property
     def admitted(self) -> Path:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Builds a plan into a channel, and adds what was built there: checked one by one, in one change of the indexes."""
+"""Builds a plan into a channel, and adds what was built there: checked and put into the indexes one by one."""
 
 from __future__ import annotations
 
 import contextlib
 import graphlib
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import raise_failures
@@ -25,16 +24,14 @@ from channel_tools.system.files import exclusive_lock
 from channel_tools.system.work_folder import make_work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
     from channel_tools.build.remote import Outcome
     from channel_tools.build.worker import Child
     from channel_tools.channel.model import Channel, ChannelWriter
-    from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.archive import PackageInfo
-    from channel_tools.system.fork_server import ForkServer
     from channel_tools.system.progress import Progress
 
 
@@ -60,13 +57,12 @@ def build_packages(
     *,
     writer: ChannelWriter,
     places: BuildPlaces,
-    workers: ForkServer,
     progress: Progress,
     admit: Callable[[Path], PackageInfo | None],
     meanwhile: Callable[[], object] = lambda: None,
     on_result: Callable[[BuildResult], None] | None = None,
 ) -> list[BuildResult]:
-    """Build ``jobs`` into the writer's channel in children of ``workers``; the caller holds ``locked_builds``.
+    """Build ``jobs`` into the writer's channel, each in a process of its own; the caller holds ``locked_builds``.
 
     Environments are solved from the channel and, if its foundation has an address, from there. A failure holds back
     only the packages that wait for it; the others are built. ``admit`` audits every finished package, raises an
@@ -74,8 +70,7 @@ def build_packages(
     builds run; an error from it ends them and is raised. ``on_result`` is called once for every job,
     with its result. At the end, raises the error of the builds that failed (BuildError, SolveError, DiskFullError ...),
     with the last lines of their logs; ConfigError for jobs that wait for each other in a cycle. An interrupt ends all
-    builds and their children before it is raised again; packages that are finished by then are in the channel, except
-    those of quick builds that waited to be added with others.
+    builds and their children before it is raised again; packages that are finished by then are in the channel.
     """
     check_order(jobs)
     check_paths(jobs, places)
@@ -83,23 +78,22 @@ def build_packages(
     def start(job: BuildJob, at_once: int) -> Child:
         share = max(1, options.cores // at_once)
         channels = channels_of(writer.channel)
-        return start_child(job, options, workers=workers, places=places, channels=channels, cores=share)
+        return start_child(job, options, places=places, channels=channels, cores=share)
 
     resumed = resumable_builds(places.work, jobs, options.tools, note=progress.note)
     clear_work(places.work, keep=[job.folder_name for job in resumed], needed=[job.folder_name for job in jobs])
     results = []
 
-    def enter(packages: Sequence[Path]) -> dict[Path, Path | ChannelToolsError]:
-        return take_in(writer, packages, admit=admit, progress=progress)
+    def enter(package: Path) -> Path:
+        return take_in(writer, package, admit=admit, progress=progress)
 
     with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
-        for together in run.results(options.max_jobs, meanwhile):
-            results += together
-            if usages := {outcome.job.stem: outcome.usage for outcome in together if outcome.usage is not None}:
-                record_usage(writer.channel, usages)
+        for result in run.results(options.max_jobs, meanwhile):
+            results.append(result)
+            if result.usage is not None:
+                record_usage(writer.channel, {result.job.stem: result.usage})
             if on_result is not None:
-                for result in together:
-                    on_result(result)
+                on_result(result)
     raise_failures(results)
     return results
 
@@ -124,7 +118,10 @@ def take_over_finished(
     left = {job.file_name: job for job in jobs}
     order = graphlib.TopologicalSorter({job.file_name: job.waits_for for job in jobs}).static_order()
     results = []
-    enter = partial(take_in, writer, admit=admit, progress=progress)
+
+    def enter(package: Path) -> Path:
+        return take_in(writer, package, admit=admit, progress=progress)
+
     for job in [left[name] for name in order if name in left]:
         if not left.keys().isdisjoint(job.waits_for):
             continue
@@ -149,9 +146,7 @@ def take_over_finished(
     return results
 
 
-def _enter_finished(
-    folder: Path, job: BuildJob, enter: Callable[[Sequence[Path]], dict[Path, Path | ChannelToolsError]]
-) -> tuple[Outcome, Path] | None:
+def _enter_finished(folder: Path, job: BuildJob, enter: Callable[[Path], Path]) -> tuple[Outcome, Path] | None:
     """Add what a cluster's job has built in ``folder`` to the channel.
 
     Returns None if there is nothing, or it is another user's. Raises the error that keeps the package out.
@@ -163,12 +158,9 @@ def _enter_finished(
             if (finished := _finished_elsewhere(folder, job)) is None:
                 return None
             outcome, built = finished
-            package = enter([built])[built]
+            return outcome, enter(built)
     except PermissionError:  # another user's
         return None
-    if isinstance(package, ChannelToolsError):
-        raise package
-    return outcome, package
 
 
 def _finished_elsewhere(folder: Path, job: BuildJob) -> tuple[Outcome, Path] | None:
@@ -185,69 +177,25 @@ def channels_of(channel: Channel) -> tuple[str, ...]:
 
 
 def take_in(
-    writer: ChannelWriter,
-    packages: Sequence[Path],
-    *,
-    admit: Callable[[Path], PackageInfo | None],
-    progress: Progress,
-) -> dict[Path, Path | ChannelToolsError]:
-    """Add finished packages to the channel, except those that are there already (--force).
+    writer: ChannelWriter, package: Path, *, admit: Callable[[Path], PackageInfo | None], progress: Progress
+) -> Path:
+    """Add a finished package to the channel, unless it is there already (--force); its path there.
 
-    Returns for each its path in the channel, or the error of ``admit`` or of the channel that keeps it out; the others
-    are added all the same.
+    Raises the error of ``admit`` or of the channel that keeps it out.
     """
-    outcomes: dict[Path, Path | ChannelToolsError] = {}
-    rows = {}
-    for package in packages:
-        try:
-            rows[package] = _admitted_row(package, admit)
-        except ChannelToolsError as err:
-            outcomes[package] = err
-    return outcomes | _entered(writer, rows, progress=progress)
-
-
-def _entered(
-    writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *, progress: Progress
-) -> dict[Path, Path | ChannelToolsError]:
-    """As take_in, for the rows of admitted packages: all of them together, or each alone if that is an error."""
-    try:
-        _enter_packages(writer, rows, progress=progress)
-    except ChannelToolsError as err:
-        if len(rows) == 1:
-            return dict.fromkeys(rows, err)
-        alone = [_entered(writer, {package: row}, progress=progress) for package, row in rows.items()]
-        return {package: outcome for outcomes in alone for package, outcome in outcomes.items()}
-    return {package: PackageKey.of(package).path_in(writer.channel.path) for package in rows}
-
-
-def _admitted_row(package: Path, admit: Callable[[Path], PackageInfo | None]) -> CachedPackage:
-    """The channel's row for a finished package that ``admit`` accepts. Raises the errors of ``admit``."""
     info = admit(package)
-    return check_package(package) if info is None else cached_package(package, info, indexed_ms=0)
-
-
-def _enter_packages(writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *, progress: Progress) -> None:
-    """Add finished packages, except those built again, to the channel in one change of its indexes; all or none.
-
-    Raises the errors of add_set.
-    """
-    if not rows:
-        return
+    row = check_package(package) if info is None else cached_package(package, info, indexed_ms=0)
+    key = PackageKey.of(package)
+    path = key.path_in(writer.channel.path)
     digests = {published.path: published.row.digest for published in published_packages(writer.channel)}
-    keys = {package: PackageKey.of(package) for package in rows}
-    again = [
-        package
-        for package, row in rows.items()
-        if row.digest is not None and row.digest == digests.get(keys[package].path_in(writer.channel.path))
-    ]
-    for package in again:
+    if row.digest is not None and row.digest == digests.get(path):
         progress.note(
             f"{package.name}: built again; published files never change, so the channel keeps the earlier file"
         )
-    if again:
-        prefer_packages(writer, [str(keys[package]) for package in again])
-    if new := [package for package in rows if package not in again]:
-        add_set(writer, new, trusted={keys[package]: rows[package] for package in new})
+        prefer_packages(writer, [str(key)])
+    else:
+        add_set(writer, [package], trusted={key: row})
+    return path
 
 
 def check_order(jobs: Sequence[BuildJob]) -> None:

@@ -81,7 +81,7 @@ def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
     write_builds(folder / BUILDS_FILE, builds)
     for job in builds.jobs:
         results = results_of(folder / BUILDS_FILE, job.stem)
-        for ended in (results.entered, results.admitted, results.failed):
+        for ended in (results.admitted, results.failed):
             ended.unlink(missing_ok=True)
         if results.built.is_file() and not ((package := read_outcome(results.built).package) and package.is_file()):
             results.built.unlink()

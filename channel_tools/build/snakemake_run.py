@@ -7,13 +7,11 @@ import contextlib
 import functools
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import indented_tail, log_tail, lost_error
-from channel_tools.build.forecast import state_in_words, time_left
 from channel_tools.build.model import BuildJob, BuildResult
 from channel_tools.build.node import lock_of
 from channel_tools.build.remote import BUILDS_FILE, read_outcome, results_of
@@ -188,10 +186,8 @@ class _Gathering:
         self._waiting = {job.stem: job for job in jobs}
         self._builds_file = builds_file
         self._places = places
-        self._running: dict[str, float] = {}
-        """When each was seen to start, by the clock of this process: those of other machines may be wrong."""
         self._done = self._failed = 0
-        self._told: tuple[object, ...] = ()
+        self._told = ""
 
     def new(self) -> Iterator[BuildResult]:
         """Results that have appeared since the last call, and those of all jobs that they hold back."""
@@ -205,30 +201,20 @@ class _Gathering:
 
     def tell(self, on_state: Callable[[str], None]) -> None:
         """Report the progress of the builds, if it has changed since the last call."""
-        now_s = time.monotonic()
-        running = self._begun()
-        self._running = {stem: self._running.get(stem, now_s) for stem in running}
-        state = (self._done, self._failed, *running)
-        if state == self._told:
-            return
-        self._told = state
-        running_s = {stem: now_s - since_s for stem, since_s in self._running.items()}
-        text = state_in_words(
-            done=self._done,
-            failed=self._failed,
-            running=len(running),
-            waiting=len(self._waiting) - len(running),
-            left_s=time_left([*self._waiting.values()], running_s),
-        )
-        on_state(text)
+        running = self._running()
+        failed = f"{self._failed} failed or held back, " if self._failed else ""
+        state = f"{self._done} done, {failed}{running} running, {len(self._waiting) - running} waiting"
+        if state != self._told:
+            self._told = state
+            on_state(state)
 
-    def _begun(self) -> list[str]:
-        """The stems of jobs that build or have built, of which the scheduler tells Snakemake some time later."""
+    def _running(self) -> int:
+        """How many jobs build or have built, of which the scheduler tells Snakemake some time later."""
         work = self._places.work
         built = {path.stem for path in results_of(self._builds_file, "").folder.glob("*.built")}
         begun = {path.name for path in work.iterdir()} if work.is_dir() else set()
         locks = {stem: lock_of(work / job.folder_name) for stem, job in self._waiting.items()}
-        return [stem for stem, lock in locks.items() if stem in built or (lock.name in begun and is_locked(lock))]
+        return sum(stem in built or (lock.name in begun and is_locked(lock)) for stem, lock in locks.items())
 
     @property
     def unfinished(self) -> Collection[str]:

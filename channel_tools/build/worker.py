@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A build's worker process, from both sides: starting it for a job, what runs in it, and evaluating its result.
 
-The workers of a run are forked from one process (``python -m channel_tools.build.worker``) that has imported the engine
-and run nothing: starting an interpreter for each took longer than a small build. So no build sees another's memory,
-environment, folder or mask, and one that crashes takes only itself down.
+Each build is a process of its own (``python -m channel_tools.build.worker``): none sees another's memory or
+environment, and one that crashes takes only itself down.
 
 Each build has its own folder under ``work``, marked by its spec.json so that only such folders are ever removed, and a
 log; the latest log and the one before are kept. The recipe is copied there, since every tool can handle the path of
@@ -44,15 +43,14 @@ from channel_tools.build.special_files import StuckEngine
 from channel_tools.conda.package import split_stem
 from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError, UsageError
 from channel_tools.system.files import disk_full_reported, remove_tree, write_bytes_atomically
-from channel_tools.system.fork_server import serve_forks
+from channel_tools.system.processes import start_command
 from channel_tools.system.workers import SIGNALLED, Consumption, supervise
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Collection, Iterator, Sequence
 
     from channel_tools.build.model import BuildOptions
-    from channel_tools.system.fork_server import ForkServer
-    from channel_tools.system.processes import GroupLeader
 
 _RESULT = "result.json"
 _USAGE = "usage.json"
@@ -67,7 +65,7 @@ class Child:
     """A build that is running."""
 
     job: BuildJob
-    process: GroupLeader
+    process: subprocess.Popen[bytes]
     folder: Path
     log: Path
     cache: Path
@@ -82,7 +80,6 @@ def start_child(
     job: BuildJob,
     options: BuildOptions,
     *,
-    workers: ForkServer,
     places: BuildPlaces,
     channels: Sequence[str],
     cores: int,
@@ -91,7 +88,7 @@ def start_child(
     """Start the worker process of ``job`` in a process group of its own; its output goes to the job's log.
 
     ``cores`` is its share of the cores of ``options``. The package names the ``channels`` that it was built from, or
-    the names in ``recorded`` instead. Raises CommandError if ``workers`` has ended.
+    the names in ``recorded`` instead.
     """
     folder = places.work / job.folder_name
     with disk_full_reported(places.work):
@@ -118,7 +115,9 @@ def start_child(
             options.environ, cores=cores, temporary=temporary.absolute(), cache=places.cache
         )
         with log.open("wb") as stream:
-            process = workers.start(str((folder / SPEC_FILE).absolute()), env=environment, output=stream.fileno())
+            own = [str((folder / SPEC_FILE).absolute()), str(os.getpid())]
+            command = [sys.executable, "-P", "-m", "channel_tools.build.worker", *own]
+            process = start_command(command, env=environment, stdout=stream.fileno(), stderr=stream.fileno())
     return Child(job=job, process=process, folder=folder, log=log, cache=places.cache, started_s=time.monotonic())
 
 
@@ -228,7 +227,7 @@ def _read_result(child: Child) -> WorkerResult:
 def main(spec_file: Path, parent: int) -> int:
     """Build what ``spec_file`` says; returns 0 if the result file was written, whatever the result is.
 
-    Ends its build and returns when ``parent``, this process's parent, ends.
+    Ends its build and returns when ``parent``, the process that started this one, ends.
     """
     spec = decode(spec_file.read_bytes(), WorkerSpec)
     consumed, started_s = Consumption(), time.monotonic()
@@ -263,7 +262,7 @@ def _finish(spec: WorkerSpec, result: WorkerResult) -> int:
 
 
 def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
-    from channel_tools.build.settle import settle_built  # noqa: PLC0415 - as in _load
+    from channel_tools.build.settle import settle_built  # noqa: PLC0415 - as in _run
 
     notes = list(result.notes)
     try:
@@ -286,20 +285,14 @@ def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
 def _run(spec: WorkerSpec) -> WorkerResult:
     os.environ["PATH"] = put_before_path(spec.output.parent / "interpreter", os.environ["PATH"])
     if spec.tools.conda_build is not None:
-        from channel_tools.build.conda_build import run_conda_build  # noqa: PLC0415 - as in _load
+        from channel_tools.build.conda_build import run_conda_build  # noqa: PLC0415 - as below
 
         return run_conda_build(spec, spec.tools.conda_build)
-    from channel_tools.build.engine import run_engine  # noqa: PLC0415 - as in _load
+    # the processes that start and supervise builds do without what is slow to import
+    from channel_tools.build.engine import run_engine  # noqa: PLC0415
 
     return run_engine(spec, end=lambda result: os._exit(_finish(spec, result)))
 
 
-def _load() -> None:
-    """Import what every build runs, for all of them; the processes that start builds do without."""
-    import channel_tools.build.engine  # noqa: PLC0415
-    import channel_tools.build.settle  # noqa: F401, PLC0415
-
-
 if __name__ == "__main__":
-    _load()
-    serve_forks(lambda spec_file, parent: main(Path(spec_file), parent))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -57,22 +57,15 @@ def build(
     request: BuildRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Build a stack into the local channel; what has not changed is skipped."""
-    from channel_tools.build.environment import worker_server
+    from channel_tools.workflow.build import build_stacks, check_build
 
-    with worker_server(os.environ) as workers:
-        if request.cores > 1 and not request.dry_run and request.cluster.is_here:
-            workers.prepare()  # it imports the engine while this process imports the rest, and plans
-        from channel_tools.workflow.build import build_stacks, check_build
-
-        settings = _settings_of(request, root, output)
-        if request.dry_run:
-            check_build(settings, request)
-            show_plan(settings, request.plan, why=True, as_json=as_json)
-            return
-        with shown_progress() as progress:
-            outcome = build_stacks(
-                settings, request, workers=workers, progress=progress, on_plan=_announce, on_result=_report
-            )
+    settings = _settings_of(request, root, output)
+    if request.dry_run:
+        check_build(settings, request)
+        show_plan(settings, request.plan, why=True, as_json=as_json)
+        return
+    with shown_progress() as progress:
+        outcome = build_stacks(settings, request, progress=progress, on_plan=_announce, on_result=_report)
     if request.cluster.destination is not None:
         _print_workflow(request.cluster.destination, outcome, as_json=as_json)
         return

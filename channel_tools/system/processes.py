@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import CommandError
 from channel_tools.system.files import read_tail
@@ -220,27 +220,7 @@ def pass_on_errors(data: bytes) -> None:
             return
 
 
-class GroupLeader(Protocol):
-    """A process that leads a process group of its own and was started by another: a child of a ForkServer."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id, which stays its own until ``close``."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; returns the exit status, or minus the number of the signal that ended it.
-
-        Raises subprocess.TimeoutExpired.
-        """
-
-    def end_descriptor(self) -> int:
-        """A new descriptor that can be read from when the process has ended."""
-
-    def close(self) -> None:
-        """Give back what was kept for the process, which has ended."""
-
-
-def end_process_group(*processes: subprocess.Popen[bytes] | GroupLeader, grace_s: float = _TERMINATE_GRACE_S) -> None:
+def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TERMINATE_GRACE_S) -> None:
     """Terminate the process groups of ``processes``, all at once, and kill what is left after ``grace_s``.
 
     When it returns, none of their processes is running, but for those that a warning names: what SIGKILL does not end
@@ -258,10 +238,7 @@ def end_process_group(*processes: subprocess.Popen[bytes] | GroupLeader, grace_s
         remaining = _await_end_of_group(process, dying)
         if remaining:
             _log.warning("%s", left_in_words(remaining))
-        if isinstance(process, subprocess.Popen):
-            _close_streams(process)
-        elif process.pid not in remaining:
-            process.close()
+        _close_streams(process)
 
 
 def _close_streams(process: subprocess.Popen[bytes]) -> None:
@@ -368,12 +345,12 @@ def _ended_on_error(process: subprocess.Popen[bytes]) -> Iterator[None]:
         raise
 
 
-def _signal_group(process: subprocess.Popen[bytes] | GroupLeader, number: signal.Signals) -> None:
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
-def _await_end_of_group(leader: subprocess.Popen[bytes] | GroupLeader, deadline: Deadline) -> list[int]:
+def _await_end_of_group(leader: subprocess.Popen[bytes], deadline: Deadline) -> list[int]:
     """Wait until all processes of a killed group have ended; returns those that have not by the deadline."""
     try:
         leader.wait(timeout=deadline.left_s())

@@ -16,6 +16,8 @@ Unit = Literal["bytes", "items"]
 Note = Callable[[str], None]
 """Takes a line for the user, such as what was left out."""
 _KILO = 1000
+_MINUTE_S = 60
+_HOUR_S = 3600
 
 
 def ignore(message: str) -> None:
@@ -33,6 +35,16 @@ def format_amount(amount: int, unit: Unit) -> str:
             return f"{value:.0f} {name}"
         value /= _KILO
     return f"{value:.2f} GB"
+
+
+def duration_in_words(seconds: float) -> str:
+    """``40 s``, ``12 min`` or ``3 h 05 min``."""
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / _MINUTE_S)
+    if seconds < _HOUR_S:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 class Task(Protocol):

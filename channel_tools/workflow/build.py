@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from channel_tools.matrix import RenderedPackage
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.requests.build import BuildRequest
-    from channel_tools.system.fork_server import ForkServer
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.plan import Expansion
@@ -86,14 +85,11 @@ def build_stacks(
     settings: Settings,
     request: BuildRequest,
     *,
-    workers: ForkServer,
     progress: Progress,
     on_plan: Callable[[Plan], None],
     on_result: Callable[[BuildResult], None],
 ) -> BuildOutcome:
     """Build the request into the local channel; the foundation and the channel are created if missing.
-
-    ``workers`` is a worker_server: it may start long before this is called.
 
     If offline, everything that is missing is one NetworkError before anything is written. Holds the channel's lock from
     planning to the last package, so that two runs never build the same package; on a cluster, the lock of the builds'
@@ -109,7 +105,6 @@ def build_stacks(
         tools=tools,
         command=command,
         attester=None if request.signing is None else Attester(settings, request.signing),
-        workers=workers,
         progress=progress,
         on_plan=on_plan,
         on_result=on_result,
@@ -146,7 +141,6 @@ class _Build:
     command: tuple[str, ...]
     """Runs the workflow on a cluster; empty for builds on this machine."""
     attester: Attester | None
-    workers: ForkServer
     progress: Progress
     on_plan: Callable[[Plan], None]
     on_result: Callable[[BuildResult], None]
@@ -172,7 +166,6 @@ class _Build:
         outcome = build_stacks(
             self.settings,
             replace(self.request, plan=plan, cluster=cluster),
-            workers=self.workers,
             progress=self.progress,
             on_plan=self.on_plan,
             on_result=self.on_result,
@@ -279,7 +272,6 @@ class _Build:
             options,
             writer=writer,
             places=places,
-            workers=self.workers,
             progress=self.progress,
             admit=admit,
             meanwhile=gate,
@@ -305,7 +297,6 @@ class _Build:
     def write_workflow(self, channel: Channel, jobs: Sequence[BuildJob]) -> RemoteBuilds:
         """Write the workflow of a cluster's builds."""
         from channel_tools.build.cluster import write_cluster_workflow  # noqa: PLC0415 - as in check_build
-        from channel_tools.build.forecast import chains_s  # noqa: PLC0415 - as in check_build
         from channel_tools.build.remote import RemoteBuilds  # noqa: PLC0415 - as in check_build
 
         settings, request = self.settings, self.request
@@ -318,7 +309,6 @@ class _Build:
             channels=channels_of(channel),
             jobs=tuple(jobs),
             tools=self.tools,
-            chains_s=chains_s(jobs),
             attest=None if request.signing is None else request.signing.as_texts(),
         )
         write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=self.progress.note)

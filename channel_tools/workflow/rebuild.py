@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from channel_tools.build.environment import worker_server
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.recorded import read_recorded
@@ -38,14 +37,13 @@ from channel_tools.system.work_folder import make_work_folder, temporary_folder
 from channel_tools.workflow.sources import fetch_missing, missing_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from channel_tools.build.recorded import EnvironmentChannel, RecordedBuild
     from channel_tools.build.worker import Child
     from channel_tools.conda.archive import Component
     from channel_tools.conda.comparison import Difference, Verdict
     from channel_tools.requests.rebuild import RebuildRequest
-    from channel_tools.system.errors import ChannelToolsError
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
@@ -210,27 +208,20 @@ def _build(
         return start_child(
             job,
             options,
-            workers=workers,
             places=places,
             channels=addresses,
             cores=cores,
             recorded=[channel.recorded for channel in channels],
         )
 
-    def enter(packages: Sequence[Path]) -> dict[Path, Path | ChannelToolsError]:
-        return {package: move(package) for package in packages}
-
-    def move(package: Path) -> Path:
+    def enter(package: Path) -> Path:
         path = PackageKey.of(package).path_in(destination)
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(package, path)
         return path
 
-    with (
-        worker_server(environ) as workers,
-        BuildRun([job], start=start, enter=enter, progress=progress) as run,
-    ):
-        results = [result for together in run.results(1) for result in together]
+    with BuildRun([job], start=start, enter=enter, progress=progress) as run:
+        results = list(run.results(1))
     raise_failures(results)
     (result,) = results
     return cast("Path", result.package)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from channel_tools.audit.run import Gate, distinctive_paths
 from channel_tools.build.compiler_cache import CompilerCache
-from channel_tools.build.environment import worker_server
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces, BuildResult, BuildTools
 from channel_tools.build.schedule import build_packages, locked_builds
 from channel_tools.channel import channel_writer, open_channel
@@ -51,11 +50,7 @@ def build(
     def admit(package: Path) -> PackageInfo | None:
         return gate.admit(package).info
 
-    with (
-        channel_writer(open_channel(folder / "channel")) as writer,
-        locked_builds(places.work),
-        worker_server(os.environ) as workers,
-    ):
+    with channel_writer(open_channel(folder / "channel")) as writer, locked_builds(places.work):
         build_packages(
             jobs,
             BuildOptions(
@@ -67,7 +62,6 @@ def build(
             ),
             writer=writer,
             places=places,
-            workers=workers,
             progress=SilentProgress(),
             admit=admit,
             on_result=results.append,

@@ -18,7 +18,7 @@ from channel_tools.audit.run import Gate, audit_channel, audit_package, audit_pa
 from channel_tools.build.schedule import take_in
 from channel_tools.channel import Channel, ChannelWriter, published_packages
 from channel_tools.conda.archive import PackageInfo
-from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, VerificationError
+from channel_tools.system.errors import ChannelError, IntegrityError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import bounded, damage
 from tests.support.packages import new_channel
@@ -46,9 +46,7 @@ def enter(channel: Channel, package: Path) -> None:
     def admit(package: Path) -> PackageInfo | None:
         return gate.admit(package).info
 
-    outcome = take_in(writer, [package], admit=admit, progress=SilentProgress())[package]
-    if isinstance(outcome, ChannelToolsError):
-        raise outcome
+    take_in(writer, package, admit=admit, progress=SilentProgress())
 
 
 @by_id

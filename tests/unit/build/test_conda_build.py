@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from channel_tools.build.conda_build import run_conda_build
-from channel_tools.build.environment import worker_server
 from channel_tools.build.model import BuildTools, WorkerResult, WorkerSpec, decode, encode
-from channel_tools.system.processes import end_process_group
+from channel_tools.system.processes import end_process_group, start_command
 from tests.support.processes import TEST_TIMEOUT_S
 
 
@@ -87,8 +88,9 @@ def test_one_that_waits_for_ever_at_a_pipe_in_the_prefix_is_ended(tmp_path: Path
     )
     spec = replace(spec_of(tmp_path), tools=BuildTools(conda_build=made))
     (tmp_path / "spec.json").write_bytes(encode(spec))
-    with worker_server({}) as workers, (tmp_path / "log").open("wb") as log:
-        process = workers.start(str(tmp_path / "spec.json"), env={}, output=log.fileno())
+    worker = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(tmp_path / "spec.json"), str(os.getpid())]
+    with (tmp_path / "log").open("wb") as log:
+        process = start_command(worker, env={"PATH": "/usr/bin:/bin"}, stdout=log.fileno(), stderr=log.fileno())
         assert process.wait(TEST_TIMEOUT_S) == 0
         end_process_group(process)
     result = decode(spec.result_file.read_bytes(), WorkerResult)

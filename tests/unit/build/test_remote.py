@@ -20,6 +20,6 @@ def test_an_error_of_another_machine_is_the_same_error_here(tmp_path: Path) -> N
 
 def test_each_state_of_a_package_has_a_file_of_its_own(tmp_path: Path) -> None:
     results = results_of(tmp_path / "builds.json", "toy-1.0-h1_0")
-    paths = [results.built, results.entered, results.admitted, results.failed]
+    paths = [results.built, results.admitted, results.failed]
     assert {path.parent for path in paths} == {tmp_path / "results"}
     assert len({*paths}) == len(paths)

@@ -3,9 +3,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from channel_tools.build.model import BuildJob, BuildResult, WorkerResult, encode
 from channel_tools.build.run import BuildRun
 from channel_tools.build.worker import Child
-from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError, ConfigError
-from channel_tools.system.processes import Deadline, start_command
+from channel_tools.system.errors import BuildError, ChannelError, ConfigError
+from channel_tools.system.processes import start_command
 from channel_tools.system.progress import SilentProgress
 
 
@@ -23,26 +22,12 @@ def job(name: str, *waits_for: str) -> BuildJob:
     return BuildJob(file_name=f"{name}-1-0.conda", subdir="noarch", recipe_folder=Path(name), waits_for=waits)
 
 
-class Started:
-    """A program with what a child of a ForkServer has."""
-
-    def __init__(self, program: subprocess.Popen[bytes]) -> None:
-        self.pid, self.wait = program.pid, program.wait
-
-    def end_descriptor(self) -> int:
-        return os.pidfd_open(self.pid)
-
-    def close(self) -> None:
-        """It has ended."""
-
-
 class FakeBuilds:
     """Children that are tiny shell commands beside the result that a worker would have written."""
 
     def __init__(self, folder: Path, *, failing: tuple[str, ...] = (), command: str = "exit 0") -> None:
         self.started: list[str] = []
         self.entered: list[str] = []
-        self.together: list[int] = []
         self.at_once: list[int] = []
         self._folder = folder
         self._failing = failing
@@ -59,22 +44,19 @@ class FakeBuilds:
             result = WorkerResult(failure="script", message="Script failed")
         (folder / "result.json").write_bytes(encode(result))
         (folder / "log").write_text("last words\n")
-        process = Started(start_command(["sh", "-c", self._command]))
+        process = start_command(["sh", "-c", self._command])
         return Child(
             job=job, process=process, folder=folder, log=folder / "log", cache=folder, started_s=time.monotonic()
         )
 
-    def enter(self, packages: Sequence[Path]) -> Mapping[Path, Path | ChannelToolsError]:
-        self.entered += [package.name.partition("-")[0] for package in packages]
-        self.together.append(len(packages))
-        return {package: package for package in packages}
+    def enter(self, package: Path) -> Path:
+        self.entered.append(package.name.partition("-")[0])
+        return package
 
 
 def run(builds: FakeBuilds, jobs: list[BuildJob], *, max_jobs: int = 2) -> dict[str, BuildResult]:
     with BuildRun(jobs, start=builds.start, enter=builds.enter, progress=SilentProgress()) as build_run:
-        return {
-            result.job.stem.partition("-")[0]: result for together in build_run.results(max_jobs) for result in together
-        }
+        return {result.job.stem.partition("-")[0]: result for result in build_run.results(max_jobs)}
 
 
 def test_nothing_starts_before_what_it_waits_for_has_entered(tmp_path: Path) -> None:
@@ -104,7 +86,7 @@ def test_what_may_be_done_meanwhile_is_done_once_while_the_first_run(tmp_path: P
     ) as build_run:
         results = list(build_run.results(2, lambda: seen.append([*builds.started])))
     assert seen == [["a", "b"]]
-    assert sum(map(len, results)) == 3
+    assert len(results) == 3
 
 
 def test_an_error_meanwhile_ends_what_runs(tmp_path: Path) -> None:
@@ -126,57 +108,17 @@ def test_an_error_meanwhile_ends_what_runs(tmp_path: Path) -> None:
     assert [child.process.wait() for child in children] == [-signal.SIGTERM]
 
 
-def test_packages_of_quick_builds_are_entered_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channel_tools.build.run._TOGETHER_S", 60.0)
-    builds = FakeBuilds(tmp_path, failing=("c",))
-    results = run(builds, [job("a"), job("b"), job("c"), job("d", "c")], max_jobs=1)
-    assert (builds.entered, builds.together) == (["a", "b"], [2])
-    statuses = {name: result.status for name, result in results.items()}
-    assert statuses == {"a": "built", "b": "built", "c": "failed", "d": "not_started"}
+def test_what_waits_for_none_of_those_that_ended_starts_before_they_are_entered(tmp_path: Path) -> None:
+    builds, started = FakeBuilds(tmp_path), list[list[str]]()
+    original = builds.enter
 
+    def enter(package: Path) -> Path:
+        started.append([*builds.started])
+        return original(package)
 
-def test_what_took_long_is_entered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channel_tools.build.run._TOGETHER_S", 60.0)
-    monkeypatch.setattr("channel_tools.build.run._QUICK_S", 0.0)
-    builds = FakeBuilds(tmp_path)
-    run(builds, [job("a"), job("b")], max_jobs=1)
-    assert builds.together == [1, 1]
-
-
-def test_what_others_wait_for_is_entered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channel_tools.build.run._TOGETHER_S", 60.0)
-    os.mkfifo(tmp_path / "pipe")
-    commands = iter(["exit 0", f"timeout 20 sh -c 'read x < {tmp_path}/pipe'", f"echo x > {tmp_path}/pipe"])
-    builds = FakeBuilds(tmp_path)
-    original = builds.start
-
-    def start(job: BuildJob, at_once: int) -> Child:
-        builds._command = next(commands)
-        return original(job, at_once)
-
-    builds.start = start  # type: ignore[method-assign]
-    run(builds, [job("a"), job("c"), job("b", "a")])
-    assert builds.started == ["a", "c", "b"]
-    assert builds.entered[0] == "a"
-    assert builds.together[0] == 1
-
-
-def test_large_packages_are_entered_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channel_tools.build.run._TOGETHER_S", 60.0)
-    monkeypatch.setattr("channel_tools.build.run.TOGETHER_BYTES", 5)
-    builds = FakeBuilds(tmp_path)
-    original = builds.start
-
-    def start(job: BuildJob, at_once: int) -> Child:
-        child = original(job, at_once)
-        package = child.folder / "noarch" / job.file_name
-        package.parent.mkdir()
-        package.write_bytes(b"four")
-        return child
-
-    builds.start = start  # type: ignore[method-assign]
-    run(builds, [job("a"), job("b"), job("c")], max_jobs=1)
-    assert (builds.entered, builds.together) == (["a", "b", "c"], [1, 1, 1])
+    builds.enter = enter  # type: ignore[method-assign]
+    run(builds, [job("a"), job("b", "a"), job("c")], max_jobs=1)
+    assert (builds.entered, started[0]) == (["a", "c", "b"], ["a", "c"])
 
 
 def test_packages_that_are_no_jobs_count_as_there(tmp_path: Path) -> None:
@@ -196,8 +138,8 @@ def test_a_failure_holds_back_only_what_waits_for_it(tmp_path: Path) -> None:
 def test_a_package_that_the_channel_refuses_fails_its_job(tmp_path: Path) -> None:
     builds = FakeBuilds(tmp_path)
 
-    def refuse(packages: Sequence[Path]) -> Mapping[Path, ChannelToolsError]:
-        return {package: ChannelError(f"{package}: refused") for package in packages}
+    def refuse(package: Path) -> Path:
+        raise ChannelError(f"{package}: refused")
 
     builds.enter = refuse  # type: ignore[method-assign]
     result = run(builds, [job("a")])["a"]
@@ -242,11 +184,11 @@ def test_leaving_early_ends_the_children(tmp_path: Path, monkeypatch: pytest.Mon
         children.append(original(job, at_once))
         return children[-1]
 
-    def interrupted() -> Iterator[list[BuildResult]]:
+    def interrupted() -> Iterator[BuildResult]:
         with BuildRun([job("a"), job("b")], start=start, enter=builds.enter, progress=SilentProgress()) as build_run:
             yield from build_run.results(2)
 
-    def interrupt(_descriptors: Iterable[int], _deadline: Deadline | None) -> tuple[int, ...]:
+    def interrupt(_descriptors: Iterable[int]) -> tuple[int, ...]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("channel_tools.build.run.wait_for_any", interrupt)

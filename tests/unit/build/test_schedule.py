@@ -40,7 +40,6 @@ def test_an_impossible_order_is_refused(tmp_path: Path, jobs: list[BuildJob], me
             BuildOptions(platform="linux-64", max_jobs=1, cores=1, environ={}),
             writer=writer,
             places=None,  # type: ignore[arg-type]
-            workers=None,  # type: ignore[arg-type]
             admit=lambda _package: None,
             progress=SilentProgress(),
         )
@@ -111,21 +110,14 @@ def test_what_is_refused_or_in_use_is_left_to_be_built(tmp_path: Path) -> None:
     assert all((cluster.folder(name) / FINISHED).is_file() for name in ("bad", "used"))
 
 
-def test_of_packages_added_together_only_the_bad_ones_are_kept_out(tmp_path: Path) -> None:
-    channel = new_channel(tmp_path)
-    built = tmp_path / "built"
-    packages = {name: Toy(name=name, files={"share/toy": b"new"}).write(built) for name in ("good", "other", "refused")}
-    taken = Toy(name="taken", files={"share/toy": b"earlier"}).write(tmp_path / "earlier")
-    packages["taken"] = Toy(name="taken", files={"share/toy": b"new"}).write(built)
-
-    def admit(package: Path) -> None:
-        if package == packages["refused"]:
-            raise BuildError(f"{package.name}: 1 findings")
+def test_a_package_whose_name_the_channel_has_enters_only_if_it_is_built_from_the_same(tmp_path: Path) -> None:
+    channel, notes = new_channel(tmp_path), NotesOnly()
+    earlier = Toy(name="taken", files={"share/toy": b"earlier"}).write(tmp_path / "earlier")
+    other = Toy(name="taken", files={"share/toy": b"new"}).write(tmp_path / "built")
 
     with channel_writer(channel) as writer:
-        take_in(writer, [taken], admit=admit, progress=SilentProgress())
-        outcomes = take_in(writer, list(packages.values()), admit=admit, progress=SilentProgress())
-    assert {name: type(outcomes[package]) for name, package in packages.items()} == {
-        "good": type(tmp_path), "other": type(tmp_path), "refused": BuildError, "taken": ChannelError,
-    }  # fmt: skip
-    assert [package.row.name for package in published_packages(channel)] == ["good", "other", "taken"]
+        published = take_in(writer, earlier, admit=lambda _package: None, progress=notes)
+        assert take_in(writer, earlier, admit=lambda _package: None, progress=notes) == published
+        with pytest.raises(ChannelError, match="other bytes under this name"):
+            take_in(writer, other, admit=lambda _package: None, progress=notes)
+    assert [package.path for package in published_packages(channel)] == [published]

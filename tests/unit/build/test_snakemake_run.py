@@ -188,8 +188,8 @@ def test_every_change_is_told_once(tmp_path: Path) -> None:
         running = run_workflow(["sh", "-c", script], tmp_path, jobs, places=place, environ=os.environ, on_state=tell)
         results = {result.job.stem: result.notes for result in running}
     assert said == [
-        "0 done, 1 running, 2 waiting; time left unknown",
-        "1 done, 0 running, 2 waiting; time left unknown",
+        "0 done, 1 running, 2 waiting",
+        "1 done, 0 running, 2 waiting",
     ]
     assert results == {"a-1.0-h_0": ("kept",), "b-1.0-h_0": (), "c-1.0-h_0": ()}
 

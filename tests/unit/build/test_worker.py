@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.build.environment import child_environment, worker_server
+from channel_tools.build.environment import child_environment
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.worker import check_paths, clear_work, start_child
 from channel_tools.system.errors import ConfigError
@@ -64,7 +64,7 @@ _CLEAR = """
 import sys
 from pathlib import Path
 from channel_tools.build.node import clear_builds
-from channel_tools.build.environment import child_environment, worker_server
+from channel_tools.build.environment import child_environment
 from channel_tools.build.worker import clear_work
 from channel_tools.system.errors import UsageError
 
@@ -109,9 +109,8 @@ def test_the_previous_log_is_kept(tmp_path: Path) -> None:
     places = BuildPlaces(work=tmp_path / "work", logs=tmp_path / "logs", cache=tmp_path / "cache")
     places.logs.mkdir()
     (places.logs / "toy-1.0-h_0.log").write_text("earlier")
-    with worker_server({}) as workers:
-        child = start_child(JOB, OPTIONS, workers=workers, places=places, channels=(), cores=1)
-        end_process_group(child.process)
+    child = start_child(JOB, OPTIONS, places=places, channels=(), cores=1)
+    end_process_group(child.process)
     assert child.log == places.logs / "toy-1.0-h_0.log"
     assert child.log.read_text() != "earlier"
     assert (places.logs / "toy-1.0-h_0.previous.log").read_text() == "earlier"
@@ -119,9 +118,8 @@ def test_the_previous_log_is_kept(tmp_path: Path) -> None:
 
 def test_a_worker_gets_the_recipe_inside_its_own_folder(tmp_path: Path) -> None:
     places = BuildPlaces(work=tmp_path / "work", logs=tmp_path / "logs", cache=tmp_path / "cache")
-    with worker_server({}) as workers:
-        child = start_child(JOB, OPTIONS, workers=workers, places=places, channels=(), cores=1)
-        end_process_group(child.process)
+    child = start_child(JOB, OPTIONS, places=places, channels=(), cores=1)
+    end_process_group(child.process)
     spec = json.loads((places.work / JOB.stem / "spec.json").read_bytes())
     assert spec["recipe_folder"] == str(places.work / JOB.stem / "recipe")
     assert Path(spec["recipe_folder"], "recipe.yaml").read_text() == "not a recipe"
@@ -145,8 +143,8 @@ def test_a_name_that_would_make_the_engine_panic_is_refused(tmp_path: Path) -> N
 def test_a_folder_of_a_running_build_is_not_taken_over(tmp_path: Path) -> None:
     places = BuildPlaces(work=tmp_path / "work", logs=tmp_path / "logs", cache=tmp_path / "cache")
     (places.work / JOB.stem / "tmp").mkdir(parents=True)
-    with worker_server({}) as workers, pytest.raises(FileExistsError):
-        start_child(JOB, OPTIONS, workers=workers, places=places, channels=(), cores=1)
+    with pytest.raises(FileExistsError):
+        start_child(JOB, OPTIONS, places=places, channels=(), cores=1)
 
 
 def test_the_processes_around_a_build_import_nothing_that_plans() -> None:

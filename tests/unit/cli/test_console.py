@@ -178,7 +178,6 @@ ALLOWED = {  # how many places print by themselves, and why
     "ranks/supervisor.py": (2, "the system's words about the user's own command"),
     "mirror/data/bootstrap.py": (1, "a script without this package; the path that its user gave"),
     "publish/third_party.py": (1, "JSON for its parent process"),
-    "system/fork_server.py": (1, "the traceback of an error that is our fault, in a build's process"),
     "build/pbs.py": (3, "a program of its own for Snakemake, which makes it harmless"),
     "ranks/fork_ranks.py": (2, "what Python and torchrun say of a rank's end"),
 }

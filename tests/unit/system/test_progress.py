@@ -3,7 +3,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from channel_tools.system.progress import GrowthReport
+import pytest
+
+from channel_tools.system.progress import GrowthReport, duration_in_words
 from tests.unit.foundation.registries import NotedProgress
 
 if TYPE_CHECKING:
@@ -31,3 +33,11 @@ def test_a_folder_that_is_gone_is_no_error(tmp_path: Path) -> None:
     with progress.task("files", total=None) as task:
         GrowthReport(task, [tmp_path / "absent"], ["x"]).poll()
     assert progress.advanced == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59.4, "59 s"), (60, "1 min"), (3599, "60 min"), (3600, "1 h 00 min"), (11100, "3 h 05 min")],
+)
+def test_durations_are_as_exact_as_they_need_to_be(seconds: float, words: str) -> None:
+    assert duration_in_words(seconds) == words

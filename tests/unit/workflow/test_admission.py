@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packages that wait together for their admission, by one that enters first."""
+"""Packages that a cluster's jobs have built, and the steps that add them to the channel."""
 
 from __future__ import annotations
 
@@ -76,24 +76,16 @@ def waiting(tmp_path: Path) -> Waiting:
     return Waiting(tmp_path)
 
 
-def test_the_first_takes_in_the_others_and_their_own_steps_find_it_done(waiting: Waiting) -> None:
-    assert waiting.admit("second")
-    assert waiting.published() == [*NAMES]
-    assert waiting.results("second").admitted.is_file()
-    assert not any(waiting.folder(name).exists() for name in NAMES)
+def test_each_step_adds_its_own_package_and_a_job_taken_for_lost_builds_it_no_more(waiting: Waiting) -> None:
+    for done, name in enumerate(NAMES, start=1):
+        assert waiting.admit(name)
+        assert waiting.published() == [*NAMES[:done]]
+        assert waiting.results(name).admitted.is_file()
+        assert not waiting.folder(name).exists()
     waiting.results("first").built.unlink()
-    build_package(waiting.file, waiting.results("first").stem, cores=1)  # of a job that Snakemake took for lost
+    build_package(waiting.file, waiting.results("first").stem, cores=1)
     assert read_outcome(waiting.results("first").built).package is None
     assert not waiting.folder("first").exists()
-    for name in ("first", "third"):
-        assert waiting.results(name).entered.is_file()
-        assert waiting.admit(name)
-        assert waiting.results(name).admitted.is_file()
-        assert not waiting.results(name).entered.exists()
-    waiting.results("third").built.unlink()
-    build_package(waiting.file, waiting.results("third").stem, cores=1)
-    assert read_outcome(waiting.results("third").built).package is None
-    assert not waiting.folder("third").exists()
 
 
 def test_a_step_that_snakemake_is_told_to_repeat_leaves_the_channel_as_it_is(waiting: Waiting) -> None:
@@ -104,20 +96,17 @@ def test_a_step_that_snakemake_is_told_to_repeat_leaves_the_channel_as_it_is(wai
     results.admitted.unlink()  # as Snakemake does with --forceall, before each step
     assert waiting.admit("second")
     assert results.admitted.is_file()
-    assert waiting.published() == [*NAMES]
+    assert waiting.published() == ["second"]
 
 
-def test_what_the_audit_refuses_is_left_to_its_own_step(waiting: Waiting) -> None:
+def test_what_the_audit_rejects_stays_out_and_is_built_again(waiting: Waiting) -> None:
     waiting.make("third", f"made in {waiting.output}/tree/recipes".encode())
-    assert waiting.admit("first")
-    assert waiting.published() == ["first", "second"]
-    assert not waiting.results("third").failed.exists()
     assert not waiting.admit("third")
     failure = read_outcome(waiting.results("third").failed).failure
     assert failure is not None
     assert failure.message.startswith(f"third-1.0-{BUILD}.conda: the audit has 1 finding")
     assert not (waiting.folder("third") / FINISHED).exists()
-    assert waiting.published() == ["first", "second"]
+    assert waiting.published() == []
 
 
 def test_what_the_channel_refuses_keeps_no_other_out(waiting: Waiting) -> None:

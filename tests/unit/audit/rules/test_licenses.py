@@ -93,7 +93,7 @@ def test_a_package_without_the_texts_enters_the_channel_with_a_finding(tmp_path:
         Toy(name="lower", files={"include/lower.hpp": b""}),
         Toy(files=LIBRARY, info=recorded("lower")),
     ):
-        take_in(writer, [toy.write(tmp_path / "made")], admit=admit, progress=SilentProgress())
+        take_in(writer, toy.write(tmp_path / "made"), admit=admit, progress=SilentProgress())
     assert found == [Rule.LICENSE]
     assert sorted(package.row.name for package in published_packages(channel)) == ["lower", "toy"]
 
