@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import zstandard
 
-from channel_tools.channel.listing import hidden_packages
+from channel_tools.channel.listing import hidden_packages, names_in
 from channel_tools.channel.shards import ShardSet, make_shards
 from channel_tools.conda.package import by_format
 from channel_tools.conda.repodata import (
@@ -100,10 +100,7 @@ def subdir_content(
     ``known_shards`` are those of the last index, by package name; ``present_shards`` the hashes of those that exist and
     need not be made again.
     """
-    hidden, prefix = hidden_packages(listing), f"{subdir}/"
-    unpatched = {name: row for name, row in packages.items() if prefix + name not in hidden}
-    patch = listing.patches.get(subdir)
-    listed = unpatched if patch is None else _patched(unpatched, patch)
+    listed, patch = listed_rows(subdir, packages, listing), listing.patches.get(subdir)
     removed = tuple(name for name in packages if name not in listed)
     removed_names = [(packages[name].name, name) for name in removed]
     return SubdirContent(
@@ -111,9 +108,17 @@ def subdir_content(
         listed=listed,
         removed=removed,
         repodata=_repodata(subdir, listed, removed),
-        from_packages=None if patch is None else _repodata(subdir, unpatched, _hidden_names(hidden, prefix, packages)),
+        from_packages=None if patch is None else _unpatched_repodata(subdir, packages, listing),
         shards=make_shards(listed, removed_names, known_shards, present_shards),
     )
+
+
+def listed_rows(subdir: str, packages: Mapping[str, CachedPackage], listing: Listing) -> dict[str, CachedPackage]:
+    """Those of a subdir's packages (by file name) that new solves see, with their records as patched."""
+    hidden = hidden_packages(listing)
+    unpatched = {name: row for name, row in packages.items() if f"{subdir}/{name}" not in hidden}
+    patch = listing.patches.get(subdir)
+    return unpatched if patch is None else _patched(unpatched, patch)
 
 
 def _patched(packages: Mapping[str, CachedPackage], patch: Patch) -> dict[str, CachedPackage]:
@@ -123,8 +128,10 @@ def _patched(packages: Mapping[str, CachedPackage], patch: Patch) -> dict[str, C
     return listed | {name: row.patched(patch.applied(name, row.record)) for name, row in rows.items()}
 
 
-def _hidden_names(hidden: Mapping[str, str], prefix: str, packages: Mapping[str, CachedPackage]) -> tuple[str, ...]:
-    return tuple(name for name in packages if prefix + name in hidden)
+def _unpatched_repodata(subdir: str, packages: Mapping[str, CachedPackage], listing: Listing) -> bytes:
+    hidden = names_in(subdir, hidden_packages(listing))
+    unpatched = {name: row for name, row in packages.items() if name not in hidden}
+    return _repodata(subdir, unpatched, [name for name in packages if name in hidden])
 
 
 def _repodata(subdir: str, listed: Mapping[str, CachedPackage], removed: Iterable[str]) -> bytes:

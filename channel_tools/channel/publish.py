@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from channel_tools.channel.content import listed_rows
 from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.listing import admitted, prefer, with_foundation, with_patch
 from channel_tools.channel.records import CachedPackage, Stamp, attested_row, cached_package, changed
@@ -54,6 +55,7 @@ def add_set(
     patches: Mapping[str, Patch] | None = None,
     expected_hashes: Mapping[PackageKey, str] | None = None,
     within: Path | None = None,
+    checks_change: bool = False,
 ) -> IndexReport:
     """Add own packages and, unless empty, a whole new foundation set to the channel, and index it.
 
@@ -78,6 +80,13 @@ def add_set(
             raise _changed_meanwhile(places[key].path)
     entering = {str(key): rows[key].sha256 if key in rows else None for key in places}
     listing = admitted(loaded.listing, entering)
+    if theirs:
+        listing = with_foundation(listing, list(map(str, theirs)))
+    for subdir, patch in (patches or {}).items():
+        listing = with_patch(listing, subdir, patch, replace=False)
+    listing = _preferring(loaded, listing, rows, list(ours))
+    if checks_change:
+        _check_change(loaded, listing, rows, places)
     if fresh:
         write_listing(writer.channel, dataclasses.replace(loaded.listing, incoming=tuple(sorted(map(str, fresh)))))
     known = {}
@@ -85,14 +94,34 @@ def add_set(
         _replace_file(places[key], writer.channel, key, row)
         known[key] = msgspec.structs.replace(row, stamp=_stamp_of(writer.channel, key))
     known |= _attested_since(loaded, places, rows)
-    if theirs:
-        listing = with_foundation(listing, list(map(str, theirs)))
-    for subdir, patch in (patches or {}).items():
-        listing = with_patch(listing, subdir, patch, replace=False)
-    listing = _preferring(loaded, listing, known, list(ours))
     if fresh or listing != loaded.listing:
         write_listing(writer.channel, listing)
     return index_channel(writer, loaded=dataclasses.replace(loaded, listing=listing), known=known)
+
+
+def _check_change(
+    loaded: LoadedChannel,
+    listing: Listing,
+    rows: Mapping[PackageKey, CachedPackage],
+    places: Mapping[PackageKey, _Source],
+) -> None:
+    from channel_tools.channel.still_installable import (  # noqa: PLC0415 - imports rattler, which is slow
+        check_change,
+        stacks_in,
+    )
+
+    before, after = {}, {}
+    for subdir, state in loaded.states.items():
+        fresh = {key.file_name: row for key, row in rows.items() if key.subdir == subdir}
+        before[subdir] = listed_rows(subdir, state.records.packages, loaded.listing)
+        after[subdir] = listed_rows(subdir, state.records.packages | fresh, listing)
+
+    def stacks_of(key: PackageKey) -> frozenset[str]:
+        if key in rows:
+            return stacks_in(places[key].path, folder=places[key].folder)
+        return stacks_in(key.path_in(loaded.channel.path), folder=loaded.channel.files.at(key.subdir))
+
+    check_change(before, after, stacks_of=stacks_of)
 
 
 def _placed(files: Files) -> dict[PackageKey, Path]:

@@ -7,6 +7,8 @@ those of py-rattler 0.28 (tests cause each with real channels). An unknown text 
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,7 @@ from channel_tools.system.errors import ChannelError, ChannelToolsError, Network
 from channel_tools.system.files import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rattler.networking import Client
@@ -53,6 +55,24 @@ def make_gateway(package_cache: Path, client: Client | None = None, *, fresh: bo
     """
     config = SourceConfig(cache_action="no-cache") if fresh else None
     return rattler.Gateway(cache_dir=package_cache.absolute() / REPODATA_CACHE, client=client, default_config=config)
+
+
+def memory_index(
+    channel: str, subdir: str, records: Mapping[str, Mapping[str, object]], *, base_url: str | None = None
+) -> rattler.SparseRepoData:
+    """An index of a subdir of ``channel`` with these records by file name, without a file on disk.
+
+    ``base_url`` is where it has the packages, by default below the channel (CEP 15).
+    """
+    old = {name: record for name, record in records.items() if not name.endswith(".conda")}
+    conda = {name: record for name, record in records.items() if name not in old}
+    info = {"subdir": subdir} | ({} if base_url is None else {"base_url": base_url})
+    content = json.dumps({"info": info, "packages": old, "packages.conda": conda})
+    with os.fdopen(os.memfd_create("repodata.json"), "w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        # the solver maps the file, so the descriptor may be closed
+        return rattler.SparseRepoData(rattler.Channel(channel), subdir, f"/proc/self/fd/{file.fileno()}")
 
 
 def check_indexes(folder: Path, subdirs: Iterable[str]) -> None:

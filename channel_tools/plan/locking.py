@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from channel_tools.conda.solving import memory_index
 from channel_tools.conda.specs import read_spec, spec_name, texts_of
 from channel_tools.plan.lock import FoundationLock, split_key
-from channel_tools.plan.own import memory_index
 from channel_tools.plan.run_exports import read_run_exports
 
 if TYPE_CHECKING:

@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rattler import Channel, PackageRecord, RepoDataRecord, SparseRepoData
+from rattler import PackageRecord, RepoDataRecord
 from rattler.package import BuildString
 
 from channel_tools.conda.metadata import UNDATED_S
+from channel_tools.conda.solving import memory_index
 from channel_tools.conda.specs import spec_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rattler import PackageName, Subdir
+    from rattler import PackageName, SparseRepoData, Subdir
 
     from channel_tools.conda.package import RunExports
 
@@ -153,21 +152,3 @@ def index_of(packages: Sequence[OwnPackage], channel: str) -> list[SparseRepoDat
         memory_index(channel, subdir, records, base_url=f"{OWN_CHANNEL}/{subdir}/")
         for subdir, records in subdirs.items()
     ]
-
-
-def memory_index(
-    channel: str, subdir: str, records: Mapping[str, Mapping[str, object]], *, base_url: str | None = None
-) -> SparseRepoData:
-    """An index of a subdir of ``channel`` with these records by file name, without a file on disk.
-
-    ``base_url`` is where it has the packages, by default below the channel (CEP 15).
-    """
-    old = {name: record for name, record in records.items() if not name.endswith(".conda")}
-    conda = {name: record for name, record in records.items() if name not in old}
-    info = {"subdir": subdir} | ({} if base_url is None else {"base_url": base_url})
-    content = json.dumps({"info": info, "packages": old, "packages.conda": conda})
-    with os.fdopen(os.memfd_create("repodata.json"), "w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        # the solver maps the file, so the descriptor may be closed
-        return SparseRepoData(Channel(channel), subdir, f"/proc/self/fd/{file.fileno()}")

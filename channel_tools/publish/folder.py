@@ -386,6 +386,7 @@ class FolderTarget:
                     patches=change.patches,
                     expected_hashes={PackageKey.parse(key): sha256 for key, sha256 in change.hashes.items()},
                     within=self.within,
+                    checks_change=True,
                 )
                 task.advance(len(sources))
         return PublishReport(

@@ -99,6 +99,11 @@ def forked(action: Callable[[], None]) -> int:
     return child
 
 
+def done(action: Callable[[], None]) -> None:
+    """Run the action to its end in a process of its own: a solver's threads here would block those forked later."""
+    assert os.waitpid(forked(action), 0)[1] == 0
+
+
 def prepare(root: Path) -> tuple[FolderTarget, PackageSet]:
     """A target with the old set under main and testing, and the new set to be published."""
     os.fsync = lambda fd: None  # noqa: ARG005 - a killed process loses nothing that it wrote; only a power cut would
@@ -131,7 +136,11 @@ def actions(base: FolderTarget, new: PackageSet) -> dict[str, tuple[FolderTarget
     """What is killed: publishing, and promoting what was published to testing before."""
     staged = FolderTarget(root=base.root.with_name("staged"))
     shutil.copytree(base.root, staged.root, copy_function=os.link)
-    staged.publish(staged.plan(new, label="testing"), progress=SilentProgress())
+
+    def stage() -> None:
+        staged.publish(staged.plan(new, label="testing"), progress=SilentProgress())
+
+    done(stage)
     return {"publish": (base, lambda target: publish_new(target, new)), "promote": (staged, promote_new)}
 
 
@@ -148,7 +157,7 @@ def kill_at_every_step(root: Path) -> dict[str, object]:
             killed = run_killed(lambda target=target, action=action: action(target), at=step)  # type: ignore[misc]
             found = [*reader_faults(target.root), *half_listed(target.root)]
             if killed:
-                action(target)
+                done(lambda target=target, action=action: action(target))  # type: ignore[misc]
             faults += [f"{name}, step {step}: {fault}" for fault in [*found, *finished_faults(target)]]
             shutil.rmtree(target.root)
         steps += step - 1
@@ -167,7 +176,7 @@ def kill_at_random(root: Path, rounds: int, seed: int) -> dict[str, object]:
         shutil.copytree(base.root, target.root, copy_function=os.link)
         if number < len(prepared):
             started = time.monotonic()
-            action(target)
+            done(lambda target=target, action=action: action(target))  # type: ignore[misc]
             duration_s = time.monotonic() - started
         else:
             child = forked(lambda target=target, action=action: action(target))  # type: ignore[misc]
@@ -178,7 +187,7 @@ def kill_at_random(root: Path, rounds: int, seed: int) -> dict[str, object]:
             killed += was_killed
             reads += seen
             found += [*reader_faults(target.root), *half_listed(target.root)]
-            action(target)
+            done(lambda target=target, action=action: action(target))  # type: ignore[misc]
             faults += [f"{name}, round {number}: {fault}" for fault in [*found, *finished_faults(target)]]
         shutil.rmtree(target.root)
     return {"rounds": rounds, "killed": killed, "reads": reads, "faults": faults}

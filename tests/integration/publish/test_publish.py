@@ -15,10 +15,11 @@ import pytest
 
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import hotfix, yank
+from channel_tools.system.errors import ChannelError
 from channel_tools.system.progress import SilentProgress
 from tests.integration.channel.test_channel import drive, served
 from tests.support.command_line import run_tool
-from tests.support.packages import make_conda, new_channel
+from tests.support.packages import make_conda, new_channel, own
 from tests.support.processes import RANDOM_KILLS, TEST_TIMEOUT_S
 from tests.support.programs import in_namespaces, program
 from tests.unit.publish.sets import make_set
@@ -140,6 +141,25 @@ def tool(*arguments: object, cwd: Path) -> str:
     done = run_tool(*map(str, arguments), cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_build_that_would_leave_listed_packages_uninstallable_is_refused(tmp_path: Path) -> None:
+    """Until what needs the former build is hidden, as the error says."""
+    app = make_conda(tmp_path, "app", index={"depends": ["lib 1.0 hd2_0"]})
+    lib, newer = (
+        make_conda(tmp_path, "lib", variant={}, about=own(digest), build=f"h{digest}_0") for digest in ("d2", "d3")
+    )
+    to = ("--to", tmp_path / "target", "--foundation", "registry")
+    tool("publish", app, lib, *to, cwd=tmp_path)
+    before = (tmp_path / "target" / "linux-64" / "repodata.json").read_bytes()
+    done = run_tool("publish", str(newer), *map(str, to), cwd=tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (ChannelError.exit_code, False)
+    assert "nothing was published: 1 listed package could no longer be installed" in done.stderr
+    assert "channel_tools yank SPEC --reason TEXT" in done.stderr
+    assert (tmp_path / "target" / "linux-64" / "repodata.json").read_bytes() == before
+    tool("yank", "app", "--at", tmp_path / "target", "--reason", "replaced", cwd=tmp_path)
+    published = json.loads(tool("publish", newer, *to, "--json", cwd=tmp_path))
+    assert published["uploaded"] == ["linux-64/lib-1.0-hd3_0.conda"]
 
 
 def test_the_commands_do_what_they_say(tmp_path: Path) -> None:

@@ -322,6 +322,28 @@ def test_rattler_builds_clients_can_upload(place: Place, kind: str, label: str) 
     assert list(arriving.iterdir()) == []
 
 
+def test_what_would_leave_listed_packages_uninstallable_is_refused_and_changes_nothing(place: Place) -> None:
+    """Sent as a set by our own client, as one package by others'."""
+    target, made = place.target(), place.work / "needs"
+    app = make_conda(made, "app", index={"depends": ["lib 1.0 hd2_0"]})
+    lib, newer = (
+        make_conda(made, "lib", variant={}, about=own(digest), build=f"h{digest}_0") for digest in ("d2", "d3")
+    )
+    target.publish(target.plan(set_of(package_file(app), package_file(lib)), label="main"), progress=SilentProgress())
+    before = place.listed()
+    plan = target.plan(set_of(package_file(newer)), label="main")
+    with pytest.raises(ChannelError, match="1 listed package could no longer be installed") as caught:
+        target.publish(plan, progress=SilentProgress())
+    assert "linux-64/app-1.0-0.conda: needs linux-64/lib-1.0-hd2_0.conda" in caught.value.message
+    assert "channel_tools yank" in (caught.value.hint or "")
+    address = f"/{place.channel}/linux-64/{newer.name}"
+    answer = place.server.ask(address, method="PUT", headers=place.headers, body=newer.read_bytes())
+    assert answer.status == 409
+    assert b"could no longer be installed" in answer.body
+    assert place.listed() == before
+    assert not (place.folder / "linux-64" / newer.name).exists()
+
+
 class _LastByteAtOnce:
     """Bodies of requests whose last bytes are sent when all are about to send theirs."""
 
