@@ -10,15 +10,19 @@ Three places in an address can contain a secret: the user information before the
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
-from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urljoin, urlsplit, urlunsplit
 
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.settings import user_path
 
+NOT_SENT = "stored credentials (.netrc, rattler's) are not sent to http addresses of other machines: use https"
 _UNREADABLE = "(an address that cannot be read)"
 _TOKEN = re.compile(r"/t/([^/]+)(?=/|$)")
+_SECRET_KEY = re.compile(r"(?i)(?:.*[-_])?(?:token|signature|sig|credential|password|passwd|secret|api_?key|key|auth)")
+_IN_TEXT = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"`()<>,]+")
 _WEB_SCHEMES = {"http": 80, "https": 443}
 """With their default ports."""
 _LOCAL_SCHEMES = frozenset({"", "file"})
@@ -81,6 +85,18 @@ def host_of(address: str) -> str:
     """
     host = parse_address(address).hostname or ""
     return f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
+
+
+def is_confidential(url: str) -> bool:
+    """Whether nobody on the way can read what is sent to an address: https, or a host that is this machine."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower().rstrip(".")
+    if parts.scheme == "https" or host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def path_of(address: str) -> str:
@@ -202,6 +218,50 @@ def with_credentials_of(channel: str, url: str) -> str:
 def has_credentials(address: str) -> bool:
     """Whether ``address`` has anything that without_credentials removes."""
     return without_credentials(address) != address
+
+
+def has_secret(address: str) -> bool:
+    """Whether an address of a source or of a git repository has a secret in it, which whoever reads it would have.
+
+    That is a password or, on the web, a user, which is often a token; ``/t/TOKEN`` at the beginning of the path; and a
+    query with the name of a token, key or signature. The user of ssh and any other query belong to the address.
+    """
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "@" in address
+    if parts.password is not None or (parts.username is not None and parts.scheme.removeprefix("git+") in _WEB_SCHEMES):
+        return True
+    return _TOKEN.match(parts.path) is not None or any(
+        _SECRET_KEY.fullmatch(name) for name, _value in parse_qsl(parts.query, keep_blank_values=True)
+    )
+
+
+def split_revision(text: str) -> tuple[str, str]:
+    """``ADDRESS@REV`` of a git repository as its address and the revision, which may have slashes, too.
+
+    An @ before the address's path belongs to the address. Either is empty if there is no revision.
+    """
+    head, path = "", text
+    if "://" in text:
+        scheme, _, rest = text.partition("://")
+        host, slash, path = rest.partition("/")
+        head = f"{scheme}://{host}{slash}"
+    elif ":" in text:  # user@host:path
+        host, colon, path = text.partition(":")
+        head = host + colon
+    address, _, rev = path.rpartition("@")
+    return (head + address if address else ""), rev
+
+
+def shown_address(address: str) -> str:
+    """An address of a source or repository for a message: as it is, unless it has a secret."""
+    return without_credentials(address) if has_secret(address) else address
+
+
+def text_without_credentials(text: str) -> str:
+    """The text of a program or library, with the credentials of every address in it taken out."""
+    return _IN_TEXT.sub(lambda match: without_credentials(match.group()), text)
 
 
 def local_path(address: str) -> Path | None:

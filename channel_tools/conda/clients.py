@@ -4,7 +4,8 @@
 A token or password is removed from an address before rattler gets it, so that no record in an environment, no cache and
 no error can contain it, and added again when a request is sent: a password as a header, a token in the path, as given,
 since some servers support no other form. Credentials stored for a host (rattler's credentials file or
-``RATTLER_AUTH_FILE``, the system's keyring, .netrc) are found by rattler itself.
+``RATTLER_AUTH_FILE``, the system's keyring, .netrc) are found by rattler itself, except where it would send them on to
+others: such channels it reads through ours (relay.py).
 
 What users have configured for conda, rattler and pixi holds for both (``user_settings``): proxies, certificates and
 mirrors.
@@ -39,14 +40,18 @@ from rattler.networking import (
 from rattler.networking.middleware import S3Config
 
 from channel_tools.conda.addresses import (
+    NOT_SENT,
     host_of,
+    is_confidential,
     is_web,
     path_of,
     split_credentials,
+    text_without_credentials,
     with_token,
     without_credentials,
     without_user,
 )
+from channel_tools.conda.relay import RELAY_HOST, start_relay
 from channel_tools.conda.user_settings import find_user_settings
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError
@@ -60,6 +65,9 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+
+
+_NO_PROXY = ("no_proxy", "NO_PROXY")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,14 +118,18 @@ def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
     settings = find_user_settings(os.environ)
     os.environ.update(settings.variables())
     split = [split_credential(channel) for channel in channels]
-    credentials = [credential for _address, credential in split if credential is not None]
-    with_token = {
-        _folder(plain): [_folder(credential.address)]
-        for plain, credential in split
-        if credential and credential.address
+    relayed = {
+        _folder(plain): _folder(channel)
+        for channel, (plain, credential) in zip(channels, split, strict=True)
+        if is_web(plain) and _needs_relay(plain, credential, settings)
     }
-    mirrors = {_folder(address): places for address, places in settings.rattler.mirrors.items()} | with_token
-    by_header = [credential for credential in credentials if credential.address is None]
+    mirrors = {_folder(address): places for address, places in settings.rattler.mirrors.items()}
+    if relayed:
+        relay = start_relay(make_http_client(dict(os.environ)), relayed)
+        direct = [host for name in _NO_PROXY for host in os.environ.get(name, "").split(",") if host]
+        os.environ.update(dict.fromkeys(_NO_PROXY, ",".join(dict.fromkeys([*direct, RELAY_HOST]))))
+        mirrors |= {plain: [relay.address_of(plain)] for plain in relayed}
+    by_header = [credential for plain, credential in split if credential and _folder(plain) not in relayed]
     try:
         client = (
             _checking(settings, mirrors, by_header) if settings.verifies else _trusting(settings, mirrors, by_header)
@@ -126,6 +138,23 @@ def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
         hint = "correct the file, or name another with RATTLER_AUTH_FILE"
         raise ConfigError(f"rattler's credentials file cannot be used: {err}", hint=hint) from None
     return tuple(address for address, _credential in split), client
+
+
+def _needs_relay(plain: str, credential: Credential | None, settings: UserSettings) -> bool:
+    """Whether rattler would send a secret of this channel where it must not go; see relay.py."""
+    if credential is not None and credential.address is not None:
+        return True
+    places = next(
+        (list(to) for of, to in settings.rattler.mirrors.items() if _folder(plain).startswith(_folder(of))), []
+    )
+    if any(not is_confidential(address) for address in (plain, *places)):
+        return True
+    if any(split_credential(place)[1] is not None for place in places):
+        return True
+    match _rattler_entry(host_of(plain), os.environ):
+        case {"CondaToken": str()}:
+            return True
+    return False
 
 
 def _checking(settings: UserSettings, mirrors: dict[str, list[str]], by_header: Sequence[Credential]) -> Client:
@@ -203,6 +232,8 @@ class ChannelCredentials:
             return credential.address, {}
         if credential is not None:
             return plain, {"Authorization": credential.authorization}
+        if not is_confidential(plain):
+            return plain, {}
         host = host_of(plain)
         if host not in self._by_host:
             self._by_host[host] = _stored(host, self._environ)
@@ -219,14 +250,17 @@ class ChannelCredentials:
                 return _folder(places[0]) + url.removeprefix(below)
         return url
 
+    def hint_of(self, url: str) -> str:
+        """What to do where a server refuses to give ``url``."""
+        return "check the address" if is_confidential(self._mirrored(url)) else f"check the address; {NOT_SENT}"
+
     def redact(self, url: str) -> str:
         """The address without user information, token and query."""
         return without_credentials(url)
 
     def redact_text(self, text: str) -> str:
         """A library's message, with the credentials of any address in it taken out."""
-        redacted = re.sub(r"[a-z]+://\S+", lambda match: without_credentials(match[0]), text)
-        return " ".join(re.sub(r"/t/[^/\s]+", "/t/***", redacted).split())
+        return " ".join(re.sub(r"/t/[^/\s]+", "/t/***", text_without_credentials(text)).split())
 
 
 def make_http_client(
@@ -255,9 +289,12 @@ def make_http_client(
     return HttpClient(environ=known, credentials=credentials, timeouts=timeouts, retry=retry, tls=tls)
 
 
-def stored_authorization(host: str, environ: Mapping[str, str]) -> str | None:
-    """The Authorization header for a host: from rattler's file, else from .netrc. Raises ConfigError."""
-    return _stored(host, environ)[1]
+def stored_authorization(address: str, environ: Mapping[str, str]) -> str | None:
+    """The Authorization header for an address: that of its host in rattler's file, else in .netrc.
+
+    None for an address that others could read on the way. Raises ConfigError.
+    """
+    return _stored(host_of(address), environ)[1] if is_confidential(address) else None
 
 
 def _stored(host: str, environ: Mapping[str, str]) -> tuple[object, str | None]:

@@ -16,8 +16,16 @@ import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
 from rattler.repo_data import SourceConfig
 
-from channel_tools.conda.addresses import local_path, without_credentials
+from channel_tools.conda.addresses import (
+    NOT_SENT,
+    is_confidential,
+    is_web,
+    local_path,
+    text_without_credentials,
+    without_credentials,
+)
 from channel_tools.conda.package import NOARCH
+from channel_tools.conda.relay import text_without_relay
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, REPODATA_ZST, SHARD_INDEX
 from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, SolveError, UsageError
@@ -33,7 +41,6 @@ REPODATA_CACHE = ".repodata"
 _MAX_EXPLANATION_LINES = 15
 _INDEX_AGAIN = "remove it, and index the channel again"
 _SOLVER_HEADER = "Cannot solve the request because of: "
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"`()<>,]+")
 _REFUSED = re.compile(r"HTTP status client error \((401|403)\b")
 UNREACHABLE = re.compile(
     r"error sending request|dns error|HTTP status|timed out|connection (closed|reset)", re.IGNORECASE
@@ -159,6 +166,8 @@ def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsErr
         message = f"{where}: the channel's index cannot be reached: {reason}"
         retry = "then run the same command again"
         if _REFUSED.search(reason):
+            if not all(map(is_confidential, filter(is_web, channels))):
+                return NetworkError(message, hint=NOT_SENT)
             hint = f"put a token into .netrc, or into the address, https://HOST/t/TOKEN/CHANNEL, {retry}"
             return NetworkError(message, hint=hint)
         return NetworkError(message, hint=f"check the address and the network, {retry}")
@@ -178,4 +187,4 @@ def one_line(err: Exception) -> str:
         part = line.strip().removeprefix("Caused by: ")
         if part and not any(part in earlier for earlier in parts):
             parts.append(part)
-    return _ADDRESS.sub(lambda match: without_credentials(match.group()), ": ".join(parts))
+    return text_without_credentials(text_without_relay(": ".join(parts)))

@@ -7,6 +7,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING, cast
 
+from channel_tools.conda.addresses import has_secret, without_credentials
 from channel_tools.conda.metadata import PLATFORMS
 from channel_tools.conda.specs import InvalidSpecError, read_spec
 from channel_tools.matrix.engine import RecipeEngine
@@ -223,8 +224,8 @@ def _mapping(value: YamlValue) -> Mapping[str, YamlValue]:
 def read_sources(recipe: Mapping[str, YamlValue], recipe_file: RecipeFile) -> tuple[RecipeSource, ...]:
     """The sources in the recipe's order.
 
-    Raises ConfigError (file, line) for a url without sha256 and for git without a full commit: the bytes of either may
-    change.
+    Raises ConfigError (file, line) for a url without sha256 and for git without a full commit, since the bytes of
+    either may change, and for an address with a secret, which every package would contain.
     """
     entries = recipe.get("source")
     items = entries if isinstance(entries, list) else [] if entries is None else [entries]
@@ -235,6 +236,11 @@ def _read_source(entry: Mapping[str, YamlValue], recipe_file: RecipeFile) -> Rec
     kind = next(kind for kind in _KINDS if kind in entry)
     addresses = entry[kind]
     locations = [str(item) for item in addresses] if isinstance(addresses, list) else [str(addresses)]
+    if (secret := next(filter(has_secret, locations), None)) is not None and kind != "path":
+        message = f"source {without_credentials(secret)} is given with credentials, which every package would contain"
+        places = "~/.netrc or git's credential store" if kind == "git" else "~/.netrc"
+        hint = f"write it without them, and store them in {places} of the machines that build"
+        raise recipe_file.document.error(message, "source", hint=hint)
     sha256 = _text(entry.get("sha256"))
     revision = _text(entry.get("rev"))
     if kind == "url" and sha256 is None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from channel_tools.conda.addresses import has_credentials, scheme_of, without_credentials
+from channel_tools.conda.addresses import has_credentials, has_secret, scheme_of, shown_address, without_credentials
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, nearest_names_hint
 from channel_tools.system.files import located
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from channel_tools.system.yamlfile import YamlDocument
 
 RECORD_NAME = "upstreams.json"
+CREDENTIALS_OF_GIT = "store them in ~/.netrc or git's credential store of those who update"
 UPDATE_HINT = "run channel_tools upstream update"
 _COPIED_FOLDERS = ("patches", "recipes", "variants")
 _COPIED_FILES = re.compile(r"(LICEN[CS]E|NOTICE|COPYING)[^/]*")
@@ -158,6 +159,10 @@ def _upstream(document: YamlDocument, item: _UpstreamModel, key_path: tuple[str,
                 f"the upstream {item.name!r} has rev without git", *key_path, hint="name it by git: FOLDER"
             )
         return Upstream(name=item.name, address=item.path or "", rev=None)
+    if has_secret(item.git):
+        shown = without_credentials(item.git)
+        message = f"the upstream {item.name!r} ({shown}) is given with credentials, which everyone reads in this file"
+        raise document.error(message, *key_path, hint=f"write it without them, and {CREDENTIALS_OF_GIT}")
     if item.rev is None:
         message = f"the upstream {item.name!r} has no rev"
         raise document.error(message, *key_path, hint="name a tag, branch or commit; its commit is recorded")
@@ -245,7 +250,7 @@ def _check_copy(tree: Tree, upstream: Upstream, recorded: RecordedUpstream | Non
     if recorded is None or not copy.is_dir():
         raise ConfigError(f"the upstream {upstream.name!r} has not been copied to {copy}", path=path, hint=hint)
     if (recorded.address, recorded.rev) != (upstream.address, upstream.rev):
-        was = " ".join(filter(None, (recorded.address, recorded.rev)))
+        was = " ".join(filter(None, (shown_address(recorded.address), recorded.rev)))
         message = f"the upstream {upstream.name!r} was copied from {was}, not from what this file names"
         raise ConfigError(message, path=path, hint=hint)
     digests = {name: digest_of(copy / name) for name in files_to_copy(copy)}

@@ -11,6 +11,7 @@ filter send them; they are not stored).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
 import hashlib
@@ -19,19 +20,20 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urljoin
 
+from channel_tools.conda.addresses import is_confidential, scheme_of, shown_address, text_without_credentials
 from channel_tools.sources.gittree import ENTRIES, PATH_BYTES, TreeEntry, fault_of, read_tree
 from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.hashing import HashedStream
 from channel_tools.system.processes import CommandResult, end_process_group, run_command, start_command, watch_command
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.system.hashing import Digest
 
@@ -39,6 +41,7 @@ LINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
 TREE_MODE = "40000"
 _SHA256_DIGITS = 64
+_NETRC = ".netrc"
 _MISSING_HINT = "fetch it there, or add its path to the recipe's extra.source_excludes"
 _REFUSED_HINT = "nothing of it was written; tell those who keep the repository, and name a revision without it"
 _LOCATING = frozenset(
@@ -71,7 +74,7 @@ class GitRepository:
         root = commit_fields(self.read_commit(commit)).get("tree")
         if root is None:
             raise IntegrityError(f"{commit} is not a commit", hint="name the commit itself, not a tag of it")
-        found: list[TreeEntry] = []
+        leaves: list[TreeEntry] = []
         level = [TreeEntry(path="", mode=TREE_MODE, object=root)]
         while level:  # one process for each level of folders
             contents = self.read_contents(
@@ -81,12 +84,12 @@ class GitRepository:
             for folder, content in zip(level, contents, strict=True):
                 entries = _checked_entries(commit, folder, content)
                 below += [entry for entry in entries if entry.is_folder]
-                found += [entry for entry in entries if not entry.is_folder]
-                if len(found) + len(below) > self.max_entries:
+                leaves += [entry for entry in entries if not entry.is_folder]
+                if len(leaves) + len(below) > self.max_entries:
                     message = f"commit {commit} has more than {self.max_entries} entries"
                     raise IntegrityError(message, hint=_REFUSED_HINT)
             level = below
-        return sorted(found, key=lambda entry: os.fsencode(entry.path))
+        return sorted(leaves, key=lambda entry: os.fsencode(entry.path))
 
     def read_commit(self, commit: str) -> bytes:
         """The commit object's bytes."""
@@ -218,6 +221,25 @@ def git_environment() -> dict[str, str]:
     return inherited | own
 
 
+@contextlib.contextmanager
+def git_environment_for(address: str) -> Iterator[dict[str, str]]:
+    """The environment for git to ask an address: for a plain http address of another machine without .netrc.
+
+    git has curl send what is there for the host, whoever reads it on the way. The home folder then is one with all else
+    that is in the user's.
+    """
+    environ = git_environment()
+    home = Path(environ.get("HOME", "/"))
+    if scheme_of(address) != "http" or is_confidential(address) or not (home / _NETRC).is_file():
+        yield environ
+        return
+    with temporary_folder() as folder:
+        for entry in home.iterdir():
+            if entry.name != _NETRC:
+                (folder / entry.name).symlink_to(entry.absolute())
+        yield environ | {"HOME": str(folder)}
+
+
 def open_repository(folder: Path) -> GitRepository | None:
     """The repository in ``folder`` (its .git, or itself if it is bare); None for any other folder."""
     for git_folder in (folder / ".git", folder):
@@ -263,7 +285,7 @@ class GitFetcher:
             problem = self._fetch(repository, address, commit, path)
             if problem is None:
                 return repository
-            problems.append(f"  {address}: {problem}")
+            problems.append(f"  {shown_address(address)}: {problem}")
         subject = f"commit {commit}" + (f" of the submodule {path}" if path else "")
         raise NetworkError(f"{subject} cannot be fetched:\n" + "\n".join(problems))
 
@@ -284,12 +306,15 @@ class GitFetcher:
             self._git("config", f"remote.{remote}.promisor", "true")
             self._git("config", f"remote.{remote}.partialclonefilter", "blob:none")
             words.append("--filter=blob:none")
-        result = self._run(["fetch", *words, remote, commit])
-        if result.returncode == 0 and self.excludes:
-            result = self._fetch_contents(repository, remote, commit, path)
-        return None if result.returncode == 0 else " ".join(result.tail().split())
+        with git_environment_for(address) as environ:
+            result = self._run(["fetch", *words, remote, commit], environ)
+            if result.returncode == 0 and self.excludes:
+                result = self._fetch_contents(repository, remote, commit, path, environ)
+        return None if result.returncode == 0 else text_without_credentials(" ".join(result.tail().split()))
 
-    def _fetch_contents(self, repository: GitRepository, remote: str, commit: str, path: str) -> CommandResult:
+    def _fetch_contents(
+        self, repository: GitRepository, remote: str, commit: str, path: str, environ: Mapping[str, str]
+    ) -> CommandResult:
         """Fetch the contents of all files that are not excluded."""
         is_excluded = exclusion(self.excludes)
         prefix = f"{path}/" if path else ""
@@ -302,17 +327,21 @@ class GitFetcher:
             "-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
             "--recurse-submodules=no", "--filter=blob:none", "--stdin", remote,
         ]  # fmt: skip
-        return self._fetch_with_input(words, sorted(contents))
+        return self._fetch_with_input(words, sorted(contents), environ)
 
-    def _fetch_with_input(self, words: Sequence[str], lines: Sequence[str]) -> CommandResult:
+    def _fetch_with_input(
+        self, words: Sequence[str], lines: Sequence[str], environ: Mapping[str, str]
+    ) -> CommandResult:
         with tempfile.TemporaryFile() as input_file:
             input_file.write("".join(f"{line}\n" for line in lines).encode())
             input_file.seek(0)
-            return self._run(words, stdin=input_file.fileno())
+            return self._run(words, environ, stdin=input_file.fileno())
 
-    def _run(self, words: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> CommandResult:
+    def _run(
+        self, words: Sequence[str], environ: Mapping[str, str], *, stdin: int = subprocess.DEVNULL
+    ) -> CommandResult:
         """Run a fetch that ends with this process, and on any exception from ``poll``."""
-        result = watch_command(["git", *words], cwd=self.folder, env=git_environment(), poll=self.poll, stdin=stdin)
+        result = watch_command(["git", *words], cwd=self.folder, env=environ, poll=self.poll, stdin=stdin)
         if os.strerror(errno.ENOSPC) in result.stderr:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
         return result

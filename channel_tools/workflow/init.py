@@ -11,7 +11,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.matrix.site import read_site
+from channel_tools.conda.addresses import has_secret, split_revision, without_credentials
+from channel_tools.matrix.site import CREDENTIALS_OF_GIT, read_site
 from channel_tools.matrix.stacks import read_stacks
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import atomic_path
@@ -34,8 +35,8 @@ def init_tree(request: InitRequest, *, progress: Progress) -> tuple[str, ...]:
     """Write the tree and return the paths of its files, without the upstream's, sorted.
 
     The folder appears when it is whole. Raises UsageError for a folder that exists and is not empty, for a name that a
-    stack cannot have and for an upstream without a revision or in a home folder that does not exist, and the errors of
-    update_upstreams.
+    stack cannot have and for an upstream without a revision, with credentials or in a home folder that does not exist,
+    and the errors of update_upstreams.
     """
     folder = request.folder.absolute()
     name = folder.name
@@ -70,8 +71,11 @@ def _upstream_words(text: str, folder: Path) -> dict[str, str]:
     if path.is_dir():
         relative = os.path.relpath(path.resolve(), folder.resolve())
         return {"UPSTREAM_NAME": _name_of(path.resolve().name), "UPSTREAM_KEYS": f"path: {_quoted(relative)}"}
-    address, at, rev = text.rpartition("@")
-    if not at or not rev or "/" in rev or ":" in rev:
+    if has_secret(text):
+        message = f"--upstream {without_credentials(text)}: given with credentials, which site.yaml would show"
+        raise UsageError(message, hint=f"give the address without them, and {CREDENTIALS_OF_GIT}")
+    address, rev = split_revision(text)
+    if not address or not rev or ":" in rev:
         message = f"--upstream {text}: neither a folder nor ADDRESS@REV"
         raise UsageError(message, hint="name a folder with recipes/ and variants/, or a git repository: ADDRESS@v1.0")
     name = _name_of(address.rstrip("/").rpartition("/")[2].removesuffix(".git"))

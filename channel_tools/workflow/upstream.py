@@ -9,6 +9,7 @@ import shutil
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from channel_tools.conda.addresses import text_without_credentials
 from channel_tools.matrix.site import (
     RECORD_NAME,
     RecordedUpstream,
@@ -22,7 +23,7 @@ from channel_tools.matrix.site import (
     upstream_record_text,
     upstream_tree,
 )
-from channel_tools.sources.git import GitFetcher, git_environment
+from channel_tools.sources.git import GitFetcher, git_environment_for
 from channel_tools.sources.gittree import clash_in
 from channel_tools.system.archives import UnsafeMemberError, check_link
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError
@@ -167,11 +168,11 @@ def _commit_of(tree: Tree, upstream: Upstream, address: str) -> str:
     rev = upstream.rev or ""
     if _COMMIT.fullmatch(rev):
         return rev
-    result = run_command(["git", "ls-remote", "--", address, rev, f"{rev}^{{}}"], env=git_environment(), check=False)
+    with git_environment_for(address) as environ:
+        result = run_command(["git", "ls-remote", "--", address, rev, f"{rev}^{{}}"], env=environ, check=False)
     if result.returncode != 0:
-        message = (
-            f"the upstream {upstream.name!r} cannot be read from {upstream.address}: {' '.join(result.tail().split())}"
-        )
+        problem = text_without_credentials(" ".join(result.tail().split()))
+        message = f"the upstream {upstream.name!r} cannot be read from {upstream.address}: {problem}"
         raise NetworkError(message, hint="check the address in site.yaml, the network and git's credentials")
     lines = (line.partition("\t") for line in result.stdout.splitlines())
     commits = {name: commit for commit, _, name in lines}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
-from channel_tools.conda.addresses import host_of, is_web, parse_address
+from channel_tools.conda.addresses import NOT_SENT, is_confidential, is_web, parse_address
 from channel_tools.conda.clients import RATTLER_FILE, RATTLER_VARIABLE, split_credential, stored_authorization
 from channel_tools.publish.server.protocol import ErrorResponse, encode, from_error_response
 from channel_tools.system.document import decode_json
@@ -148,14 +148,16 @@ class ServerConnection:
         if self._authorization:
             message = f"{self.address}: the token is not valid for this channel and label"
             return UsageError(message, hint="it may be for another one, expired or revoked; ask the server's operator")
-        return UsageError(f"{self.address}: a token is required", hint=WHERE)
+        hint = WHERE if is_confidential(self.address) else f"{WHERE}; {NOT_SENT}"
+        return UsageError(f"{self.address}: a token is required", hint=hint)
 
 
 def server_address(address: str, environ: Mapping[str, str]) -> ServerAddress:
     """The address of a channel on a server, with the credentials found for it, if any.
 
     They are looked up in this order: CHANNEL_TOOLS_TOKEN, the file named by CHANNEL_TOOLS_TOKEN_FILE, the address
-    itself, rattler's credentials, .netrc. Raises ConfigError if a named file cannot be read.
+    itself, rattler's credentials, .netrc (the last two not for plain http addresses of other machines).
+    Raises ConfigError if a named file cannot be read.
     """
     plain, credential = split_credential(address)
     plain = plain.rstrip("/")
@@ -165,7 +167,7 @@ def server_address(address: str, environ: Mapping[str, str]) -> ServerAddress:
         return ServerAddress(url=plain, authorization=f"Bearer {_read_token(Path(file))}")
     if credential is not None:
         return ServerAddress(url=plain, authorization=credential.authorization)
-    return ServerAddress(url=plain, authorization=stored_authorization(host_of(plain), environ))
+    return ServerAddress(url=plain, authorization=stored_authorization(plain, environ))
 
 
 def _read_token(path: Path) -> str:

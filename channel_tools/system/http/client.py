@@ -47,6 +47,7 @@ _WORDS: Mapping[int, str] = {
     HTTPStatus.GONE: "the file was removed",
     HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "the proxy requires credentials",
 }
+_REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _SCHEMES = frozenset({"http", "https"})
 
@@ -108,6 +109,9 @@ class Credentials(Protocol):
 
     def redact_text(self, text: str) -> str:
         """A library's message without the secrets of addresses in it."""
+
+    def hint_of(self, url: str) -> str:
+        """What to do where a server refuses to give ``url``."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -285,9 +289,10 @@ class HttpClient:
         if status in TEMPORARY_STATUSES:
             raise TransientError(f"HTTP status {status}", retry_after_s=retry_after_s(response.headers))
         where = self.credentials.redact(url)
+        hint = self.credentials.hint_of(url) if status in _REFUSED else "check the address"
         problem = f"HTTP status {status}: {_WORDS.get(status) or response.raw.reason or 'not a file'}"
         kind = MissingError if status in _MISSING else NetworkError
-        raise kind(f"{where}: {problem}", hint="check the address")
+        raise kind(f"{where}: {problem}", hint=hint)
 
 
 def _errors_of_requests() -> tuple[type[Exception], ...]:

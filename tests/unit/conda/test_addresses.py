@@ -15,9 +15,12 @@ from channel_tools.conda.addresses import (
     channel_address,
     file_name_of,
     has_credentials,
+    has_secret,
     local_path,
     packages_address,
     parse_address,
+    shown_address,
+    split_revision,
     without_credentials,
 )
 from channel_tools.system.errors import IntegrityError, UsageError
@@ -39,6 +42,56 @@ def test_credentials_are_taken_away(address: str, plain: str) -> None:
     assert without_credentials(address) == plain
     assert has_credentials(address)
     assert not has_credentials(plain)
+
+
+@pytest.mark.parametrize(
+    ("address", "secret"),
+    [
+        ("https://user:pw@host/a.tar.gz", True),
+        ("https://token@host/a.git", True),
+        ("git+https://token@host/a.git", True),
+        ("ftp://user:pw@host/a.tar.gz", True),
+        ("ssh://git:pw@host/a.git", True),
+        ("https://user:pw@[/a.git", True),
+        ("https://host/t/tk-1/channel/a.conda", True),
+        ("https://host/a?X-Amz-Signature=1&X-Amz-Date=2", True),
+        ("https://host/a?file=1&private_token=2", True),
+        ("https://host/a?sig=", True),
+        ("https://host/a.tar.gz?ref=main&download=1", False),
+        ("https://host/pool/main/t/tar/tar_1.35.orig.tar.xz", False),
+        ("ssh://git@host/a.git", False),
+        ("git@host:group/a.git", False),
+        ("ftp://host/a", False),
+        ("file:///srv/a@b/c", False),
+        ("../a@b", False),
+    ],
+)
+def test_addresses_of_sources_are_told_from_those_with_a_secret(address: str, *, secret: bool) -> None:
+    assert has_secret(address) is secret
+    assert (shown_address(address) == address) is not secret
+    assert "pw" not in shown_address(address)
+    assert "tk-1" not in shown_address(address)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://host/a.git@v1", ("https://host/a.git", "v1")),
+        ("https://host/a.git@release/2026.11", ("https://host/a.git", "release/2026.11")),
+        ("https://host/x@y/a.git@v1", ("https://host/x@y/a.git", "v1")),
+        ("ssh://git@host/a.git@v1", ("ssh://git@host/a.git", "v1")),
+        ("ssh://git@host/a.git", ("", "ssh://git@host/a.git"[17:])),
+        ("git@host:group/a.git@a/b", ("git@host:group/a.git", "a/b")),
+        ("git@host:group/a.git", ("", "group/a.git")),
+        ("../a.git@v1", ("../a.git", "v1")),
+        ("https://host/a.git", ("", "a.git")),
+        ("https://host", ("", "")),
+    ],
+)
+def test_a_revision_is_told_from_the_address_before_it(text: str, expected: tuple[str, str]) -> None:
+    address, rev = split_revision(text)
+    assert address == expected[0]
+    assert not address or rev == expected[1]
 
 
 @pytest.mark.parametrize("address", ["https://user:secret@[/chan", "https://[user:secret@]/chan"])

@@ -228,6 +228,18 @@ def test_a_recipe_skipped_outright_gives_nothing(tmp_path: Path) -> None:
             id="git without commit",
         ),
         pytest.param(
+            "package: {name: a, version: '1'}\nsource:\n  url: https://me:pw@example.org/a.tar.gz\n",
+            2,
+            "source https://example.org/a.tar.gz is given with credentials",
+            id="url with a password",
+        ),
+        pytest.param(
+            "package: {name: a, version: '1'}\nsource:\n  git: https://token@example.org/a.git\n  tag: v1\n",
+            2,
+            "source https://example.org/a.git is given with credentials",
+            id="git with a token",
+        ),
+        pytest.param(
             "recipe: {name: a, version: '1'}\noutputs:\n- staging: {name: s}\n- package: {name: b}\n  inherit: s\n",
             2,
             "staging outputs",

@@ -157,6 +157,8 @@ def test_a_copy_that_is_not_as_recorded_is_refused(tmp_path: Path, damage: str) 
         ("upstreams:\n- {name: toys, path: a}\n- {name: toys, path: b}", "two upstreams are named 'toys'", 3),
         ("upstreams:\n- {name: toys, path: a, git: b}", "needs either git and rev, or path", 2),
         ("upstreams: [{name: toys, git: a}]", "has no rev", 1),
+        ("upstreams: [{name: t, git: 'https://a:pw@h/x', rev: b}]", r"\(https://h/x\) is given with credentials", 1),
+        ("upstreams: [{name: t, git: 'https://h/t/pw/x', rev: b}]", r"\(https://h/x\) is given with credentials", 1),
         ("upstreams: [{name: toys, path: a, rev: b}]", "has rev without git", 1),
         ("upstreams: [{name: ../toys, path: a}]", "name", 1),
         ("upstreams: [{path: a}]", "upstreams.0.name is missing", 1),
@@ -172,6 +174,7 @@ def test_each_mistake_in_site_yaml_is_one_error_with_its_line(
     with pytest.raises(ConfigError, match=message) as caught:
         read_site(tree)
     assert f"site.yaml:{line}" in str(caught.value)
+    assert "pw" not in f"{caught.value} {caught.value.hint}"
 
 
 def test_source_mirrors_are_addresses_or_folders_of_the_tree(tmp_path: Path) -> None:
@@ -222,6 +225,15 @@ def test_an_upstream_that_was_not_copied_says_what_to_run(tmp_path: Path, site: 
     with pytest.raises(ConfigError, match=message) as caught:
         upstream_trees(tree)
     assert "channel_tools upstream update" in str(caught.value.hint)
+
+
+def test_an_address_with_a_password_that_was_recorded_is_not_shown(tmp_path: Path) -> None:
+    tree = write_site(tmp_path)
+    record = tree.locks / "upstreams.json"
+    record.write_text(record.read_text().replace('"../toys"', '"https://me:pw@host/toys"'))
+    with pytest.raises(ConfigError, match="was copied from https://host/toys,") as caught:
+        upstream_trees(tree)
+    assert "pw" not in f"{caught.value} {caught.value.hint}"
 
 
 def test_a_damaged_record_is_one_error(tmp_path: Path) -> None:

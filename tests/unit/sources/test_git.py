@@ -21,6 +21,7 @@ from channel_tools.sources.store import MANIFEST, SourceStore, check_entry
 from channel_tools.system.archives import members_of_tar
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.files import sha256_of_file
+from tests.support.scripted_server import ScriptedServer, scripted
 from tests.unit.sources.toys import git, git_need, make_repository
 
 FILES = {
@@ -294,3 +295,22 @@ def test_a_commit_that_no_address_has_is_named_with_every_address(
     with pytest.raises(NetworkError, match=need.identity) as caught:
         store.add_commit(need, fetcher.find, origin="fetched")
     assert all(url in caught.value.message for url in urls)
+
+
+def test_git_sends_no_netrc_to_plain_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen by a proxy, as anybody on the way would; what else is in the home folder is there for git."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".netrc").write_text("machine lab.invalid login me password made-up-secret\n")
+    (tmp_path / "home" / ".gitconfig").write_text("[http]\n\tuserAgent = from the home folder\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    with scripted(ScriptedServer(lambda _asked: (401, {"WWW-Authenticate": 'Basic realm="lab"'}, b""))) as proxy:
+        for name in ("http_proxy", "no_proxy", "NO_PROXY"):
+            monkeypatch.setenv(name, proxy.origin if name == "http_proxy" else "")
+        fetcher = GitFetcher(
+            folder=tmp_path / "r.git", urls=("http://lab.invalid/a.git",), excludes=(), poll=lambda: None
+        )
+        with pytest.raises(NetworkError, match=r"lab\.invalid"):
+            fetcher.find("", "0" * 40, "")
+        assert {asked.headers.get("User-Agent") for asked in proxy.asked} == {"from the home folder"}
+        assert not [asked for asked in proxy.asked if "Authorization" in asked.headers]

@@ -43,6 +43,7 @@ def _repository(root: Path) -> Path:
         ("add", "-A"),
         ("commit", "-q", "-m", "first"),
         ("tag", "-a", "v1", "-m", "v1"),
+        ("tag", "release/2026.11"),
     ):
         git(root, *words)
     return root
@@ -87,7 +88,7 @@ def test_a_tree_on_a_folder_extends_its_default_stack(tmp_path: Path) -> None:
     update_upstreams(tree, (), progress=NotedProgress())
 
 
-@pytest.mark.parametrize("rev", ["v1", "main", "commit"])
+@pytest.mark.parametrize("rev", ["v1", "release/2026.11", "main", "commit"])
 def test_a_tree_on_a_repository_records_the_commit_of_a_revision(tmp_path: Path, rev: str) -> None:
     repository = _repository(tmp_path / "toys")
     commit = git(repository, "rev-parse", "HEAD")
@@ -117,6 +118,9 @@ def test_a_tree_on_a_repository_records_the_commit_of_a_revision(tmp_path: Path,
         ("new", "nowhere", UsageError, "neither a folder nor ADDRESS@REV"),
         ("new", "~nosuchuser/x", UsageError, "there is no such home folder"),
         ("new", "git@host:trees/toys", UsageError, "neither a folder nor ADDRESS@REV"),
+        ("new", "https://me:pw@host/toys.git@v1", UsageError, "https://host/toys.git.*: given with credentials"),
+        ("new", "https://me:pw@host/toys.git", UsageError, "https://host/toys.git: given with credentials"),
+        ("new", "https://host/t/pw/toys.git@v1", UsageError, "given with credentials"),
         ("new", "{root}/full", ConfigError, "so it is no tree of recipes"),
         ("new", "file://{root}/toys@v2", ConfigError, "no tag or branch 'v2'"),
         ("new", "file://{root}/none@v1", NetworkError, "cannot be read from"),
@@ -133,6 +137,7 @@ def test_a_tree_that_cannot_be_started_leaves_nothing(
     with pytest.raises(error, match=message) as caught:
         _init(tmp_path / name, upstream.format(root=tmp_path) if upstream else None)
     assert caught.value.hint
+    assert "pw" not in f"{caught.value} {caught.value.hint}"
     assert sorted(tmp_path.rglob("*")) == before
 
 
