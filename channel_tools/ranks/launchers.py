@@ -5,8 +5,8 @@ If a launcher and the MPI library do not match, each process is silently a world
 mpiexec of another MPI). So each rank that mpiexec or srun starts first checks the number of ranks, in a line of shell
 before the script, which also sets the rank's number under the names that torchrun uses.
 
-Only rank 0 reads standard input, as with mpiexec. torchrun gives it to all ranks of a host, which would each take a
-part of it, so there a line of shell takes it from the others.
+Only rank 0 reads standard input. torchrun gives it to all ranks of a host, which would each take a part of it, and
+Hydra gives the others one that never ends, so the line of shell gives those none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _FORK_RANKS = Path(__file__).with_name("fork_ranks.py")
 DIED_UNDER_TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 """How torchrun, and fork_ranks.py, say that a rank failed."""
 _TORCHRUN = "torch.distributed.run"
-_READ_BY_RANK_0 = '[ "$RANK" = 0 ] || exec < /dev/null; exec "${PYTHON_EXEC:-$0}" -u "$@"'
+_READ_BY_RANK_0 = '[ "$RANK" = 0 ] || exec < /dev/null; '
+_BY_TORCHRUN = _READ_BY_RANK_0 + 'exec "${PYTHON_EXEC:-$0}" -u "$@"'
 """What torchrun runs as a rank, with its ``--no-python``; otherwise as it does itself without that."""
 _OPENMPI = "openmpi"
 _OPENMPI_OF_PMIX_ALONE = Version("5")
@@ -139,7 +140,7 @@ def torchrun_commands(start: Start) -> tuple[HostCommand, ...]:
 
 
 def _under_torchrun(start: Start) -> tuple[str, ...]:
-    return ("--no-python", "sh", "-c", _READ_BY_RANK_0, start.python, *start.words)
+    return ("--no-python", "sh", "-c", _BY_TORCHRUN, start.python, *start.words)
 
 
 def _rows(start: Start) -> str:
@@ -203,7 +204,8 @@ def _guarded(start: Start, names: RankNames, *, check: str = "true") -> tuple[st
     refusal = f"expected {start.ranks} ranks, this one is of ${{size:-1}}: launcher and MPI do not belong together"
     script = (
         f'size="{names.size}"; [ "${{size:-1}}" = {start.ranks} ] && {check} || {{ echo "{refusal}" >&2; exit 1; }}; '
-        f'export RANK="{names.rank}" WORLD_SIZE="$size" LOCAL_RANK="{names.local_rank}"; exec "$@"'
+        f'export RANK="{names.rank}" WORLD_SIZE="$size" LOCAL_RANK="{names.local_rank}"; '
+        f'{_READ_BY_RANK_0}exec "$@"'
     )
     return ("sh", "-c", script, "sh", start.python, *start.words)
 

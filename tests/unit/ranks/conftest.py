@@ -28,7 +28,7 @@ stacks:
     packages: [toy]
     install: [toy]
 """
-# starts the ranks and, as Hydra and srun do, ends all of them where one fails
+# starts the ranks and, as Hydra and srun do, ends all of them where one fails; the input of the others never ends
 _STARTER = """\
 #!{python} -IS
 import os, signal, subprocess, sys, time
@@ -41,7 +41,7 @@ place = words.index("sh")
 count = int(os.environ.get("TEST_STARTS") or option(words[:place]))
 ranks = [
     subprocess.Popen(
-        words[place:], env=os.environ | variables(rank, count), stdin=None if reads(rank) else subprocess.DEVNULL
+        words[place:], env=os.environ | variables(rank, count), stdin=None if reads(rank) else subprocess.PIPE
     )
     for rank in range(count)
 ]

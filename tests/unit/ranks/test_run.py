@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.processes import processes_naming
+from tests.support.processes import TEST_TIMEOUT_S, processes_naming
 from tests.unit.ranks.conftest import Site
 
 HERE = socket.gethostname()
@@ -64,11 +64,11 @@ def test_the_exit_code_is_the_scripts_and_nothing_is_left(
     assert processes_naming(site.folder) == []
 
 
-def shell(site: Site, line: str, *words: str, **streams: int | bytes) -> subprocess.CompletedProcess[bytes]:
+def shell(site: Site, line: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     """A line of shell in which "$@" is the command."""
     command = ["sh", "-c", line, "sh", sys.executable, "-m", "channel_tools", *site.words(*words)]
     env = {**os.environ, **site.environ, **IN_SLURM} if "srun" in words else {**os.environ, **site.environ}
-    return subprocess.run(command, cwd=site.folder, env=env, capture_output=True, check=False, **streams)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command, cwd=site.folder, env=env, capture_output=True, check=False, timeout=TEST_TIMEOUT_S)
 
 
 @pytest.mark.parametrize(
