@@ -68,7 +68,11 @@ def _problem(address: str, parts: SplitResult) -> str | None:
 
 
 def scheme_of(text: str) -> str:
-    """What stands before ``://``, in lower case, whether or not it can be a scheme; empty for a path or a name."""
+    """What stands before ``://``, in lower case, whether or not it can be a scheme; empty for a path or a name.
+
+    >>> scheme_of("S3://bucket/channel"), scheme_of("/srv/channel")
+    ('s3', '')
+    """
     scheme, separator, _path = text.partition("://")
     return scheme.lower() if separator else ""
 
@@ -82,6 +86,11 @@ def host_of(address: str) -> str:
     """The host that an address names, as clients ask for it: lower case, ASCII, an IPv6 address in brackets.
 
     Empty if it names none. Raises UsageError for an address that cannot be used.
+
+    >>> host_of("https://user@Conda.Example:8443/x")
+    'conda.example'
+    >>> host_of("http://[::1]:8000/x")
+    '[::1]'
     """
     host = parse_address(address).hostname or ""
     return f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
@@ -109,6 +118,9 @@ def normal_address(address: str) -> str:
 
     The host is as host_of gives it, a default port is left out; in the path, characters that need it are written as
     %XX, and ``.`` and ``..`` are resolved. Raises UsageError for an address that cannot be used.
+
+    >>> normal_address("HTTPS://Example.org:443/a/../ü")
+    'https://example.org/%C3%BC'
     """
     if not is_web(address):
         return address
@@ -125,6 +137,9 @@ def split_credentials(address: str) -> tuple[str, str | None, tuple[str, str] | 
     """A web address in its normal form without user and token, the token, and the user's name and password.
 
     Raises UsageError for an address that cannot be used.
+
+    >>> split_credentials("https://me:pw@example.org/t/abc/ours")
+    ('https://example.org/ours', 'abc', ('me', 'pw'))
     """
     parts = urlsplit(normal_address(address))
     token = _TOKEN.search(parts.path)
@@ -134,7 +149,11 @@ def split_credentials(address: str) -> tuple[str, str | None, tuple[str, str] | 
 
 
 def with_token(address: str, token: str) -> str:
-    """A web address with a token in front of its path, as conda and rattler send it."""
+    """A web address with a token in front of its path, as conda and rattler send it.
+
+    >>> with_token("https://example.org/ours", "abc")
+    'https://example.org/t/abc/ours'
+    """
     parts = urlsplit(address)
     return urlunsplit(parts._replace(path=f"/t/{token}{parts.path}"))
 
@@ -151,6 +170,9 @@ def channel_address(channel: str) -> str:
     The text is an address (with ``://``) or a folder (with a slash, or one that exists). Raises UsageError for anything
     else, such as a name, which only a user's settings give an address (``user_settings``), and for an address with a
     query, which clients would drop.
+
+    >>> channel_address("https://Example.org/ours/")
+    'https://example.org/ours'
     """
     if scheme := scheme_of(channel):
         parts = parse_address(channel)
@@ -177,7 +199,11 @@ def is_channel_name(channel: str) -> bool:
 
 
 def file_address(path: str) -> str:
-    """The address of an absolute path, with the characters as %XX that rattler writes so in addresses."""
+    """The address of an absolute path, with the characters as %XX that rattler writes so in addresses.
+
+    >>> file_address("/srv/my channel")
+    'file:///srv/my%20channel'
+    """
     return f"file://{quote(path, safe=_AS_IS.replace('%', ''))}"
 
 
@@ -190,6 +216,9 @@ def channel_name(address: str) -> str:
     """The last part of an address's path, decoded, else its host; empty if it has neither.
 
     Credentials, a query and slashes at the end do not matter. Raises UsageError for an address that cannot be used.
+
+    >>> channel_name("https://example.org/t/abc/ours/"), channel_name("https://example.org")
+    ('ours', 'example.org')
     """
     plain = without_credentials(normal_address(address))
     return last_part(plain) or urlsplit(plain).hostname or ""
@@ -199,6 +228,9 @@ def without_credentials(address: str) -> str:
     """``address`` without user information, token, query and fragment; local addresses have none and are unchanged.
 
     Nothing is shown of an address that cannot be parsed, since its secrets cannot be located.
+
+    >>> without_credentials("https://me:pw@example.org/t/abc/ours")
+    'https://example.org/ours'
     """
     try:
         parts = urlsplit(address)
@@ -210,7 +242,13 @@ def without_credentials(address: str) -> str:
 
 
 def with_credentials_of(channel: str, url: str) -> str:
-    """``url`` with the credentials in the address ``channel`` if it is below that channel; others do not get them."""
+    """``url`` with the credentials in the address ``channel`` if it is below that channel; others do not get them.
+
+    >>> with_credentials_of("https://me:pw@example.org/ours", "https://example.org/ours/noarch/a.conda")
+    'https://me:pw@example.org/ours/noarch/a.conda'
+    >>> with_credentials_of("https://me:pw@example.org/ours", "https://elsewhere.org/a.conda")
+    'https://elsewhere.org/a.conda'
+    """
     plain = without_credentials(channel).rstrip("/")
     return channel.rstrip("/") + url.removeprefix(plain) if url.startswith(f"{plain}/") else url
 
@@ -278,6 +316,9 @@ def packages_address(channel: str, subdir: str, base_url: str | None) -> str:
     dropped. Credentials in the address ``channel`` belong to it and what is below it, so an address elsewhere does not
     get them. Raises IntegrityError for one that cannot be used, among them a folder of this machine named by an index
     from elsewhere.
+
+    >>> packages_address("https://example.org/ours", "noarch", "../files")
+    'https://example.org/ours/files/'
     """
     address = channel.rstrip("/")
     plain = without_credentials(address).rstrip("/")
@@ -316,6 +357,9 @@ def split_last(address: str) -> tuple[str, str]:
     """An address up to the last slash of its path, and what stands after it, decoded.
 
     The query and the fragment stay with the first. A slash that was written as %2F stays in the second.
+
+    >>> split_last("https://example.org/a/b%20c?x=1")
+    ('https://example.org/a?x=1', 'b c')
     """
     parts = urlsplit(address)
     folder, _slash, last = parts.path.rpartition("/")

@@ -141,12 +141,20 @@ def place_installed(path: str, python: str) -> str:
 
 
 def join_path(folder: str, name: str) -> str:
-    """A path below a folder of the prefix; ``.`` is the prefix itself."""
+    """A path below a folder of the prefix; ``.`` is the prefix itself.
+
+    >>> join_path("lib/cmake", "../libtoy.so")
+    'lib/cmake/../libtoy.so'
+    """
     return name if folder == "." else f"{folder}/{name}"
 
 
 def resolve(path: str, links: Mapping[str, str]) -> str | None:
-    """Follow every link in a path; None if it leaves the prefix or loops."""
+    """Follow every link in a path; None if it leaves the prefix or loops.
+
+    >>> resolve("lib/libtoy.so", {"lib/libtoy.so": "libtoy.so.1"}), resolve("a", {"a": "a"})
+    ('lib/libtoy.so.1', None)
+    """
     todo, done = path.split("/"), list[str]()
     for _ in range(4 * len(todo) + 64):
         if not todo:

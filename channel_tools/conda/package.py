@@ -43,7 +43,11 @@ def by_format(rows: Mapping[str, _Row]) -> tuple[dict[str, _Row], dict[str, _Row
 
 
 def stem_of(file_name: str) -> str:
-    """The name of a package file without the suffix of its format."""
+    """The name of a package file without the suffix of its format.
+
+    >>> stem_of("toy-1.0-0.conda"), stem_of("toy-1.0-0.tar.bz2")
+    ('toy-1.0-0', 'toy-1.0-0')
+    """
     return file_name.removesuffix(PACKAGE_SUFFIX).removesuffix(OLD_SUFFIX)
 
 
@@ -111,6 +115,9 @@ def split_file_name(file_name: str, *, old_format: bool = False) -> tuple[str, s
 
     Version and build have no hyphen (CEP 26). This is the only place that divides a file name: py-rattler 0.28 does it
     only inside (rattler's ArchiveIdentifier), which the tests compare with this.
+
+    >>> split_file_name("pytorch-cpu-2.13.0-py311_0.conda"), split_file_name("notes.txt")
+    (('pytorch-cpu', '2.13.0', 'py311_0'), None)
     """
     match = _FILE_NAME.fullmatch(file_name)
     if match is None or not (old_format or match["suffix"] == PACKAGE_SUFFIX):
@@ -133,7 +140,12 @@ def names_of_files(file_names: Iterable[str]) -> list[str]:
 
 
 def split_package_address(address: str) -> tuple[str, PackageKey]:
-    """The address of the channel and the key in a package's address. Raises UsageError for any other address."""
+    """The address of the channel and the key in a package's address. Raises UsageError for any other address.
+
+    >>> address, key = split_package_address("https://example.org/ours/linux-64/toy-1.0-0.conda")
+    >>> address, str(key)
+    ('https://example.org/ours', 'linux-64/toy-1.0-0.conda')
+    """
     folder, file_name = split_last(address)
     channel, subdir = split_last(folder)
     key = PackageKey(subdir, file_name)

@@ -56,7 +56,11 @@ def read_spec(text: str) -> MatchSpec:
 
 @functools.lru_cache(maxsize=_CACHED)
 def spec_name(text: str) -> str:
-    """The name of the package that a MatchSpec is about, in lower case. Raises InvalidSpecError."""
+    """The name of the package that a MatchSpec is about, in lower case. Raises InvalidSpecError.
+
+    >>> spec_name("conda-forge::Python 3.12.*")
+    'python'
+    """
     return read_spec(text).name.normalized
 
 
@@ -98,7 +102,11 @@ def name_or_none(text: str) -> str | None:
 
 
 def is_virtual(name: str) -> bool:
-    """Whether a package name is that of a virtual package, which no channel has (CEP 30)."""
+    """Whether a package name is that of a virtual package, which no channel has (CEP 30).
+
+    >>> is_virtual("__glibc"), is_virtual("glibc")
+    (True, False)
+    """
     return name.startswith(_VIRTUAL_PREFIX)
 
 
@@ -162,7 +170,11 @@ def matches(spec: MatchSpec, record: PackageRecord, *, file_name: str | None = N
 
 
 def condition_of(text: str) -> str:
-    """What a MatchSpec says after the name, version and build string, to be shown. Raises InvalidSpecError."""
+    """What a MatchSpec says after the name, version and build string, to be shown. Raises InvalidSpecError.
+
+    >>> condition_of("libswitchml 1.1.* udp*")
+    '1.1.* udp*'
+    """
     spec = read_spec(text)
     return " ".join(part for part in (spec.version, spec.build) if part is not None)
 
@@ -191,7 +203,11 @@ def text_or_none(value: object) -> str | None:
 
 
 def track_features_of(index: Mapping[str, Any]) -> tuple[str, ...]:
-    """The features that a package tracks: a list, or a text with spaces or commas between them (CEP 34)."""
+    """The features that a package tracks: a list, or a text with spaces or commas between them (CEP 34).
+
+    >>> track_features_of({"track_features": "a, b"})
+    ('a', 'b')
+    """
     value = index.get("track_features")
     if isinstance(value, str):
         return tuple(value.replace(",", " ").split())
@@ -204,6 +220,9 @@ def least_version(spec: str) -> tuple[int, ...]:
 
     The bounds that it names are candidates; which of them it accepts, alone or just above, is py-rattler's decision.
     Raises InvalidSpecError.
+
+    >>> least_version("python >=3.10,<3.14"), least_version("python"), least_version("__glibc >2.17")
+    ((3, 10), (), (2, 17))
     """
     text = read_spec(spec).version
     if text is None:

@@ -121,7 +121,11 @@ def versions_to_replace(
 
 
 def renamed(text: str, old: str, new: str) -> str:
-    """A path or address with the new version wherever it has the old one as a whole."""
+    """A path or address with the new version wherever it has the old one as a whole.
+
+    >>> renamed("patches/toy/1.0/0001.patch", "1.0", "1.1")
+    'patches/toy/1.1/0001.patch'
+    """
     return _whole(old).sub(lambda _match: new, text)
 
 

@@ -112,17 +112,29 @@ def _rank(value: str) -> tuple[bool, Version, str]:
 
 
 def version_of(value: VariantScalar) -> str:
-    """The version that a variant's value asks for: ``3.13`` of ``3.13.* *_cp313``; ``0`` if there is none."""
+    """The version that a variant's value asks for: ``3.13`` of ``3.13.* *_cp313``; ``0`` if there is none.
+
+    >>> version_of("3.12.* *_cpython")
+    '3.12'
+    """
     return _read(str(value)).version
 
 
 def is_ordinary(value: VariantScalar) -> bool:
-    """Whether a value is no special build of Python: free-threaded, PyPy, GraalPy."""
+    """Whether a value is no special build of Python: free-threaded, PyPy, GraalPy.
+
+    >>> is_ordinary("3.13.* *_cp313"), is_ordinary("3.13.* *_cp313t")
+    (True, False)
+    """
     return _ORDINARY_BUILD.fullmatch(_read(str(value)).build) is not None
 
 
 def label(value: VariantScalar) -> str:
-    """A short name of a value: its version, and what makes it special: ``3.13``, ``3.13t``, ``3.11-graalpy242``."""
+    """A short name of a value: its version, and what makes it special: ``3.13``, ``3.13t``, ``3.11-graalpy242``.
+
+    >>> label("3.13.* *_cp313t")
+    '3.13t'
+    """
     meaning = _read(str(value))
     if is_ordinary(value):
         return meaning.version
@@ -131,7 +143,11 @@ def label(value: VariantScalar) -> str:
 
 
 def fits(value: VariantScalar, version: str) -> bool:
-    """Whether a version is of the series that a variant's value names: ``2.13.0`` of ``2.13``."""
+    """Whether a version is of the series that a variant's value names: ``2.13.0`` of ``2.13``.
+
+    >>> fits("3.12.* *_cpython", "3.12"), fits("3.12", "3.1")
+    (True, False)
+    """
     return f"{version}.".startswith(f"{version_of(value)}.")
 
 

@@ -107,7 +107,11 @@ def _system_names(environ: Mapping[str, str]) -> dict[str, object]:
 
 
 def has_selectors(text: str) -> bool:
-    """Whether a line of the text ends in a comment with a selector."""
+    """Whether a line of the text ends in a comment with a selector.
+
+    >>> has_selectors("- gcc  # [linux]"), has_selectors("- gcc  # the compiler")
+    (True, False)
+    """
     return any(_selector_of(line) is not None for line in text.splitlines())
 
 

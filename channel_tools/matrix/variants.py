@@ -47,7 +47,11 @@ _PACKAGE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def foundation_file(kind: FoundationKind) -> str:
-    """The name of the variant file with the values specific to this kind of foundation."""
+    """The name of the variant file with the values specific to this kind of foundation.
+
+    >>> foundation_file("registry")
+    'foundation-registry.yaml'
+    """
     return f"foundation-{kind}.yaml"
 
 
@@ -58,7 +62,11 @@ def variant_file_names(stack: Stack, kind: FoundationKind) -> tuple[str, ...]:
 
 
 def on_foundation(file: str, kind: FoundationKind) -> str:
-    """The name of the variant file with what differs from ``file`` on this kind of foundation."""
+    """The name of the variant file with what differs from ``file`` on this kind of foundation.
+
+    >>> on_foundation("udp.yaml", "registry")
+    'udp-registry.yaml'
+    """
     return f"{file.removesuffix('.yaml')}-{kind}.yaml"
 
 
