@@ -13,9 +13,7 @@ a template whose text is an expression, or a list of these with conditions.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import re
 import tempfile
 from dataclasses import dataclass
@@ -29,19 +27,15 @@ from channel_tools.conda.package import NOARCH
 from channel_tools.matrix.missing_keys import missing_key_error
 from channel_tools.matrix.variants import ENGINE_KEYS, find_used_keys
 from channel_tools.system.errors import ConfigError
-from channel_tools.system.workers import forked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rattler_build import RenderedVariant
 
     from channel_tools.matrix.model import RecipeFile, VariantMatrix, VariantScalar
     from channel_tools.system.yamlfile import KeyPath, YamlDocument, YamlValue
 
-_WORTH_A_COPY = 32
-"""From this number of combinations, forking this process is worthwhile: each takes the engine 2 ms."""
-_Evaluation = tuple["RecipeFile", "VariantMatrix"]
 _CacheKey = tuple[str, str]
 """A recipe, and the values of all keys that it can use."""
 
@@ -98,27 +92,6 @@ class RecipeEngine:
             self._evaluated[key] = results
         return results
 
-    def evaluate_ahead(self, wanted: Iterable[_Evaluation]) -> None:
-        """Fill the cache of ``evaluate`` with two processes, since the engine holds the interpreter lock.
-
-        Recipes that cannot be evaluated are left out, and ``evaluate`` raises their errors later. Does nothing for a
-        few combinations. The caller has asked ``may_fork``.
-        """
-        distinct = {_cache_key(*item): item for item in wanted}
-        if sum(_combinations(*item) for item in distinct.values()) < _WORTH_A_COPY:
-            return
-        own_half, forked_half = _halves(distinct.values())
-        with forked(lambda: self._evaluate_all(forked_half, self._folder / "copy")) as result:
-            self._evaluate_all(own_half, self._folder)
-            self._evaluated.update(result() or {})
-
-    def _evaluate_all(self, wanted: Iterable[_Evaluation], folder: Path) -> dict[_CacheKey, list[EvaluatedRecipe]]:
-        self._folder = self._conditions.folder = folder
-        for item in wanted:
-            with contextlib.suppress(ConfigError):
-                self.evaluate(*item)
-        return self._evaluated
-
     def _is_built(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe, matrix: VariantMatrix) -> bool:
         """Whether a combination is not skipped by ``build.skip``.
 
@@ -170,39 +143,11 @@ def _parsed(recipe_file: RecipeFile, folder: Path) -> Stage0Recipe:
 
 
 def _cache_key(recipe_file: RecipeFile, matrix: VariantMatrix) -> _CacheKey:
-    values, groups = _decisive(recipe_file, matrix)
-    return recipe_file.name, json.dumps([recipe_file.text, sorted(values.items()), groups])
-
-
-def _decisive(
-    recipe_file: RecipeFile, matrix: VariantMatrix
-) -> tuple[dict[str, tuple[VariantScalar, ...]], list[list[str]]]:
-    """The keys that the recipe can use, with their values, and the groups of keys that move together."""
+    """The recipe, the values of the keys that it can use, and the groups of these that move together."""
     possible = recipe_file.used_keys | ENGINE_KEYS
     values = {key: items for key, items in matrix.values.items() if key in possible}
-    return values, [[key for key in group if key in possible] for group in matrix.zip_keys]
-
-
-def _combinations(recipe_file: RecipeFile, matrix: VariantMatrix) -> int:
-    """The most combinations that the engine evaluates; fewer if the recipe does not use all keys that it can."""
-    values, groups = _decisive(recipe_file, matrix)
-    followers = {key for group in groups for key in group[1:]}
-    return math.prod(len(items) for key, items in values.items() if key not in followers)
-
-
-def _halves(wanted: Iterable[_Evaluation]) -> tuple[list[_Evaluation], list[_Evaluation]]:
-    """Split into two parts of similar size; the combinations of a recipe share its conditions and stay together."""
-    by_recipe: dict[str, list[_Evaluation]] = {}
-    for item in wanted:
-        by_recipe.setdefault(item[0].name, []).append(item)
-    weighed = [(sum(_combinations(*item) for item in items), items) for items in by_recipe.values()]
-    halves: tuple[list[_Evaluation], list[_Evaluation]] = ([], [])
-    weights = [0, 0]
-    for weight, items in sorted(weighed, key=lambda pair: -pair[0]):
-        lighter = weights.index(min(weights))
-        halves[lighter].extend(items)
-        weights[lighter] += weight
-    return halves
+    groups = [[key for key in group if key in possible] for group in matrix.zip_keys]
+    return recipe_file.name, json.dumps([recipe_file.text, sorted(values.items()), groups])
 
 
 def _evaluated(recipe_file: RecipeFile, variant: RenderedVariant) -> EvaluatedRecipe:

@@ -17,7 +17,6 @@ from channel_tools.matrix.overrides import overridden, with_version
 from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.work_folder import temporary_folder
-from channel_tools.system.workers import may_fork
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,28 +57,17 @@ def expand_stacks(
     rendered: list[RenderedPackage] = []
     with temporary_folder() as folder:
         engine = RecipeEngine(platform, folder)
-        matrices = [(stack, _matrices(loaded, stack, foundation_kind, platform)) for stack in stacks]
-        if may_fork():
-            engine.evaluate_ahead(
-                (_recipe_of(loaded, stack, name), matrix)
-                for stack, by_recipe in matrices
-                for name, matrix in by_recipe.items()
-            )
-        for stack, by_recipe in matrices:
+        for stack in stacks:
             of_stack = []
-            for name, matrix in by_recipe.items():
-                recipe, override = _recipe_of(loaded, stack, name), stack.overrides.get(name)
+            for name, matrix in _matrices(loaded, stack, foundation_kind, platform).items():
+                override = stack.overrides.get(name)
+                recipe = with_version(loaded.recipes[name], override)
                 of_stack += [
                     _make_package(stack, recipe, overridden(recipe, evaluated, override), platform)
                     for evaluated in engine.evaluate(recipe, matrix)
                 ]
             rendered += _select(of_stack, stack, packages) if packages else of_stack
     return rendered
-
-
-def _recipe_of(loaded: LoadedTree, stack: Stack, name: str) -> RecipeFile:
-    """A recipe of the stack, in the version that the stack gives it."""
-    return with_version(loaded.recipes[name], stack.overrides.get(name))
 
 
 def choices_of_recipes(loaded: LoadedTree, kind: FoundationKind) -> dict[str, dict[str, frozenset[str]]]:

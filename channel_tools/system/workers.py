@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Running functions in parallel: pools of processes and of threads, a forked copy of this process, and a process
-supervised with all its descendants.
+"""Running functions in parallel: pools of processes and of threads, and a process supervised with all its descendants.
 
 The kernel ends these processes when the one that waits for their results ends, however that happens.
 """
@@ -12,14 +11,13 @@ import contextlib
 import ctypes
 import logging
 import os
-import pickle
 import resource
 import signal
 import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from channel_tools.system.errors import ChannelToolsError, ending_handlers
 from channel_tools.system.kernel import all_processes, stat_fields
@@ -171,54 +169,6 @@ def signals_released() -> None:
     """
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-
-
-def may_fork() -> bool:
-    """Whether a forked copy of this process can run in parallel and safely: it has one thread, and two cores.
-
-    A copy has only the thread that forked: locks that other threads held stay locked in it.
-    """
-    return len(list(Path("/proc/self/task").iterdir())) == 1 and len(os.sched_getaffinity(0)) > 1
-
-
-@contextlib.contextmanager
-def forked(function: Callable[[], _Result]) -> Iterator[Callable[[], _Result | None]]:
-    """Call ``function`` in a forked copy of this process while the block runs; yields a function that gets its result.
-
-    Only if ``may_fork``. The result is sent between processes, so it must be picklable. It is None if the copy had no
-    result for any reason: then do the work here, which shows what is wrong. The end of the block ends the copy.
-    """
-    parent = os.getpid()
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as results:
-        with signals_held():
-            copy = os.fork()
-            if copy == 0:
-                _run_forked(function, writing, parent)
-        os.close(writing)
-        try:
-            yield lambda: _received(results.read())
-        finally:
-            os.kill(copy, signal.SIGKILL)
-            os.waitpid(copy, 0)
-
-
-def _run_forked(function: Callable[[], object], writing: int, parent: int) -> None:
-    """Run the copy: it leaves signals to its parent, and no frame of the parent runs twice."""
-    try:
-        end_with_parent(parent, signal.SIGKILL)
-        content = pickle.dumps(function())
-        with os.fdopen(writing, "wb") as results:
-            results.write(content)
-    finally:
-        os._exit(0)
-
-
-def _received(content: bytes) -> Any:  # noqa: ANN401 - what the copy's function returned
-    try:
-        return pickle.loads(content)  # noqa: S301 - from a copy of this very process
-    except (EOFError, pickle.UnpicklingError):  # it ended before it had written everything
-        return None
 
 
 _AWAITED = _ENDING | {signal.SIGCHLD}

@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -310,50 +308,6 @@ def test_an_evaluation_is_remembered_with_every_value_that_its_recipe_can_use(tm
     assert other is not first
     assert [item.variant["transport"] for item in (*first, *other)] == ["udp", "rdma"]
     assert {item.hash for item in evaluate(transport=("udp", "rdma"))} == {item.hash for item in (*first, *other)}
-
-
-# In a process without threads: which evaluations the engine itself made, and what it knows when it is asked.
-_AHEAD = """
-import json, sys
-from pathlib import Path
-from channel_tools.matrix import load_tree
-from channel_tools.matrix.engine import RecipeEngine
-from channel_tools.matrix.load import files_of_stack
-from channel_tools.matrix.variants import merge_variant_files
-from channel_tools.system.errors import ConfigError
-from channel_tools.system.settings import Tree
-
-tree = load_tree(Tree(root=Path(sys.argv[1])))
-matrix = merge_variant_files(files_of_stack(tree, tree.stacks["udp"], "registry", "linux-64"))
-wanted = [(recipe, matrix) for recipe in tree.recipes.values()]
-engine = RecipeEngine(sys.argv[3], Path(sys.argv[2]))
-here = []
-plain = engine.evaluate
-engine.evaluate = lambda recipe, matrix: here.append(recipe.name) or plain(recipe, matrix)
-engine.evaluate_ahead(wanted)
-known = sorted(name for name, _ in engine._evaluated)
-alone = RecipeEngine(sys.argv[3], Path(sys.argv[2]))
-for recipe, matrix in wanted:
-    try:
-        assert plain(recipe, matrix) == alone.evaluate(recipe, matrix), recipe.name
-    except ConfigError as err:
-        print(err, file=sys.stderr)
-print(json.dumps([here, known]))
-"""
-
-
-def test_two_processes_evaluate_what_one_does_and_leave_errors_to_it(tmp_path: Path) -> None:
-    transports = ", ".join(f"udp{number}" for number in range(40))
-    broken = FILES[META].replace("toy-plugin ==0.5", '"${{ nothing() }}"')
-    tree = write_tree(tmp_path / "tree", {"variants/udp.yaml": f"transport: [{transports}]\n", META: broken})
-    command = [sys.executable, "-c", _AHEAD, str(tree.root), str(tmp_path), PLATFORM]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    here, known = json.loads(result.stdout)
-    assert known == ["libtoy", "toy-plugin", "toy-switch"]
-    assert 0 < len(here) < len(known)
-    assert "toy-meta/recipe.yaml" in result.stderr
-    assert "does not render" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -62,40 +62,6 @@ def test_an_error_in_a_thread_is_raised_when_those_that_run_were_cancelled_and_h
     assert ended == [1]
 
 
-# In a process without threads: copies that come to a result, raise, are killed, and are left before they have ended.
-_FORKING = """
-import os, signal, time
-from channel_tools.system.workers import forked, may_fork
-
-def ended(copy):
-    try:
-        os.kill(copy, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-with forked(lambda: (os.getpid(), "x" * 1_000_000)) as result:
-    copy, text = result()
-    assert copy != os.getpid() and len(text) == 1_000_000
-assert ended(copy)
-with forked(lambda: 1 / 0) as result:
-    assert result() is None
-with forked(lambda: os.kill(os.getpid(), signal.SIGKILL)) as result:
-    assert result() is None
-reading, writing = os.pipe()
-with forked(lambda: (os.write(writing, b"%d" % os.getpid()), time.sleep(1000))):
-    copy = int(os.read(reading, 100))
-assert ended(copy)
-os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
-assert not may_fork()
-"""
-
-
-def test_a_forked_copy_gives_its_result_or_none_and_ends_with_the_block() -> None:
-    result = subprocess.run([sys.executable, "-c", _FORKING], stderr=subprocess.PIPE, text=True, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
-
-
 # Starts a process that leaves its parent's session and outlives it, says the ids of all, then does what it is told.
 _DRIVER = """
 import os, subprocess, sys
