@@ -117,9 +117,10 @@ def retain(
 
 
 def _open(address: str) -> MaintainedTarget:
-    from channel_tools.publish.target import maintained, open_target
+    from channel_tools.publish.target import maintained
+    from channel_tools.workflow.channel_page import open_followed_target
 
-    return maintained(open_target(address, environ=os.environ))
+    return maintained(open_followed_target(address, environ=os.environ))
 
 
 def _show_changed(changed: list[Changed], action: str, address: str, *, dry_run: bool, as_json: bool) -> None:

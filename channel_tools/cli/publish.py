@@ -75,10 +75,11 @@ def promote(
 ) -> None:
     """List published packages under another label as well: the same bytes, nothing is built."""
     from channel_tools.publish.maintenance import promoted_keys
-    from channel_tools.publish.target import maintained, open_target
+    from channel_tools.publish.target import maintained
+    from channel_tools.workflow.channel_page import open_followed_target
     from channel_tools.workflow.publish import package_set
 
-    channel = open_target(target, environ=os.environ)
+    channel = open_followed_target(target, environ=os.environ)
     if stack is not None:
         wanted = PlanRequest(stack=stack, packages=tuple(packages or ()))
         chosen = package_set(options.settings_from(root, output), wanted)

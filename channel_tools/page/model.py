@@ -7,9 +7,10 @@ neither clients nor indexers look there.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from channel_tools.channel.model import RECORD_FOLDER
@@ -18,7 +19,6 @@ from channel_tools.conda.package import RECORD_FIELD, stem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from channel_tools.channel.model import Foundation
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.contents import JsonObject
     from channel_tools.system.beneath import Beneath
 
+_FILE_BYTES = 64 << 20
 INDEX_PAGE = "index.html"
 PAGE_FOLDER = "page"
 NAMES_FOLDER = f"{PAGE_FOLDER}/name"
@@ -286,32 +287,40 @@ def log_file(file_name: str) -> str:
     return f"{RECORD_FOLDER}/logs/{stem_of(file_name)}.log"
 
 
-class PageStore(Protocol):
-    """A channel that a page is written to; all names are relative to it."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageStore:
+    """The folder of a channel that a page is written to; all names are relative to it."""
+
+    files: Beneath
 
     def url(self, name: str) -> str:
-        """A file's path or URL, for messages."""
-        ...
+        """A file's path, for messages."""
+        return str(self.files.path / name)
 
     def read(self, name: str) -> bytes | None:
         """A file's content, None if there is no such file."""
-        ...
+        try:
+            return self.files.read(name, limit_bytes=_FILE_BYTES)
+        except FileNotFoundError:
+            return None
 
     def present(self, names: Collection[str]) -> set[str]:
         """Those of the files, or of folders with files in them, that exist."""
-        ...
+        folders = {name.rpartition("/")[0] for name in names}
+        present = {f"{folder}/{name}".lstrip("/") for folder in folders for name in self.files.names(folder)}
+        return present & set(names)
 
     def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
-        """Replace files one by one in this order, each atomically. Raises DiskFullError, NetworkError."""
-        ...
+        """Replace files one by one in this order, each atomically. Raises DiskFullError."""
+        for folder, group in itertools.groupby(files, key=lambda file: file[0].rpartition("/")[0]):
+            if folder.partition("/")[0] == RECORD_FOLDER:  # which others write to at the same time
+                for name, content in group:
+                    self.files.write(name, content())
+                continue
+            self.files.remove_leftovers(folder)
+            self.files.write_all((name, content()) for name, content in group)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; missing ones are ignored."""
-        ...
-
-    def package(self, build: Build) -> AbstractContextManager[tuple[Path, Beneath | None]]:
-        """The package's file and its folder, if others can write there, while the block runs.
-
-        Raises IntegrityError if it is missing.
-        """
-        ...
+        for name in names:
+            self.files.remove(name)

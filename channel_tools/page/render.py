@@ -304,8 +304,8 @@ def build_chips(site: Site, build: Build) -> list[tuple[str, str]]:
 
 def _details(store: PageStore, build: Build) -> Details | None:
     try:
-        with store.package(build) as (path, folder):
-            return read_details(path, folder)
+        folder = store.files.at(build.subdir)
+        return read_details(folder.path / build.file_name, folder)
     except (IntegrityError, ChannelError) as err:  # it is damaged, or not a regular file
         _log.warning("%s; its page lists no files", err)
         return None

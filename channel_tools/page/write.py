@@ -7,9 +7,7 @@ file's inputs is kept in ``.channel_tools/state/page.msgpack``; without it, ever
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import itertools
 import logging
 from dataclasses import dataclass
 from functools import partial
@@ -20,68 +18,33 @@ import msgspec
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import load_channel
 from channel_tools.conda.repodata import encode_json
-from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageChoices, PageSettings, log_file
+from channel_tools.page.model import (
+    INDEX_PAGE,
+    PAGE_FOLDER,
+    PAGE_SCHEMA,
+    PageChoices,
+    PageSettings,
+    PageStore,
+    log_file,
+)
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, ChannelToolsError
 from channel_tools.system.files import read_regular, sha256_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.channel.listing import Listing
-    from channel_tools.channel.model import ChannelWriter, Foundation
-    from channel_tools.page.content import Rows
-    from channel_tools.page.model import Build, PageStore, ShownRun, TreeRecords
-    from channel_tools.system.beneath import Beneath
+    from channel_tools.channel.model import Channel, ChannelWriter
+    from channel_tools.page.model import ShownRun, TreeRecords
 
 SETTINGS = f"{RECORD_FOLDER}/page.json"
 _NO_CHOICES = PageChoices()
 _DIGESTS = f"{RECORD_FOLDER}/state/page.msgpack"
-_FILE_BYTES = 64 << 20
 _LOG_BYTES = 512 << 20
 MOST_RUNS = 50
 """Validations kept per stack; the oldest are dropped."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _FolderStore:
-    """A channel folder."""
-
-    files: Beneath
-
-    def url(self, name: str) -> str:
-        return str(self.files.path / name)
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            return self.files.read(name, limit_bytes=_FILE_BYTES)
-        except FileNotFoundError:
-            return None
-
-    def present(self, names: Collection[str]) -> set[str]:
-        folders = {name.rpartition("/")[0] for name in names}
-        present = {f"{folder}/{name}".lstrip("/") for folder in folders for name in self.files.names(folder)}
-        return present & set(names)
-
-    def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
-        for folder, group in itertools.groupby(files, key=lambda file: file[0].rpartition("/")[0]):
-            if folder.partition("/")[0] == RECORD_FOLDER:  # which others write to at the same time
-                for name, content in group:
-                    self.files.write(name, content())
-                continue
-            self.files.remove_leftovers(folder)
-            self.files.write_all((name, content()) for name, content in group)
-
-    def remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.files.remove(name)
-
-    @contextlib.contextmanager
-    def package(self, build: Build) -> Iterator[tuple[Path, Beneath]]:
-        folder = self.files.at(build.subdir)
-        yield folder.path / build.file_name, folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,69 +56,47 @@ class PageReport:
     removed: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PagedChannel:
-    """A channel whose page may be written, because its writer's lock or lease is held.
-
-    ``load`` reads its listing and the rows of its packages, ``name`` is the page's title unless another is given.
-    """
-
-    store: PageStore
-    name: str
-    foundation: Foundation
-    load: Callable[[], tuple[Listing, Rows]]
-
-
-def paged_folder(writer: ChannelWriter) -> PagedChannel:
-    """The channel in a folder."""
-
-    def load() -> tuple[Listing, Rows]:
-        loaded = load_channel(writer.channel)
-        return loaded.listing, {subdir: state.records.packages for subdir, state in loaded.states.items()}
-
-    channel = writer.channel
-    store = _FolderStore(files=channel.files)
-    return PagedChannel(store=store, name=channel.path.name, foundation=channel.foundation, load=load)
-
-
 def add_page(
-    channel: PagedChannel, choices: PageChoices = _NO_CHOICES, *, known: TreeRecords | None = None
+    writer: ChannelWriter, choices: PageChoices = _NO_CHOICES, *, known: TreeRecords | None = None
 ) -> PageReport:
     """Give the channel a page, or update the one that it has.
 
     Raises ChannelError if a page that this program did not write is in the way, DiskFullError.
     """
-    before = _read_settings(channel.store)
+    store = PageStore(files=writer.channel.files)
+    before = _read_settings(store)
     if before is None:
-        _check_free(channel.store)
-        before = PageSettings(title=channel.name)
+        _check_free(store)
+        before = PageSettings(title=writer.channel.path.name)
     fields = (name.name for name in dataclasses.fields(choices))
     chosen = {name: value for name in fields if (value := getattr(choices, name)) is not None}
     changed = dataclasses.replace(before, **chosen)
     settings = changed if known is None else _with_records(changed, known)
-    settings = _with_logs(channel.store, settings, {} if known is None else known.logs)
-    _write_settings(channel.store, settings)
-    return _write(channel, settings)
+    settings = _with_logs(store, settings, {} if known is None else known.logs)
+    _write_settings(store, settings)
+    return _write(writer.channel, store, settings)
 
 
-def remember_records(channel: PagedChannel, known: TreeRecords) -> None:
+def remember_records(writer: ChannelWriter, known: TreeRecords) -> None:
     """Store what is known about stacks, builds and validations for the channel's page, if it has one."""
-    before = _read_settings(channel.store)
+    store = PageStore(files=writer.channel.files)
+    before = _read_settings(store)
     if before is None:
         return
-    after = _with_logs(channel.store, _with_records(before, known), known.logs)
+    after = _with_logs(store, _with_records(before, known), known.logs)
     if after != before:
-        _write_settings(channel.store, after)
+        _write_settings(store, after)
 
 
-def follow_change(channel: PagedChannel) -> PageReport | None:
+def follow_page(writer: ChannelWriter) -> PageReport | None:
     """Update the page after a change of its channel; None if it has no page.
 
     Raises what add_page does; the error says that the change itself was made.
     """
+    store = PageStore(files=writer.channel.files)
     try:
-        settings = _read_settings(channel.store)
-        return None if settings is None else _write(channel, settings)
+        settings = _read_settings(store)
+        return None if settings is None else _write(writer.channel, store, settings)
     except ChannelToolsError as err:
         raise type(err)(f"the channel was changed, but not its page: {err.message}", hint=err.hint) from None
 
@@ -189,14 +130,15 @@ def _merged(earlier: Sequence[ShownRun], now: Sequence[ShownRun]) -> tuple[Shown
     return tuple(sorted(runs.values(), key=lambda run: run.started)[-MOST_RUNS:])
 
 
-def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
+def _write(channel: Channel, store: PageStore, settings: PageSettings) -> PageReport:
     """Write the files of a page that are missing or outdated, and remove those that no longer belong to it."""
     from channel_tools.page.content import read_site  # noqa: PLC0415 - with jinja2, slow to import
     from channel_tools.page.front import page_files  # noqa: PLC0415
     from channel_tools.page.render import OWN_MARK  # noqa: PLC0415
 
-    store, (listing, rows) = channel.store, channel.load()
-    site = read_site(settings, channel.foundation, listing, rows)
+    loaded = load_channel(channel)
+    rows = {subdir: state.records.packages for subdir, state in loaded.states.items()}
+    site = read_site(settings, channel.foundation, loaded.listing, rows)
     files = page_files(site, store)
     before = _read_digests(store)
     present = store.present([file.path for file in files])

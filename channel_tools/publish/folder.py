@@ -24,7 +24,6 @@ from channel_tools.channel.store import record_further
 from channel_tools.conda.addresses import local_path, parse_address, scheme_of
 from channel_tools.conda.package import PackageKey, PackageRef, sidecar_of, subdirs_of
 from channel_tools.conda.specs import text_or_none, track_features_of
-from channel_tools.page.write import SETTINGS, follow_change, paged_folder
 from channel_tools.publish.model import (
     LABEL_FOLDER,
     MAIN_LABEL,
@@ -51,17 +50,15 @@ if TYPE_CHECKING:
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.channel.records import CachedPackage
     from channel_tools.channel.state import SubdirState
-    from channel_tools.page.write import PagedChannel
     from channel_tools.publish.model import PackageFile, PackageSet
     from channel_tools.system.progress import Progress
 
 
-def open_folder(address: str, environ: Mapping[str, str]) -> FolderTarget:
+def open_folder(address: str) -> FolderTarget:
     """The target for a path or a ``file://`` address; the folder need not exist yet.
 
     Raises UsageError if it does not name a folder, FileAccessError for a device, a pipe or a socket.
     """
-    del environ
     if not address:
         raise UsageError("'': not a place to publish to", hint="give a folder or an address")
     if scheme_of(address):
@@ -196,6 +193,8 @@ class FolderTarget:
     """How long to wait for another writer to finish."""
     within: Path | None = None
     """A folder that others can write to and that files to be published are in, such as a server's uploads."""
+    changed: Callable[[ChannelWriter], object] = lambda _writer: None
+    """Called after each change of a label, while its writer's lock is still held."""
 
     @property
     def address(self) -> str:
@@ -226,17 +225,6 @@ class FolderTarget:
     def open_label(self, label: str) -> Channel:
         """The channel of a label, whose links stay in the root. Raises what open_channel does."""
         return open_channel(self.label_folder(label), within=self.root)
-
-    def has_page(self, label: str) -> bool:
-        """Whether the label's channel has a page."""
-        return Beneath(root=self.root).at(label_path(label)).file_stat(SETTINGS) is not None
-
-    @contextlib.contextmanager
-    def paged(self, label: str) -> Iterator[PagedChannel]:
-        """The label's channel with its lock held, for changes of its page only. Raises what open_channel does."""
-        channel = self.open_label(label)
-        with channel_writer(channel, clock=self.clock, wait_s=self.wait_s) as writer:
-            yield paged_folder(writer)
 
     def foundation(self) -> Foundation | None:
         """The recorded foundation; None before the first publishing."""
@@ -450,8 +438,8 @@ class FolderTarget:
     def _writer(self, label: str, foundation: Foundation) -> Iterator[ChannelWriter]:
         """The label's channel with its lock and the root's held; both channels are created if missing.
 
-        If the block ends without an error, the label's page is updated, if it has one. Raises ChannelError if another
-        publisher holds the lock for longer than ``wait_s``.
+        If the block ends without an error, ``changed`` is told. Raises ChannelError if another publisher holds the lock
+        for longer than ``wait_s``.
         """
         label_folder = self.label_folder(label)
         with contextlib.ExitStack() as stack:
@@ -460,7 +448,7 @@ class FolderTarget:
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
                 record_further(channel)
             yield writer
-            follow_change(paged_folder(writer))
+            self.changed(writer)
 
 
 def checked_row(file: PackageFile) -> CachedPackage:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -12,7 +13,7 @@ from channel_tools.system.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from channel_tools.channel import Foundation
+    from channel_tools.channel import ChannelWriter, Foundation
     from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.publish.model import LabelPackage, PackageSet, PublishPlan, PublishReport
@@ -33,8 +34,6 @@ class Kind(NamedTuple):
 
 
 KINDS: Mapping[str, Kind] = {
-    "": Kind("channel_tools.publish.folder", "open_folder"),
-    "file": Kind("channel_tools.publish.folder", "open_folder"),
     "http": Kind("channel_tools.publish.server.target", "open_server"),
     "https": Kind("channel_tools.publish.server.target", "open_server"),
     "anaconda": Kind("channel_tools.publish.third_party", "open_third_party"),
@@ -45,7 +44,7 @@ KINDS: Mapping[str, Kind] = {
     "quetz+http": Kind("channel_tools.publish.third_party", "open_third_party"),
     "quetz+https": Kind("channel_tools.publish.third_party", "open_third_party"),
 }
-"""By the scheme of an address."""
+"""By the scheme of an address; what has none, and ``file``, is a folder."""
 
 
 class Target(Protocol):
@@ -107,20 +106,28 @@ class MaintainedTarget(Target, Protocol):
         ...
 
 
-def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
+def open_target(
+    address: str, *, environ: Mapping[str, str], changed: Callable[[ChannelWriter], object] | None = None
+) -> Target:
     """The target for ``address``: a path, or a URL whose scheme says what kind of target it is.
 
+    ``changed`` is told of each change of a folder's channel, while its lock is held; servers have their own listeners.
     Credentials are looked up in ``environ``; nothing is contacted yet. Raises UsageError for an unknown scheme, and for
     a bucket.
     """
     scheme = scheme_of(address)
+    if scheme in {"", "file"}:
+        from channel_tools.publish.folder import open_folder  # noqa: PLC0415 - as the other kinds, on demand
+
+        folder = open_folder(address)
+        return folder if changed is None else dataclasses.replace(folder, changed=changed)
     if scheme == BUCKET:
         shown = without_credentials(address)
         message = f"{shown}: a bucket is a copy of a channel's folder; nothing is changed in the copy"
         hint = f"make the change in the folder (--at FOLDER), then: channel_tools publish --to {shown} --from FOLDER"
         raise UsageError(message, hint=hint)
     if scheme not in KINDS:
-        known = ", ".join(f"{name}://" for name in sorted((*KINDS, BUCKET)) if name)
+        known = ", ".join(f"{name}://" for name in sorted((*KINDS, BUCKET, "file")))
         message = f"{address}: publishing to {scheme}:// addresses is not supported"
         raise UsageError(message, hint=f"give a folder, or an address that starts with one of: {known}")
     kind = KINDS[scheme]

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.channel import channel_writer
 from channel_tools.channel.results import read_builds
+from channel_tools.channel.state import load_channel
 from channel_tools.conda.addresses import channel_address, has_credentials, without_credentials
 from channel_tools.conda.package import stem_of
 from channel_tools.matrix.site import upstream_trees
@@ -23,16 +26,18 @@ from channel_tools.page.model import (
     ShownStack,
     TreeRecords,
 )
-from channel_tools.page.write import PagedChannel, PageReport, add_page, remember_records
+from channel_tools.page.write import SETTINGS, PageReport, add_page, follow_page, remember_records
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.model import MAIN_LABEL
+from channel_tools.publish.model import MAIN_LABEL, label_path
 from channel_tools.publish.target import open_target
+from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
+    from channel_tools.channel import ChannelWriter
     from channel_tools.matrix.model import Stack
     from channel_tools.publish.target import Target
     from channel_tools.system.settings import Settings
@@ -62,10 +67,23 @@ def write_channel_page(
     if not isinstance(target, FolderTarget):
         message = f"{target.address}: its page cannot be written from this machine"
         raise UsageError(message, hint="run channel_tools channel page --at FOLDER on the server's machine")
-    with target.paged(label) as channel:
-        known = None if settings is None else _tree_records(settings, _package_names(channel))
-        report = add_page(channel, choices, known=known)
-        return channel.store.url(INDEX_PAGE), report
+    with _label_writer(target, label) as writer:
+        loaded = load_channel(writer.channel)
+        names = {name for state in loaded.states.values() for name in state.records.packages}
+        known = None if settings is None else _tree_records(settings, names)
+        return str(writer.channel.path / INDEX_PAGE), add_page(writer, choices, known=known)
+
+
+def open_followed_target(address: str, *, environ: Mapping[str, str]) -> Target:
+    """The target for an address, as open_target; the pages of a folder's channels follow each change."""
+    return open_target(address, environ=environ, changed=follow_page)
+
+
+@contextlib.contextmanager
+def _label_writer(target: FolderTarget, label: str) -> Iterator[ChannelWriter]:
+    """The label's channel with its lock held, for changes of its page only. Raises what open_channel does."""
+    with channel_writer(target.open_label(label), clock=target.clock, wait_s=target.wait_s) as writer:
+        yield writer
 
 
 def remember_for_page(target: Target, label: str, settings: Settings, file_names: Collection[str]) -> None:
@@ -73,10 +91,12 @@ def remember_for_page(target: Target, label: str, settings: Settings, file_names
 
     Servers keep what their owner gave. Raises as write_channel_page does.
     """
-    if isinstance(target, FolderTarget) and target.has_page(label):
+    if not isinstance(target, FolderTarget):
+        return
+    if Beneath(root=target.root).at(label_path(label)).file_stat(SETTINGS) is not None:
         known = _tree_records(settings, file_names)
-        with target.paged(label) as channel:
-            remember_records(channel, known)
+        with _label_writer(target, label) as writer:
+            remember_records(writer, known)
 
 
 def read_logo(path: Path) -> bytes:
@@ -101,11 +121,6 @@ def _checked(choices: PageChoices) -> PageChoices:
         message = f"--contact {choices.contact}: neither an e-mail nor a web address"
         raise UsageError(message, hint="write it as NAME@HOST or https://HOST/PATH")
     return choices
-
-
-def _package_names(channel: PagedChannel) -> set[str]:
-    _listing, rows = channel.load()
-    return {name for packages in rows.values() for name in packages}
 
 
 def _shown_address(address: str) -> str:

@@ -12,11 +12,10 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.package import PackageKey
 from channel_tools.conda.platforms import current_platform
 from channel_tools.publish.model import PackageFile, PackageSet, file_set
-from channel_tools.publish.target import open_target
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.extras import needs_extra
-from channel_tools.workflow.channel_page import remember_for_page
+from channel_tools.workflow.channel_page import open_followed_target, remember_for_page
 from channel_tools.workflow.plan import check_served, plan_request
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def publish_packages(
     ``environ`` has the target's credentials. ``on_plan`` is called before anything is sent. Raises as open_target,
     package_set, files_to_publish and Target.publish do.
     """
-    target = open_target(request.target, environ=environ)
+    target = open_followed_target(request.target, environ=environ)
     if request.files:
         foundation = Foundation.named(request.foundation, request.address)
         packages = files_to_publish(request.files, foundation, settings=settings, target=target)

@@ -49,6 +49,7 @@ from channel_tools.mirror.importing.site import (
     present_files,
     read_target,
 )
+from channel_tools.page.write import follow_page
 from channel_tools.pins.files import FORMATS, pin_files, write_pin_files
 from channel_tools.pins.solve import with_addresses
 from channel_tools.publish.target import open_target
@@ -297,7 +298,7 @@ def _place_channels(target: ImportTarget, compared: _Comparison, options: Import
             update_third_party(incoming, folder)
         elif incoming.packages:
             existing = None if folder is None or not folder.exists() else open_channel(folder).foundation
-            channel_target = open_target(target.address(channel), environ=options.environ)
+            channel_target = open_target(target.address(channel), environ=options.environ, changed=follow_page)
             published = packages_of(channel_target)
             publishing = Publishing(
                 target=channel_target,

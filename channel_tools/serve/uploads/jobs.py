@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel.listing import INSTRUCTIONS_FILE, read_patch
 from channel_tools.channel.maintenance import Retention
 from channel_tools.conda.package import sidecar_name
+from channel_tools.page.write import follow_page
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.server.protocol import (
@@ -317,7 +318,7 @@ def carry_out(root: Path, job: Job) -> None:
 
 
 def _report(root: Path, job: Job) -> ReportResponse:
-    target = FolderTarget(root=root / job.channel, wait_s=_WRITER_WAIT_S, within=job.files.root)
+    target = FolderTarget(root=root / job.channel, wait_s=_WRITER_WAIT_S, within=job.files.root, changed=follow_page)
     match job.request:
         case SetRequest() as request:
             return _publish(target, job, request)

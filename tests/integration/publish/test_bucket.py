@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.channel import channel_writer
 from channel_tools.channel.listing import Patch
 from channel_tools.channel.maintenance import Retention
 from channel_tools.page.write import add_page
@@ -158,8 +159,8 @@ def test_a_copy_that_was_cut_off_leaves_readers_whole_and_is_completed(
     bucket: Bucket, folder: FolderTarget, made: Path
 ) -> None:
     publish(folder, make_conda(made, "tool", subdir="noarch", index={"noarch": "generic"}), label="testing")
-    with folder.paged("main") as paged:
-        add_page(paged)
+    with channel_writer(folder.open_label("main")) as writer:
+        add_page(writer)
     bucket.copy(folder.root)
     publish(folder, make_conda(made, "two"), make_conda(made, "two", subdir="noarch", index={"noarch": "generic"}))
     folder.promote(("noarch/tool-1.0-0.conda",), source="testing", label="main", progress=SilentProgress())

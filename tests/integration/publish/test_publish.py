@@ -180,12 +180,19 @@ def test_the_commands_do_what_they_say(tmp_path: Path) -> None:
         tool("promote", "testing", "main", *at, "--dry-run", cwd=tmp_path).splitlines()[0] == "linux-64/toy-1.0-0.conda"
     )
     assert "2 linked" in tool("promote", "testing", "main", *at, cwd=tmp_path)
+    tool("channel", "page", *at, cwd=tmp_path)
     assert "0 findings" in tool("channel", "verify", "--at", tmp_path / "target" / "label" / "testing", cwd=tmp_path)
     assert "2 yanked" in tool("yank", "toy=2", *at, "--reason", "wrong sums", cwd=tmp_path)
+    page = tmp_path / "target" / "page" / "build" / "linux-64" / "toy-2.0-0.html"  # which follows each change
+    assert "yanked: wrong sums" in page.read_text()
     assert "2 restored" in tool("yank", "toy=2", *at, "--undo", cwd=tmp_path)
     patch = tmp_path / "patch_instructions.json"
     patch.write_text('{"patch_instructions_version": 1, "packages.conda": {"toy-2.0-0.conda": {"license": "MIT"}}}')
     assert "2 patched" in tool("hotfix", patch, *at, cwd=tmp_path)
+    assert "MIT" in page.read_text()
+    other = make_conda(tree / "made", "other")
+    tool("publish", "--to", tmp_path / "target", other, cwd=tree)
+    assert "page/name/other.html" in (tmp_path / "target" / "index.html").read_text()
     lock = tmp_path / "explicit.txt"
     lock.write_text("@EXPLICIT\nhttps://host/label/testing/linux-64/toy-1.0-0.conda\n")
     assert "0 would be hidden" in tool("retain", *at, "--keep", "1", "--lock", lock, "--dry-run", cwd=tmp_path)

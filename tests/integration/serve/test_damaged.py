@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import open_channel, verify_channel
+from channel_tools.channel import channel_writer, open_channel, verify_channel
 from channel_tools.page.write import add_page
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.server.protocol import API, encode, set_request
@@ -37,8 +37,8 @@ def channels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for label in ("main", "x"):
         packages = make_set([make_conda(work, "toy"), make_conda(work, "tool", subdir="noarch")])
         target.publish(target.plan(packages, label=label), progress=SilentProgress())
-        with target.paged(label) as paged:
-            add_page(paged)
+        with channel_writer(target.open_label(label)) as writer:
+            add_page(writer)
     return target.root.parent
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import add_set, channel_writer, create_channel
-from channel_tools.page.write import add_page, paged_folder
+from channel_tools.page.write import add_page
 from channel_tools.serve.access.tokens import default_tokens_file, revoke_token
 from tests.support.packages import REGISTRY, make_conda
 from tests.support.processes import TEST_TIMEOUT_S, wait_for
@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made = [make_conda(work, "small"), make_conda(work, "big", files={"share/big": payload})]
     with channel_writer(channel) as writer:
         add_set(writer, made)
-        add_page(paged_folder(writer))
+        add_page(writer)
     (work / "secret").write_bytes(SECRET)
     (root / "secret").write_bytes(SECRET)
     (root / "ours" / "linux-64" / "link.json").symlink_to(work / "secret")

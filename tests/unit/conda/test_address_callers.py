@@ -188,7 +188,7 @@ def test_third_party_server_is_asked_at_its_address(case: Case, kind: str) -> No
 
 @pytest.mark.parametrize("given", ["file:///srv/my%20ours/", "FILE:///srv/my%20ours", "file://localhost/srv/my%20ours"])
 def test_folder_to_publish_to_is_the_one_named(given: str) -> None:
-    assert open_folder(given, {}).root == local_path(given) == Path("/srv/my ours")
+    assert open_folder(given).root == local_path(given) == Path("/srv/my ours")
     assert open_target(given, environ={}).address == "file:///srv/my%20ours"
 
 

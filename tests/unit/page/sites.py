@@ -14,7 +14,7 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import PageChoices, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
-from channel_tools.page.write import PageReport, add_page, follow_change, paged_folder
+from channel_tools.page.write import PageReport, add_page, follow_page
 from tests.support.html_pages import Page, read_page
 from tests.support.packages import make_conda, new_channel, own
 
@@ -51,7 +51,7 @@ def write_page(
     choices = PageChoices(title=title, address=address, with_logs=with_logs)
     choices = dataclasses.replace(choices, **chosen)  # type: ignore[arg-type]
     with channel_writer(channel) as writer:
-        return add_page(paged_folder(writer), choices, known=known)
+        return add_page(writer, choices, known=known)
 
 
 def run_of(day: int, *packages: str, mb_s: float = 1000.0, **others: object) -> ShownRun:
@@ -76,7 +76,7 @@ def run_of(day: int, *packages: str, mb_s: float = 1000.0, **others: object) -> 
 def publish(channel: Channel, *files: Path) -> PageReport | None:
     with channel_writer(channel) as writer:
         add_set(writer, files)
-        return follow_change(paged_folder(writer))
+        return follow_page(writer)
 
 
 def toys(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import ShownStack, TreeRecords
-from channel_tools.page.write import follow_change, paged_folder, remember_records
+from channel_tools.page.write import follow_page, remember_records
 from channel_tools.system.errors import ChannelError
 from tests.support.packages import make_conda, own
 from tests.unit.page.sites import pages, publish, run_of, toys, write_page
@@ -72,10 +72,10 @@ def test_runs_and_builds_are_remembered_until_something_newer_is_said(channel: C
     write_page(channel, stacks=(stack,))
     with channel_writer(channel) as writer:
         remember_records(
-            paged_folder(writer),
+            writer,
             TreeRecords(stacks=(dataclasses.replace(stack, runs=(run_of(21),)),), builds={}, logs={}),
         )
-        follow_change(paged_folder(writer))
+        follow_page(writer)
     words = pages(channel)["page/stack/toys.html"].words
     words = words.partition("newest first")[2]
     assert words.index("21 November 2026") < words.index("20 November 2026")

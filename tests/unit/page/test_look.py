@@ -27,7 +27,7 @@ from channel_tools.page.model import ShownBandwidth, ShownStack
 from channel_tools.page.parts import command
 from channel_tools.page.render import HERE
 from channel_tools.page.stacks import speeds
-from channel_tools.page.write import follow_change, paged_folder
+from channel_tools.page.write import follow_page
 from channel_tools.pins.explicit import parse_explicit
 from channel_tools.system.charts import SizeLine, SizePoint, size_chart
 from channel_tools.system.errors import UsageError
@@ -335,7 +335,7 @@ def test_a_stack_offers_the_list_of_what_was_validated(tmp_path: Path) -> None:
     with channel_writer(channel) as writer:
         yanked = {"linux-64/libtoy-1.0-0.conda": "wrong"}
         relist(writer, lambda loaded: dataclasses.replace(loaded.listing, yanked=yanked))
-        follow_change(paged_folder(writer))
+        follow_page(writer)
     assert not path.exists()  # what was yanked is offered no more
     assert "Install exactly what was validated" not in page.read_text()
 

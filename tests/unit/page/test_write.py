@@ -21,8 +21,8 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.conda.package import write_sidecar
-from channel_tools.page.model import ShownStack, TreeRecords
-from channel_tools.page.write import _FolderStore, follow_change, paged_folder, remember_records
+from channel_tools.page.model import PageStore, ShownStack, TreeRecords
+from channel_tools.page.write import follow_page, remember_records
 from tests.support.packages import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 
@@ -81,9 +81,9 @@ class Changes:
         seconds = self._chance.choice((None, 60.0))
         record = BuildRecord(file_name=name, finished=f"2026-11-20T00:00:{self._number:02}", seconds=seconds)
         with channel_writer(self.channel) as writer:
-            paged = paged_folder(writer)
+            paged = writer
             remember_records(paged, TreeRecords(stacks=(stack,), builds={name: record}, logs={}))
-            follow_change(paged)
+            follow_page(paged)
 
     def show_a_log(self) -> None:
         log = self._made / "a.log"
@@ -103,12 +103,12 @@ class Changes:
     def _relist(self, change: Callable[..., object]) -> None:
         with channel_writer(self.channel) as writer:
             relist(writer, change)  # type: ignore[arg-type]
-            follow_change(paged_folder(writer))
+            follow_page(writer)
 
     def _index(self) -> None:
         with channel_writer(self.channel) as writer:
             index_channel(writer)
-            follow_change(paged_folder(writer))
+            follow_page(writer)
 
 
 def site(channel: Channel) -> dict[str, bytes]:
@@ -122,7 +122,7 @@ def site_from_nothing(channel: Channel, folder: Path) -> dict[str, bytes]:
     copy = dataclasses.replace(channel, path=folder / channel.path.name)
     (copy.path / "index.html").unlink()
     with channel_writer(copy) as writer:
-        follow_change(paged_folder(writer))
+        follow_page(writer)
     return site(copy)
 
 
@@ -144,16 +144,16 @@ def test_what_is_taken_back_after_a_kill_is_not_on_the_page(tmp_path: Path, monk
     write_page(channel)
     before = site(channel)
     changes = Changes(channel, tmp_path / "made", random.Random(1))  # noqa: S311 - as above
-    write = _FolderStore.write
+    write = PageStore.write
 
-    def killed(place: _FolderStore, files: list[tuple[str, Callable[[], bytes]]]) -> None:
+    def killed(place: PageStore, files: list[tuple[str, Callable[[], bytes]]]) -> None:
         if any(name.startswith("page/") for name, _content in files):
             write(place, files)
             raise KeyboardInterrupt
         write(place, files)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_FolderStore, "write", killed)
+        patched.setattr(PageStore, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             changes.yank()
     assert site(channel) != before

@@ -56,8 +56,8 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sidecar(packages[0], b"[{}]")
     for label in _LABELS:
         target.publish(target.plan(make_set(packages), label=label), progress=SilentProgress())
-        with target.paged(label) as paged:
-            add_page(paged)
+        with channel_writer(target.open_label(label)) as writer:
+            add_page(writer)
     record_build(target.root, BuildRecord(file_name=packages[0].name, finished="2026-01-01T00:00:00Z", seconds=1.0))
     record_usage(open_channel(target.root), {"toy-1.0-0": USAGE})
     return target.root
@@ -88,8 +88,8 @@ def changes(channel: Path, work: Path) -> Mapping[str, Callable[[], object]]:
             index_channel(writer)
 
     def page() -> None:
-        with target.paged("main") as paged:
-            add_page(paged)
+        with channel_writer(target.open_label("main")) as writer:
+            add_page(writer)
 
     return {
         "index": index,

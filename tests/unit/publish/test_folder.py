@@ -13,7 +13,7 @@ from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.page.model import PageChoices
-from channel_tools.page.write import add_page, paged_folder
+from channel_tools.page.write import add_page, follow_page
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import PackageFile, PackageSet, PublishReport
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, UsageError
@@ -24,7 +24,7 @@ from tests.unit.publish.sets import make_set
 
 @pytest.fixture
 def target(tmp_path: Path) -> FolderTarget:
-    return FolderTarget(root=tmp_path / "target")
+    return FolderTarget(root=tmp_path / "target", changed=follow_page)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_name_taken_by_another_publisher_after_planning_is_refused(target: Fol
 def test_a_label_with_a_page_keeps_it_in_step(target: FolderTarget, made: Path) -> None:
     publish(target, make_set([make_conda(made, "toy", about=own("1"))]))
     with channel_writer(open_channel(target.root)) as writer:
-        add_page(paged_folder(writer), PageChoices(title="Ours"))
+        add_page(writer, PageChoices(title="Ours"))
     publish(target, make_set([make_conda(made, "new", about=own("2"))]))
     publish(target, make_set([make_conda(made, "other", about=own("3"))]), label="testing")
     assert "page/name/new.html" in (target.root / "index.html").read_text()

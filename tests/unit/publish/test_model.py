@@ -23,7 +23,7 @@ def moved(package: Path, folder: Path) -> Path:
 
 
 def published(folder: Path, *files: Path, foundation: Foundation = REGISTRY) -> FolderTarget:
-    target = open_folder(str(folder), {})
+    target = open_folder(str(folder))
     plan = target.plan(file_set(files, foundation), label="main")
     target.publish(plan, progress=SilentProgress())
     return target

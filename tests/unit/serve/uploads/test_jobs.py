@@ -19,6 +19,7 @@ import pytest
 
 from channel_tools.channel import channel_writer, create_channel, open_channel
 from channel_tools.conda.package import sidecar_of, write_sidecar
+from channel_tools.page.write import add_page
 from channel_tools.publish.folder import FolderTarget, compare
 from channel_tools.publish.server.protocol import JobState, SetRequest, YankRequest, set_request
 from channel_tools.serve.metrics import Metrics
@@ -331,6 +332,19 @@ def test_a_job_compares_its_set_once_with_the_channels_lock_held(
     with job.try_lock():
         carry_out(tmp_path, job)
     assert (job.state().state, held) == ("done", [True])
+
+
+def test_the_page_follows_what_a_job_publishes(tmp_path: Path) -> None:
+    toy, tool = make_conda(tmp_path / "made", "toy"), make_conda(tmp_path / "made", "tool")
+    target = FolderTarget(root=tmp_path / "ours")
+    target.publish(target.plan(make_set([toy], on=CONDA_FORGE), label="main"), progress=SilentProgress())
+    with channel_writer(open_channel(target.root)) as writer:
+        add_page(writer)
+    job = _received(tmp_path, set_request(make_set([tool], on=CONDA_FORGE), "main"), tool)
+    with job.try_lock():
+        carry_out(tmp_path, job)
+    assert job.state().state == "done"
+    assert "page/name/tool.html" in (target.root / "index.html").read_text()
 
 
 def test_files_of_a_set_are_expected_that_were_to_be_uploaded_and_that_the_channel_lacks(tmp_path: Path) -> None:
