@@ -17,7 +17,7 @@
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
 # make bench-cluster  what a job takes besides its build on a Slurm of two nodes, and 2,000 packages planned
-# make pytorch      PyTorch from source with MPI, for hours; the same command continues it; CACHE=ccache; then what its users do with it
+# make pytorch      PyTorch from source with MPI, for hours, then what its users do with it; repeated, it takes from a compiler cache what was compiled (CACHE=sccache)
 # make changelog    CHANGELOG.md's section for VERSION from the files in changes/
 # make release      sets VERSION, and builds and checks what is released, into output/release; RELEASING.md has all steps
 # make soak         the server under abuse, with little memory and few descriptors, for SECONDS (3600)
@@ -148,11 +148,11 @@ bench-allreduce: setup
 bench-cluster: setup
 	$(BIN)/python -m benchmarks.cluster
 
-# the one that the registry foundation has the dependencies of; continues where a run before was stopped or failed
+# the one that the registry foundation has the dependencies of; after a stop or a failure, compiled files are in the cache
 PATCHED := --variant cray-mpich-patched --python 3.11 --pytorch 2.6.0
-CACHE   ?=
+CACHE   ?= sccache
 pytorch: setup
-	$(BIN)/channel_tools build $(PATCHED) --package pytorch-cray-mpich-patched --from-failed $(if $(CACHE),--compiler-cache $(CACHE))
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/channel_tools build $(PATCHED) --package pytorch-cray-mpich-patched $(if $(CACHE),--compiler-cache $(CACHE))
 	$(BIN)/channel_tools build --variant mpich-external
 	$(BIN)/channel_tools validate $(PATCHED) --ranks $(RANKS)
 	CHANNEL_TOOLS_TEST_PYTORCH_CHANNEL=output/channel $(BIN)/python -m pytest -n 0 \

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.node import clear_builds
-from channel_tools.build.resume import resumable_builds
 from channel_tools.build.schedule import builds_lock, check_order
 from channel_tools.build.snakemake import (
     check_workflow_folder,
@@ -64,14 +63,7 @@ def await_earlier_builds(settings: Settings, request: ClusterRequest, note: Call
         await_earlier_run(request.workflow_folder(settings), note)
 
 
-def write_cluster_workflow(
-    settings: Settings,
-    request: ClusterRequest,
-    builds: RemoteBuilds,
-    *,
-    force: bool,
-    note: Callable[[str], None],
-) -> None:
+def write_cluster_workflow(settings: Settings, request: ClusterRequest, builds: RemoteBuilds, *, force: bool) -> None:
     """Write the workflow of ``builds``; the caller holds ``locked_builds``.
 
     The folders of earlier builds are removed, except finished ones that only have to be added to the channel (unless
@@ -79,11 +71,8 @@ def write_cluster_workflow(
     """
     check_order(builds.jobs)
     check_paths(builds.jobs, builds.places)
-    work = builds.places.work
-    failed = resumable_builds(work, builds.jobs, builds.tools, note=note)
     needed = [job.folder_name for job in builds.jobs]
-    failed_names = [job.folder_name for job in failed]
-    clear_builds(work, keep=() if force else needed, failed=failed_names, needed=needed)
+    clear_builds(builds.places.work, keep=() if force else needed, needed=needed)
     write_workflow(request.workflow_folder(settings), builds)
 
 

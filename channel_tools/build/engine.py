@@ -18,11 +18,10 @@ from channel_tools.build.compiler_cache import CachedCompilers
 from channel_tools.build.dropped import dropped_notes
 from channel_tools.build.failures import kind_of
 from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
-from channel_tools.build.resume import take_over
 from channel_tools.build.special_files import special_file
 from channel_tools.conda.engine_messages import explained, in_our_words
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import BuildError, ChannelToolsError
+from channel_tools.system.errors import ChannelToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,7 +146,7 @@ class _Preparation:
     @property
     def is_needed(self) -> bool:
         """Whether a build without this preparation would not be what the user requested."""
-        return self._spec.kept_folder is not None or self._spec.tools.compiler_cache is not None
+        return self._spec.tools.compiler_cache is not None
 
     def prepare(self) -> None:
         """Prepare the build; if that fails, the build ends here."""
@@ -155,21 +154,12 @@ class _Preparation:
             return
         try:
             (build_folder,) = (self._spec.output / "bld").iterdir()
-            if self._spec.kept_folder is not None:
-                self._take_over(self._spec.kept_folder, build_folder / "work")
             if (cache := self._spec.tools.compiler_cache) is not None:
                 self._compilers = CachedCompilers(cache, build_folder / "build_env", self._spec.output.parent)
                 self._compilers.wrap()
         except (ChannelToolsError, OSError, ValueError) as err:
             print(f"error: {err}", flush=True)  # noqa: T201 - as above
             self._end(WorkerResult(failure="other", message=str(err)))
-
-    def _take_over(self, kept_folder: Path, fresh: Path) -> None:
-        try:
-            take_over(kept_folder, fresh)
-        except BuildError as err:
-            self._end(WorkerResult(failure="changed", message=err.message))
-        print("the build continues in the work folder of the failed one", flush=True)  # noqa: T201 - as above
 
     def conclude(self) -> None:
         """Log the statistics of the compiler cache."""

@@ -87,15 +87,10 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
         "one of its files cannot be packed",
         "remove or rename the file at the end of the build script, then run the same command again",
     ),
-    "changed": (
-        BuildError,
-        "it cannot continue where it failed",
-        "run the same command without --from-failed to start from the beginning",
-    ),
     "killed": (
         BuildError,
         "it was killed",
-        "if memory ran out: build one package at a time with --jobs 1; --from-failed continues where it stopped",
+        "if memory ran out: build one package at a time with --jobs 1; a --compiler-cache keeps what is compiled",
     ),
     "other": (BuildError, "the build engine failed", "the log says what it was doing"),
 }

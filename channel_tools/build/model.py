@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from channel_tools.system.errors import ChannelToolsError
 
 FailureKind = Literal[
-    "script", "test", "solve", "install", "recipe", "source", "network", "disk", "file", "changed", "killed", "other"
+    "script", "test", "solve", "install", "recipe", "source", "network", "disk", "file", "killed", "other"
 ]
 Status = Literal["built", "failed", "not_started"]
 
@@ -110,12 +110,11 @@ class BuildPlaces:
 class BuildTools:
     """The programs for building: the user's ``conda_build``, None for the engine that channel_tools depends on.
 
-    If ``compiler_cache`` is None, everything is compiled. ``from_failed`` continues failed builds.
+    If ``compiler_cache`` is None, everything is compiled.
     """
 
     conda_build: Path | None = None
     compiler_cache: CompilerCache | None = None
-    from_failed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +135,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """What one worker process builds. ``kept_folder``: the work folder of a failed build that this one continues."""
+    """What one worker process builds."""
 
     recipe_folder: Path
     output: Path
@@ -147,7 +146,6 @@ class WorkerSpec:
     error_prefix_in_binary: bool
     compression_threads: int
     tools: BuildTools = field(default_factory=BuildTools)
-    kept_folder: Path | None = None
     tests: bool = True
     recorded_channels: tuple[str, ...] = ()
     """The channels that the package names in place of ``channels``, if these are not the same."""

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.model import FINISHED, BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
-from channel_tools.build.resume import can_resume
 from channel_tools.build.worker import left_where_denied, notes_of, package_of, start_child, usage_of, was_killed
 from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError
 from channel_tools.system.files import exclusive_lock, remove_tree
@@ -52,8 +51,7 @@ def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
             return
         outcome = finished_build(folder, job)
         if outcome is None:
-            if not can_resume(folder, job, builds.tools):
-                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             outcome = _build(builds, job, cores)
             if outcome.failure is None:
                 write_outcome(folder / FINISHED, outcome)
@@ -81,17 +79,12 @@ def remove_build(folder: Path) -> None:
         lock.unlink(missing_ok=True)
 
 
-def clear_builds(
-    work: Path, *, keep: Collection[str], failed: Collection[str] = (), needed: Collection[str] = ()
-) -> None:
+def clear_builds(work: Path, *, keep: Collection[str], needed: Collection[str] = ()) -> None:
     """Remove the build folders in ``work``, except those that a job is still building in.
 
-    Finished ones among ``keep`` stay, and all of ``failed``, in which builds will continue. ``needed`` and the errors
-    are those of left_where_denied.
+    Finished ones among ``keep`` stay. ``needed`` and the errors are those of left_where_denied.
     """
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
-        if folder.name in failed:
-            continue
         with left_where_denied(folder, needed):
             if folder.is_dir() and not (folder.name in keep and (folder / FINISHED).is_file()):
                 with contextlib.suppress(ChannelError), exclusive_lock(lock_of(folder), resource=str(folder)):

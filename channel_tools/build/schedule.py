@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildResult
 from channel_tools.build.node import finished_build, lock_of, remove_build
-from channel_tools.build.resume import resumable_builds
 from channel_tools.build.run import BuildRun
 from channel_tools.build.usage import record_usage
 from channel_tools.build.worker import check_paths, clear_work, start_child
@@ -80,8 +79,7 @@ def build_packages(
         channels = channels_of(writer.channel)
         return start_child(job, options, places=places, channels=channels, cores=share)
 
-    resumed = resumable_builds(places.work, jobs, options.tools, note=progress.note)
-    clear_work(places.work, keep=[job.folder_name for job in resumed], needed=[job.folder_name for job in jobs])
+    clear_work(places.work, needed=[job.folder_name for job in jobs])
     results = []
 
     def enter(package: Path) -> Path:

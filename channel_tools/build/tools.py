@@ -33,17 +33,16 @@ _FOLDER_VARIABLES: Final[Mapping[CacheName, str]] = {"ccache": "CCACHE_DIR", "sc
 def find_tools(request: ToolsRequest, environ: Mapping[str, str], *, cache: Path) -> BuildTools:
     """The programs on the caller's PATH; a compiler cache is kept in ``cache``, unless the user names a folder.
 
-    Raises CommandError for one that is missing or too old, UsageError for a compiler cache or ``from_failed`` with
-    conda-build, which supports neither.
+    Raises CommandError for one that is missing or too old, UsageError for a compiler cache with conda-build,
+    which does not support it.
     """
     is_conda_build, name = request.engine == PROGRAM, request.compiler_cache
-    if is_conda_build and (name is not None or request.from_failed):
-        option = "--from-failed" if request.from_failed else "--compiler-cache"
-        message = f"{option} works with the engine that comes with this program, not with --engine conda-build"
+    if is_conda_build and name is not None:
+        message = "--compiler-cache works with the engine that comes with this program, not with --engine conda-build"
         raise UsageError(message, hint="leave one of the two out")
     conda_build = find_conda_build(environ) if is_conda_build else None
     cache_program = None if name is None else find_compiler_cache(name, environ, cache=cache)
-    return BuildTools(conda_build=conda_build, compiler_cache=cache_program, from_failed=request.from_failed)
+    return BuildTools(conda_build=conda_build, compiler_cache=cache_program)
 
 
 def find_conda_build(environ: Mapping[str, str]) -> Path:

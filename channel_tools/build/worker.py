@@ -37,7 +37,6 @@ from channel_tools.build.model import (
     decode,
     encode,
 )
-from channel_tools.build.resume import can_resume, set_aside
 from channel_tools.build.script_output import put_before_path
 from channel_tools.build.special_files import StuckEngine
 from channel_tools.conda.package import split_stem
@@ -93,7 +92,6 @@ def start_child(
     folder = places.work / job.folder_name
     with disk_full_reported(places.work):
         temporary, recipe = folder / "tmp", folder / "recipe"
-        kept_folder = set_aside(folder, job) if can_resume(folder, job, options.tools) else None
         temporary.mkdir(parents=True)
         spec = WorkerSpec(
             recipe_folder=recipe.absolute(),
@@ -105,11 +103,10 @@ def start_child(
             error_prefix_in_binary=job.error_prefix_in_binary,
             compression_threads=cores,
             tools=options.tools,
-            kept_folder=None if kept_folder is None else kept_folder.absolute(),
             tests=options.tests,
         )
         write_bytes_atomically(folder / SPEC_FILE, encode(spec), durable=False)  # only this run reads it
-        shutil.copytree(job.recipe_folder, recipe, symlinks=True, dirs_exist_ok=kept_folder is not None)
+        shutil.copytree(job.recipe_folder, recipe, symlinks=True)
         log = _new_log(places.logs, job.stem)
         environment = child_environment(
             options.environ, cores=cores, temporary=temporary.absolute(), cache=places.cache
@@ -161,7 +158,7 @@ def was_killed(child: Child) -> bool:
 
 
 def usage_of(child: Child) -> BuildUsage | None:
-    """What a build used; None for one that was killed, or that continued a failed one."""
+    """What a build used; None for one that was killed."""
     try:
         return decode((child.folder / _USAGE).read_bytes(), BuildUsage)
     except FileNotFoundError:
@@ -238,7 +235,7 @@ def main(spec_file: Path, parent: int) -> int:
     except BuildError as err:
         print(f"error: {err.message}", flush=True)  # noqa: T201 - the worker's output is the build's log
         return _finish(spec, WorkerResult(failure="file", message=err.message))
-    if status == 0 and spec.kept_folder is None:  # a continued build says nothing about the next one
+    if status == 0:
         usage = BuildUsage(
             seconds=time.monotonic() - started_s,
             cpu_s=consumed.cpu_s,

@@ -43,13 +43,6 @@ class ToolsRequest:
             show_default="none",
         ),
     ] = None
-    from_failed: Annotated[
-        bool,
-        Option(
-            "--from-failed",
-            help="Continue failed builds (memory, disk, time) in their folders, unless their sources were changed.",
-        ),
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -311,7 +311,7 @@ class _Build:
             tools=self.tools,
             attest=None if request.signing is None else request.signing.as_texts(),
         )
-        write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=self.progress.note)
+        write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force)
         return builds
 
     def run_on_cluster(self, channel: Channel, builds: RemoteBuilds, on: str) -> list[BuildResult]:

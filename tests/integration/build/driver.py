@@ -40,7 +40,6 @@ def build(
     conda_build: Path | None = None,
     work: Path | None = None,
     compiler_cache: CompilerCache | None = None,
-    from_failed: bool = False,
 ) -> list[BuildResult]:
     """Build ``jobs`` into ``folder/channel``; returns every job's result, in the order in which they came."""
     results: list[BuildResult] = []
@@ -58,7 +57,7 @@ def build(
                 max_jobs=max_jobs,
                 cores=2,
                 environ=os.environ,
-                tools=BuildTools(conda_build=conda_build, compiler_cache=compiler_cache, from_failed=from_failed),
+                tools=BuildTools(conda_build=conda_build, compiler_cache=compiler_cache),
             ),
             writer=writer,
             places=places,

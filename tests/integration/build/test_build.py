@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from channel_tools.build.failed import find_failed, shell_command, work_folder_of
 from channel_tools.build.model import BuildJob
 from channel_tools.build.tools import find_conda_build
 from channel_tools.build.usage import read_usage
 from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
-from channel_tools.conda.archive import stream_component
 from channel_tools.system.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
 from channel_tools.system.work_folder import choose_work_folder
+from channel_tools.workflow.debug import find_failed, shell_command, work_folder_of
 from tests.integration.build.driver import BUILD, build, toy_job
 from tests.support.processes import TEST_TIMEOUT_S, assert_ended, time_limit
 from tests.support.programs import program
@@ -240,32 +239,6 @@ def test_a_mended_recipe_builds_after_a_failure(folder: Path) -> None:
     )
     assert [result.status for result in build(folder, [bad])] == ["built"]
     assert (folder / "logs" / "toy-1.0-h_0.previous.log").is_file()
-
-
-def test_a_failed_build_goes_on_with_what_it_had_done_if_its_sources_are_the_recipes(folder: Path) -> None:
-    go = folder / "go"
-    script = (
-        f"test -e done || {{ echo made by run $$ >> done; test -e {go}; }}; "
-        "mkdir -p $PREFIX/share; cat source.txt done > $PREFIX/share/toy"
-    )
-    job = toy(folder, "toy", script=script, sources=[{"path": "source.txt"}])
-    (job.recipe_folder / "source.txt").write_text("as it was\n")
-    with pytest.raises(BuildError):
-        build(folder, [job])
-    work = work_folder_of(find_failed([folder / "work"], "toy"))
-    first = (work / "done").read_text()
-
-    (work / "source.txt").write_text("by hand\n")
-    with pytest.raises(BuildError, match=r"no longer those of the recipe: source\.txt"):
-        build(folder, [job], from_failed=True)
-    (folder / "work" / job.folder_name / "kept" / "source.txt").write_text("as it was\n")
-    go.touch()
-
-    (result,) = build(folder, [job], from_failed=True)
-    assert (result.status, result.usage) == ("built", None)
-    members = stream_component(folder / "channel" / "noarch" / job.file_name, "pkg")
-    (made,) = [stream.read() for member, stream in members if member.name == "share/toy" and stream is not None]
-    assert made.decode() == f"as it was\n{first}"
 
 
 _NOT_UTF8 = {

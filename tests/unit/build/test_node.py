@@ -17,10 +17,10 @@ def build_in(work: Path, name: str, *, finished: bool = False) -> Path:
 
 
 def test_only_builds_that_are_still_wanted_stay(tmp_path: Path) -> None:
-    for name in ("finished", "kept", "unfinished", "failed"):
+    for name in ("finished", "kept", "unfinished"):
         build_in(tmp_path, name, finished=name in {"finished", "kept"})
-    clear_builds(tmp_path, keep=["kept", "unfinished"], failed=["failed"])
-    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"kept", "failed"}
+    clear_builds(tmp_path, keep=["kept", "unfinished"])
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"kept"}
 
 
 def test_a_folder_in_which_a_job_builds_stays(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.toy_tree import write_toy_tree
         (["--output-dir", "workflow"], "--emit snakemake and --output-dir FOLDER go together"),
         (["--on", "slurm", "--emit", "snakemake", "-o", "workflow"], "--emit only writes the workflow"),
         (["--emit", "snakemake", "-o", "recipes"], "contains files that are not part of a workflow of builds"),
-        (["--engine", "conda-build", "--from-failed"], "not with --engine conda-build"),
+        (["--engine", "conda-build", "--compiler-cache", "ccache"], "not with --engine conda-build"),
     ],
     ids=["nowhere", "nothing", "both", "taken", "engine"],
 )
