@@ -15,6 +15,7 @@ import select
 import shlex
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, overload
 
@@ -38,6 +39,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _SUPERVISOR_GRACE_S = 40.0
 """Longer than it gives to its processes before and after SIGKILL."""
 _READY_S = 60.0
+_LOOK_S = 0.2
 _STDIN = 0
 _CHUNK_BYTES = 65_536
 _LINE_BYTES = 4_096
@@ -73,27 +75,32 @@ def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
         )
         with running_services(plan.services, context) as services:
             more = {name: value for service in services for name, value in service.rank_variables.items()}
-            with own_input() as stdin, running_ranks(plan, more=more, stdin=stdin) as ranks:
+            relays = plan.launcher != "torchrun"
+            with own_input(relays=relays) as stdin, running_ranks(plan, more=more, stdin=stdin) as ranks:
                 code = ranks.wait(services)
     return code
 
 
 @contextlib.contextmanager
-def own_input() -> Iterator[int | None]:
+def own_input(*, relays: bool) -> Iterator[int | None]:
     """A descriptor of this process's standard input, for a program that may read it; None if there is none.
 
-    In the background of a shell there is none: the program would be in another session, whose reads the kernel does not
-    stop, and take what is typed for the shell.
+    The program is in another session, whose reads of a terminal the kernel does not stop. So in the background of a
+    shell it gets none, and one that ``relays``, which reads whatever is typed, gets what this process reads.
     """
-    try:
-        descriptor = os.dup(_STDIN)
-    except OSError:
-        yield None
-        return
-    try:
-        yield None if _is_in_background(descriptor) else descriptor
-    finally:
-        os.close(descriptor)
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.dup(_STDIN)
+        except OSError:
+            yield None
+            return
+        stack.callback(os.close, descriptor)
+        if _is_in_background(descriptor):
+            yield None
+        elif relays and os.isatty(descriptor):
+            yield stack.enter_context(_read_here(descriptor))
+        else:
+            yield descriptor
 
 
 def _is_in_background(stdin: int) -> bool:
@@ -101,6 +108,36 @@ def _is_in_background(stdin: int) -> bool:
         return os.tcgetpgrp(stdin) != os.getpgrp()
     except OSError:  # no terminal, or another session's
         return False
+
+
+@contextlib.contextmanager
+def _read_here(terminal: int) -> Iterator[int]:
+    """A pipe that gets what is typed while this process is in the foreground: while it is stopped, the shell reads."""
+    reader, writer = os.pipe()
+    ended, end = os.pipe()
+
+    def relay() -> None:
+        with (
+            os.fdopen(writer, "wb", buffering=0) as pipe,
+            contextlib.suppress(OSError),
+        ):  # nobody reads the pipe any more
+            while ended not in wait_for_any([terminal, ended]):
+                if _is_in_background(terminal):
+                    wait_for_any([ended], Deadline.after(_LOOK_S))
+                elif data := os.read(terminal, _CHUNK_BYTES):
+                    pipe.write(data)
+                else:
+                    return
+
+    thread = threading.Thread(target=relay, daemon=True)
+    thread.start()
+    try:
+        yield reader
+    finally:
+        os.close(reader)  # the programs have ended, so that a relay which waits for room in the pipe ends, too
+        os.close(end)
+        thread.join()
+        os.close(ended)
 
 
 def check_plan_reachable(plan: RankPlan) -> None:

@@ -25,6 +25,13 @@ import os, sys
 text = sys.stdin.read()
 os.write(1, f"{os.environ['RANK']} {text!r}\\n".encode())
 """
+WAITS = """\
+import os, sys
+if os.environ["RANK"] == "0":
+    os.write(1, b"up\\n")
+for line in sys.stdin:
+    os.write(1, f"the rank has {line}".encode())
+"""
 SAYS = """\
 import os, sys
 os.write(2, f"{os.environ['RANK']} ".encode() + b"\\xff \\x1b[1m\\n")
@@ -113,9 +120,11 @@ def on_a_terminal(site: Site, line: str, *words: str) -> Iterator[tuple[subproce
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        yield process, main
-    os.close(main)
-    os.close(side)
+        try:
+            yield process, main
+        finally:  # which ends the session, if that has not ended
+            os.close(side)
+            os.close(main)
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
@@ -139,6 +148,24 @@ def test_ranks_in_the_background_leave_what_is_typed_to_the_shell(site: Site, la
         os.write(terminal, b"the line\n")
         said, errors = process.communicate()
     assert sorted(said.splitlines()) == ["0 ''", "1 ''", "the shell has the line"], errors
+
+
+def test_what_is_typed_while_the_command_is_stopped_is_the_shells(site: Site) -> None:
+    (site.folder / "waits.py").write_text(WAITS)
+    line = 'set -m; "$@"; echo stopped; read -r typed; echo "the shell has $typed"; fg %1 > /dev/null'
+    with on_a_terminal(site, line, "--launcher", "mpiexec", "waits.py") as (process, terminal):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        for typed, answer in (
+            (b"one\n", "the rank has one\n"),
+            (b"\x1a", "stopped\n"),
+            (b"two\n", "the shell has two\n"),
+            (b"three\n", "the rank has three\n"),
+            (b"\x04", ""),
+        ):
+            os.write(terminal, typed)
+            assert process.stdout.readline() == answer
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(
