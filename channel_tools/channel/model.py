@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from channel_tools.conda.addresses import channel_address, channel_name
+from channel_tools.conda.addresses import channel_address, channel_name, has_credentials, without_credentials
 from channel_tools.requests.names import DEFAULT_FOUNDATION, FOUNDATIONS, FoundationKind, FoundationTraits
 from channel_tools.system.beneath import folder_beneath
 from channel_tools.system.errors import UsageError
@@ -45,8 +45,14 @@ class Foundation:
     def named(cls, kind: FoundationKind | None, address: str | None) -> Foundation | None:
         """The one that ``--foundation`` and ``--foundation-channel`` name; None if neither is given.
 
-        Raises UsageError for an address of one that is made here.
+        Raises UsageError for an address of one that is made here, and for one with credentials, since it is recorded.
         """
+        if address is not None and has_credentials(address):
+            shown = without_credentials(address)
+            message = (
+                f"--foundation-channel {shown}: given with credentials, and the address is recorded in the channel"
+            )
+            raise UsageError(message, hint="store them: in ~/.netrc, or by rattler auth login")
         is_made_here = kind is None or FOUNDATIONS[kind].is_made_here
         if address is not None and is_made_here:
             message = f"--foundation-channel {address} needs --foundation conda-forge"
