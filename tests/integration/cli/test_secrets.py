@@ -69,7 +69,7 @@ class World:
         """Let the lab be a host elsewhere, for which its server is the proxy."""
         self.address = self.plain = f"http://{ELSEWHERE}"
         self.environ["no_proxy"] = self.environ["NO_PROXY"] = "127.0.0.1"
-        self.environ["http_proxy"] = f"http://{user}127.0.0.1:{self.lab.port}"
+        self.environ["http_proxy"] = self.environ["HTTP_PROXY"] = f"http://{user}127.0.0.1:{self.lab.port}"
 
 
 def in_user(world: World) -> None:
@@ -122,6 +122,7 @@ def in_proxy(world: World) -> None:
 
 def in_proxy_of_condarc(world: World) -> None:
     world.through_proxy()
+    del world.environ["HTTP_PROXY"]
     proxy = world.environ.pop("http_proxy").replace("//", f"//me:{SECRET}@")
     world.keep(".condarc", f"proxy_servers: {{http: '{proxy}'}}\n")
 

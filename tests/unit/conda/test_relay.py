@@ -56,10 +56,11 @@ def told(server: ScriptedServer) -> str:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "NETRC"):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("RATTLER_AUTH_FILE", raising=False)
+    for name in ("RATTLER_AUTH_FILE", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "home" / ".rattler").mkdir(parents=True)
     return tmp_path / "home"
 
@@ -98,7 +99,8 @@ def test_what_is_stored_is_not_sent_to_plain_http(
     else:
         (home / ".rattler" / "credentials.json").write_text(json.dumps({"lab.invalid": {where: SECRET}}))
     with scripted(ScriptedServer(channel)) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.origin)
+        for name in ("http_proxy", "HTTP_PROXY"):  # rattler looks at the second one first
+            monkeypatch.setenv(name, proxy.origin)
         assert len(solved("http://lab.invalid/lab", tmp_path / "cache")) == 1
         assert proxy.asked
         assert "uthorization" not in told(proxy)
@@ -107,7 +109,8 @@ def test_what_is_stored_is_not_sent_to_plain_http(
 
 def test_a_password_that_is_given_in_the_address_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted(ScriptedServer(channel)) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.origin)
+        for name in ("http_proxy", "HTTP_PROXY"):  # rattler looks at the second one first
+            monkeypatch.setenv(name, proxy.origin)
         assert len(solved("http://me:word@lab.invalid/lab", tmp_path / "cache")) == 1
         assert all(asked.headers.get("Authorization") == "Basic bWU6d29yZA==" for asked in proxy.asked)
 
