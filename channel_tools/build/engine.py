@@ -1,30 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The one place that calls the build engine (py-rattler-build).
+"""The one place that calls the build engine (py-rattler-build), and what is done for a build while it runs.
 
 The engine holds the interpreter lock and ignores signals while it builds, so this runs in a worker process that is
-ended from outside. A callback writes each log line to standard output at once.
+ended from outside. A callback writes each log line to standard output at once. By the engine's own lines it knows when
+the script has ended, and what the prefix has that the package will not have; and when the files are about to be hashed,
+and byte code that names the build's folders is to be compiled again.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import rattler_build
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, ToolConfiguration, VariantConfig
 
-from channel_tools.build.bytecode import recompile_modules
 from channel_tools.build.compiler_cache import CachedCompilers
-from channel_tools.build.dropped import dropped_notes
 from channel_tools.build.failures import kind_of
 from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
-from channel_tools.build.special_files import special_file
+from channel_tools.build.special_files import shown_name, special_file
 from channel_tools.conda.engine_messages import explained, in_our_words
+from channel_tools.foundation.bytecode import compile_modules
 from channel_tools.system.counting import counted
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterator
 
     from rattler_build import RenderedVariant
     from rattler_build.progress import (
@@ -180,3 +184,91 @@ def _failed(err: rattler_build.RattlerBuildError, *, kind: FailureKind | None) -
     return WorkerResult(
         failure=kind or kind_of(explanation.message), message=explanation.message, hint=explanation.hint
     )
+
+
+_PREFIXES = "bld/*/host_env*"
+_TEMPORARY = "tmp"
+
+
+def recompile_modules(output: Path) -> tuple[str, ...]:
+    """Compile the modules of the package that the engine packs, if byte code of one names the build's folder.
+
+    ``output`` is the engine's output folder, beside the folder of its temporary files. To be called between the
+    engine's own compilation and its list of hashes. Returns a note on what was done. Raises FoundationError if the
+    Python of the host environment does not run on this machine.
+    """
+    work, notes = output.parent, []
+    for prefix in sorted(output.glob(_PREFIXES)):
+        for folder in sorted((work / _TEMPORARY).glob("*/lib/python3.*")):
+            if (prefix / "bin" / folder.name).is_file() and (count := _count_naming(work, folder)):
+                compile_modules(folder.parent.parent, prefix, python=folder.name.removeprefix("python"))
+                notes.append(f"byte code that named the build's folder was compiled again (files: {count})")
+    return tuple(notes)
+
+
+def _count_naming(work: Path, folder: Path) -> int:
+    """How many files of byte code below ``folder`` name the folder ``work``."""
+    text = os.fsencode(work)
+    return sum(path.is_file() and text in path.read_bytes() for path in folder.rglob("*.pyc"))
+
+
+_META = "conda-meta"
+_PACKED = (0o644, 0o755)
+_WRITE = 0o222
+"""Bits that may be missing: installers protect files that way, and clients have to replace prefixes in them."""
+_SHOWN = 5
+
+
+def dropped_notes(output: Path) -> tuple[str, ...]:
+    """Sentences on what the prefix in the engine's ``output`` folder has and the package will not have.
+
+    To be called when the script has ended and the prefix still exists. Files of the host environment do not count.
+    """
+    notes: list[str] = []
+    for prefix in sorted(output.glob(_PREFIXES)):
+        owned = _files_of_packages(prefix)
+        if folders := sorted(_empty_folders(prefix)):
+            notes.append(
+                f"its package has no empty folders, so these are left out: {_shown(folders)}; "
+                "put a file into each, or have the program make them"
+            )
+        if modes := sorted(_other_modes(prefix, owned, granted=_granted_to_all())):
+            notes.append(f"its package has only the modes 0644 and 0755, so these are changed: {_shown(modes)}")
+    return tuple(notes)
+
+
+def _files_of_packages(prefix: Path) -> set[str]:
+    owned: set[str] = set()
+    for record in (prefix / _META).glob("*.json"):
+        content = decode_json(record.read_bytes())
+        owned.update(map(str, (content.get("files") or ()) if isinstance(content, dict) else ()))
+    return owned
+
+
+def _empty_folders(prefix: Path) -> Iterator[str]:
+    for folder, folders, files in os.walk(prefix):
+        if not folders and not files and Path(folder) != prefix:
+            yield shown_name(folder, prefix)
+
+
+def _other_modes(prefix: Path, owned: Collection[str], *, granted: int) -> Iterator[str]:
+    for folder, _folders, files in os.walk(prefix):
+        for path in (Path(folder, name) for name in files):
+            name, mode = path.relative_to(prefix).as_posix(), path.lstat().st_mode
+            if name in owned or name.startswith(f"{_META}/") or not stat.S_ISREG(mode):
+                continue
+            mode = stat.S_IMODE(mode)
+            packed = _PACKED[bool(mode & 0o111)]
+            if mode & ~packed & ~granted or packed & ~mode & ~_WRITE:
+                yield f"{shown_name(path, prefix)} ({mode:04o})"
+
+
+def _granted_to_all() -> int:
+    """The permissions that every new file has here because of the umask, such as the group's to write."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    umask = next(line.split()[1] for line in status.splitlines() if line.startswith("Umask:"))
+    return 0o022 & ~int(umask, 8)
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, cast
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.recorded import read_recorded
-from channel_tools.build.run import BuildRun
-from channel_tools.build.schedule import locked_builds
+from channel_tools.build.schedule import BuildRun, locked_builds
 from channel_tools.build.worker import check_paths, clear_work, start_child
 from channel_tools.channel import open_channel
 from channel_tools.channel.model import RECORD_FOLDER

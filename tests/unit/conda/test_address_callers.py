@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import rattler
 
-from channel_tools.build.clean import machine_texts
+from channel_tools.build.settle import machine_texts
 from channel_tools.conda.addresses import (
     channel_address,
     channel_name,
