@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The outcomes of builds and validations of a channel, kept beside its records, for the table of benchmarks/matrix.py.
+"""The outcomes of builds and validations of a channel, kept beside its records: for pages, and for ``publish``.
 
-Each is one small file that is replaced atomically, so no lock is needed; no decision depends on them.
+Each is one small file that is replaced atomically, so no lock is needed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +19,7 @@ from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
 _FOLDER = f"{RECORD_FOLDER}/results"
@@ -52,6 +53,19 @@ class ValidationRecord:
     seconds: float
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackRecord:
+    """The packages (``subdir/file name``) that the last build of a request named; all were in the channel then.
+
+    ``options`` are those of ``build`` that ask for them.
+    """
+
+    options: tuple[str, ...]
+    keys: tuple[str, ...]
+    finished: str
+    """UTC, ISO 8601."""
+
+
 def record_build(channel: Path, record: BuildRecord) -> None:
     """Record a build, replacing an earlier one of the same package."""
     _write(channel, f"build-{record.file_name.removesuffix('.conda')}", record)
@@ -62,9 +76,24 @@ def record_validation(channel: Path, record: ValidationRecord) -> None:
     _write(channel, f"validation-{record.stack}-{record.python}-{record.pytorch}", record)
 
 
+def record_stack(channel: Path, record: StackRecord) -> None:
+    """Record what the build of a request named, replacing that of an earlier one."""
+    _write(channel, _stack_name(record.options), record)
+
+
+def read_stack(channel: Path, options: tuple[str, ...]) -> StackRecord | None:
+    """What the last build with these options named; None if none is recorded."""
+    names = [f"{_stack_name(options)}.json"]
+    return next((record for record in _read(channel, names, StackRecord) if record.options == options), None)
+
+
+def _stack_name(options: tuple[str, ...]) -> str:
+    return f"stack-{hashlib.sha256(json.dumps(options).encode()).hexdigest()}"
+
+
 def read_builds(channel: Path) -> dict[str, BuildRecord]:
     """Every recorded build, by file name."""
-    return {record.file_name: record for record in _read(channel, "build", BuildRecord)}
+    return {record.file_name: record for record in _read(channel, _names(channel, "build"), BuildRecord)}
 
 
 def last_built(records: Collection[BuildRecord]) -> tuple[str, float | None]:
@@ -75,21 +104,26 @@ def last_built(records: Collection[BuildRecord]) -> tuple[str, float | None]:
 
 def read_validations(channel: Path) -> list[ValidationRecord]:
     """The last validation of each stack, Python and PyTorch."""
-    return list(_read(channel, "validation", ValidationRecord))
+    return list(_read(channel, _names(channel, "validation"), ValidationRecord))
 
 
-def _write(channel: Path, name: str, record: BuildRecord | ValidationRecord) -> None:
+def _write(channel: Path, name: str, record: BuildRecord | ValidationRecord | StackRecord) -> None:
     content = json.dumps({"schema": 1, **asdict(record)}, indent=1) + "\n"
     Beneath(root=channel).write(f"{_FOLDER}/{name}.json", content.encode())
 
 
-def _read(channel: Path, kind: str, model: type[_Record]) -> Iterator[_Record]:
+def _names(channel: Path, kind: str) -> list[str]:
+    names = Beneath(root=channel).names(_FOLDER)
+    return [name for name in names if name.startswith(f"{kind}-") and name.endswith(".json")]
+
+
+def _read(channel: Path, names: Iterable[str], model: type[_Record]) -> Iterator[_Record]:
     files = Beneath(root=channel).at(_FOLDER)
-    for name in files.names():
-        if not (name.startswith(f"{kind}-") and name.endswith(".json")):
-            continue
+    for name in names:
         try:
             yield decode_json(files.read(name, limit_bytes=_RECORD_BYTES), model)
+        except FileNotFoundError:  # it was never recorded, or has been deleted meanwhile
+            continue
         except msgspec.DecodeError as err:
-            message = f"{files.path / name}: not the record of a {kind} ({err})"
-            raise ChannelError(message, hint="delete it; no decision depends on it") from None
+            message = f"{files.path / name}: not the record of a {name.partition('-')[0]} ({err})"
+            raise ChannelError(message, hint="delete it; the next build or validation records it again") from None

@@ -12,7 +12,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.plan import PlanRequest
+from channel_tools.requests.plan import StackPackages
 from channel_tools.requests.publish import PublishRequest
 from channel_tools.system.counting import counted
 
@@ -81,8 +81,8 @@ def promote(
 
     channel = open_followed_target(target, environ=os.environ)
     if stack is not None:
-        wanted = PlanRequest(stack=stack, packages=tuple(packages or ()))
-        chosen = package_set(options.settings_from(root, output), wanted)
+        wanted = StackPackages(stack=stack, packages=tuple(packages or ()))
+        chosen = package_set(options.settings_from(root, output), wanted, note=print_note)
         keys = tuple(str(file.key) for file in chosen.files)
     else:
         keys = promoted_keys(maintained(channel), source, packages or ())

@@ -8,13 +8,15 @@ import contextlib
 import functools
 import sys
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import build_packages, channels_of, locked_builds, take_over_finished
 from channel_tools.build.tools import find_tools
 from channel_tools.build.usage import read_usage, record_result, with_resources
-from channel_tools.channel import channel_writer, ensure_channel, prefer_packages
+from channel_tools.channel import channel_writer, ensure_channel, indexed_files, prefer_packages
+from channel_tools.channel.results import StackRecord, record_stack
 from channel_tools.channel.store import record_further
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.platforms import current_platform
@@ -38,6 +40,7 @@ from channel_tools.workflow.plan import (
     open_index,
     plan_expansion,
     published_by_name,
+    stack_options,
 )
 from channel_tools.workflow.sources import missing_error, provide_sources
 
@@ -119,7 +122,19 @@ def build_stacks(
         await_earlier_builds(settings, request.cluster, progress.note)
     plan, results = build.run(channel, early)
     check_served(plan, request.plan)
+    _record_stacks(channel, request.plan, expansion, plan)
     return BuildOutcome(plan=plan, results=tuple(results))
+
+
+def _record_stacks(channel: Channel, request: PlanRequest, expansion: Expansion, plan: Plan) -> None:
+    """Record for ``publish`` what the request named, if it is in the channel: a workflow may not have run."""
+    present = indexed_files(channel, {package.subdir for package in plan.packages})
+    if any(package.key not in present for package in plan.packages):
+        return
+    options = stack_options(request, None if request.every_stack else expansion.stacks[0])
+    keys = tuple(sorted(str(package.key) for package in plan.packages))
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    record_stack(channel.path, StackRecord(options=options, keys=keys, finished=finished))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

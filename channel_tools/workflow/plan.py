@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from channel_tools.plan import FoundationIndex, Plan
     from channel_tools.plan.model import UnsatisfiablePackage
     from channel_tools.requests.names import FoundationKind
-    from channel_tools.requests.plan import PlanRequest
+    from channel_tools.requests.plan import PlanRequest, StackPackages
     from channel_tools.system.progress import Note
     from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
@@ -263,6 +263,12 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
         return package
 
     return replace(plan, unsatisfiable=tuple(map(explained, plan.unsatisfiable)))
+
+
+def stack_options(request: StackPackages, stack: Stack | None) -> tuple[str, ...]:
+    """The options by which what a request builds is recorded, with the stack's name; None: every stack."""
+    named = replace(request, stack=None if stack is None else stack.name, packages=tuple(sorted(set(request.packages))))
+    return named.options
 
 
 def check_served(plan: Plan, request: PlanRequest) -> None:

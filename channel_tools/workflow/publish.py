@@ -3,34 +3,33 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
-from channel_tools.channel import Foundation, indexed_files, open_channel
+from channel_tools.channel import Foundation, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
-from channel_tools.conda.package import PackageKey
-from channel_tools.conda.platforms import current_platform
-from channel_tools.publish.model import PackageFile, PackageSet, file_set
-from channel_tools.requests.plan import PlanRequest
-from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.channel.results import read_stack
+from channel_tools.conda.closure import Closures
+from channel_tools.matrix.load import find_stack, load_tree
+from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet, file_set
+from channel_tools.system.errors import ChannelError, UsageError, nearest_names_hint
 from channel_tools.system.extras import needs_extra
 from channel_tools.workflow.channel_page import open_followed_target, remember_for_page
-from channel_tools.workflow.plan import check_served, plan_request
+from channel_tools.workflow.plan import stack_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.plan import PlannedPackage
     from channel_tools.publish.bucket import Replica
-    from channel_tools.publish.model import PublishPlan, PublishReport
+    from channel_tools.publish.model import LabelPackage, PublishPlan, PublishReport
     from channel_tools.publish.target import Target
+    from channel_tools.requests.plan import StackPackages
     from channel_tools.requests.publish import PublishRequest
-    from channel_tools.system.progress import Progress
+    from channel_tools.system.progress import Note, Progress
     from channel_tools.system.settings import Settings
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +59,7 @@ def publish_packages(
         foundation = Foundation.named(request.foundation, request.address)
         packages = files_to_publish(request.files, foundation, settings=settings, target=target)
     else:
-        packages = package_set(cast("Settings", settings), PlanRequest(**asdict(request.plan)))
+        packages = package_set(cast("Settings", settings), request.plan, note=progress.note)
     plan = target.plan(packages, label=request.label)
     planned = Published(address=target.address, plan=plan)
     if request.dry_run:
@@ -83,27 +82,50 @@ def copy_to_bucket(
     return replicate(root, request.target, environ=environ, progress=progress, dry_run=request.dry_run)
 
 
-def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
-    """The packages in the request's plan, from the local channel.
+def package_set(settings: Settings, request: StackPackages, *, note: Note) -> PackageSet:
+    """The packages that the last build of the request named, from the local channel; ``note`` is told when that was.
 
-    The registry foundation's packages belong to the set. Raises the errors of planning and check_served, and
-    ChannelError naming the packages that are not built yet.
+    A part of a stack (``packages``) may have been built with the whole. The packages of a foundation that is made here
+    belong to the set. Raises UsageError for a stack or package that does not exist, ChannelError if nothing is
+    recorded, or if the channel no longer has what is.
     """
-    plan = plan_request(settings, request)
-    check_served(plan, request)
-    if missing := plan.to_build:
-        raise _not_built(missing, request)
+    stack = None if request.every_stack else find_stack(load_tree(settings.tree, settings.environ), request.stack)
+    asked = stack_options(request, stack)
+    recorded = {asked, stack_options(replace(request, packages=()), stack)}
+    records = [record for options in sorted(recorded) if (record := read_stack(settings.channel, options)) is not None]
+    build_first = f"build it first: {' '.join(('channel_tools', 'build', *request.options))}"
+    if not records:
+        message = f"{request.in_words}: no build of it is recorded in {settings.channel}"
+        raise ChannelError(message, hint=f"{build_first}; what is built already is not built again")
+    record = max(records, key=lambda record: (record.finished, record.options == asked))
+    packages = {str(package.key): package for package in FolderTarget(root=settings.channel).packages(MAIN_LABEL)}
+    for key in record.keys:
+        if key not in packages or packages[key].yanked is not None:
+            reason = "is no longer there" if key not in packages else f"was yanked ({packages[key].yanked})"
+            message = f"{request.in_words}: {settings.channel / key} {reason} since the build of {record.finished}"
+            raise ChannelError(message, hint=build_first)
+    note(f"{request.in_words}: as built at {record.finished}")
+    chosen = {key: packages[key] for key in record.keys}
+    if request.packages:
+        chosen = _with_needed(chosen, request)
     channel = open_channel(settings.channel)
-    indexed = indexed_files(channel, (current_platform(), "noarch"))
-    own = [PackageKey(package.subdir, package.file_name) for package in plan.packages]
-    foundation: list[PackageKey] = []
     if channel.foundation.is_made_here:
-        foundation = [key for key, file in indexed.items() if file.ref.foundation and file.hidden is None]
-    return PackageSet(
-        name=request.in_words,
-        files=tuple(PackageFile.of(indexed[key].ref, indexed[key].path) for key in sorted({*own, *foundation})),
-        foundation=channel.foundation,
-    )
+        chosen |= {key: package for key, package in packages.items() if package.foundation and package.hidden is None}
+    files = tuple(PackageFile.of(package, settings.channel / key) for key, package in sorted(chosen.items()))
+    return PackageSet(name=request.in_words, files=files, foundation=channel.foundation)
+
+
+def _with_needed(packages: Mapping[str, LabelPackage], request: StackPackages) -> dict[str, LabelPackage]:
+    """The packages of the request's names, and those that they need. Raises UsageError for a name without any."""
+    closures = Closures(packages.values())
+    needed: dict[str, LabelPackage] = {}
+    for name in request.packages:
+        of_name = [package for package in packages.values() if package.name == name]
+        if not of_name:
+            hint = nearest_names_hint(name, {package.name for package in packages.values()}, noun="package")
+            raise UsageError(f"{request.in_words}: no package {name!r} was built", hint=hint)
+        needed |= {str(member.key): member for package in of_name for member in closures.of(package)}
+    return needed
 
 
 def files_to_publish(
@@ -128,10 +150,3 @@ def files_to_publish(
         raise UsageError(message, hint=hint)
     further = chain.from_iterable(channel.further for channel in recorded)
     return file_set(files, foundation.with_further(further))
-
-
-def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> ChannelError:
-    names = [package.file_name for package in missing]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    message = f"{request.in_words}: not in the local channel yet: {', '.join(names[:_SHOWN])}{more}"
-    return ChannelError(message, hint=f"build first: {' '.join(('channel_tools', 'build', *request.options))}")
