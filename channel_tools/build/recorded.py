@@ -5,6 +5,9 @@ packages it was built with as channels that have only these, so that the engine 
 The recipe is the rendered folder that the package was built from, except for two things: sources have upstream's
 addresses, though the build took them from the source store, and the engine leaves out files whose names start with a
 dot.
+
+The engine's own Package.rebuild (0.73) would do it in the environments as they are recorded, but reports nothing while
+it builds: no log, and no moment to compile byte code again (engine.py), which Python packages would then lack.
 """
 
 from __future__ import annotations
@@ -28,7 +31,6 @@ from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX, subdirs_of
 from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.repodata import REPODATA, RUN_EXPORTS, encode_repodata, encode_run_exports
 from channel_tools.foundation.unpack import TreeWriter
-from channel_tools.plan.render import dated_script
 from channel_tools.provenance.statements import recorded_in
 from channel_tools.sources.model import NeededSource, file_name_of, source_excludes
 from channel_tools.system.errors import FoundationError, NetworkError, UsageError
@@ -49,7 +51,6 @@ _DOWNLOADS_AT_ONCE = 4
 _FOLDER = "recipe/"
 _OF_ENGINE = frozenset({"rendered_recipe.yaml", "variant_config.yaml"})
 """Files that the engine adds to the recipe's folder."""
-_MS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,25 +99,21 @@ class RecordedBuild:
             if stream is not None and member.name.startswith(inside) and name not in _OF_ENGINE:
                 path = writer.write_file(name, stream, executable=bool(member.mode & 0o111))
                 hashes.add(hashlib.sha256(path.read_bytes()).hexdigest())
-        (folder / RECIPE_FILE).write_text(self.recipe_text(folder, store), encoding="utf-8")
+        (folder / RECIPE_FILE).write_text(self.recipe_text(store), encoding="utf-8")
         files = {key: value for key, value in self.inputs.items() if key.startswith("file:")}
         lacking = [key.removeprefix("file:") for key, value in files.items() if value.split(" ")[0] not in hashes]
         return tuple(f"its recipe lacks {name}" for name in sorted(lacking))
 
-    def recipe_text(self, folder: Path, store: SourceStore) -> str:
-        """The recipe.yaml to build from in ``folder``, which has the other files."""
-        supplied = {id(entry): _supplied(entry, need, store) for entry, need in self._sources(store)}
-        date_s = source_date_of(self.recipe)
-        if not supplied and date_s is not None:
+    def recipe_text(self, store: SourceStore) -> str:
+        """The recipe.yaml to build from."""
+        supplied = {
+            id(entry): {**entry, "url": store.supply(need, need.names[0]).as_uri()}
+            for entry, need in self._sources(store)
+        }
+        if not supplied:
             return self.text
         recipe = dict(self.recipe)
-        if supplied:
-            recipe["source"] = [supplied.get(id(entry), entry) for entry in _entries(recipe)]
-        if date_s is None:  # built by a version that set no date
-            build, made_ms = recipe.get("build") or {}, self.info.index.get("timestamp")
-            files = {path.name for path in folder.iterdir()}
-            made_s = made_ms // _MS if isinstance(made_ms, int) else 0
-            recipe["build"] = {**build, "script": dated_script(build.get("script"), made_s, files=files)}
+        recipe["source"] = [supplied.get(id(entry), entry) for entry in _entries(recipe)]
         header = [line for line in self.text.splitlines(keepends=True)[:1] if line.startswith("#")]
         return "".join(header) + dump_yaml(recipe)
 
@@ -221,7 +218,10 @@ class RecordedBuild:
 
 
 def read_recorded(package: Path) -> RecordedBuild:
-    """Read a package's record of its build. Raises UsageError if it has none, IntegrityError if it is damaged."""
+    """Read a package's record of its build.
+
+    Raises UsageError if it has none, or no date to build with, IntegrityError if it is damaged.
+    """
     info = read_package(package, contents=False)
     if not isinstance(recorded_in(info.about).get("inputs"), dict):
         hint = "only packages made by channel_tools build can be built again, not those of a foundation"
@@ -230,12 +230,16 @@ def read_recorded(package: Path) -> RecordedBuild:
     content = files.get(_FOLDER + RECIPE_FILE)
     if content is None:
         raise UsageError(f"{package}: has no recipe", hint="only packages made by channel_tools build have one")
+    recipe = load_plain_yaml(content)
+    if source_date_of(recipe) is None:
+        message = f"{package}: its recipe sets no date (SOURCE_DATE_EPOCH), so its bytes depend on when it was built"
+        raise UsageError(message, hint="packages of channel_tools 0.1 have none: build it anew with this version")
     rendered = load_plain_yaml(files.get(RENDERED_RECIPE, b""))
     return RecordedBuild(
         package=package,
         info=info,
         text=content.decode(),
-        recipe=load_plain_yaml(content),
+        recipe=recipe,
         rendered=rendered if isinstance(rendered, dict) else {},
     )
 
@@ -247,10 +251,6 @@ def _need_of(origin: Mapping[str, Any], excludes: tuple[str, ...]) -> NeededSour
     urls = tuple(origin["git"])
     name = file_name_of(urls[0]).removesuffix(".git")
     return NeededSource(kind="git", identity=origin["rev"], urls=urls, names=(name,), excludes=excludes)
-
-
-def _supplied(entry: Mapping[str, Any], need: NeededSource, store: SourceStore) -> dict[str, Any]:
-    return {**entry, "url": store.supply(need, need.names[0]).as_uri()}
 
 
 def _entries(recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:

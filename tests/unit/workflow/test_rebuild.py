@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from channel_tools.build.recorded import RecordedBuild
+from channel_tools.build.recorded import RecordedBuild, read_recorded
 from channel_tools.channel import Foundation, channel_writer, create_channel, index_channel, indexed_files
 from channel_tools.conda.archive import PackageInfo
 from channel_tools.conda.platforms import current_platform
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
-from channel_tools.system.errors import FoundationError, NetworkError
+from channel_tools.system.errors import FoundationError, NetworkError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.yamlfile import dump_yaml
 from tests.support.packages import make_conda
+from tests.unit.audit.packages import Toy
 
 URL = "https://upstream.example/toy-1.0.txt"
 
@@ -108,16 +109,14 @@ def test_sources_are_taken_from_the_store_and_nothing_else_changes(tmp_path: Pat
     source = [{"url": URL, "sha256": sha256, "patches": ["a.patch"]}, {"path": "src"}]
     recorded = _recorded({"source": source, "build": {"script": script}}, sources=[{"url": [URL], "sha256": sha256}])
 
-    text = recorded.recipe_text(tmp_path, store)
+    text = recorded.recipe_text(store)
 
     address = store.supply(recorded.sources(store)[0], "toy-1.0.txt").as_uri()
     assert text == recorded.text.replace(URL, address)
 
 
-def test_a_recipe_without_a_date_gets_that_of_its_package(tmp_path: Path) -> None:
-    recorded = _recorded({"build": {"script": "make"}})
-
-    text = recorded.recipe_text(tmp_path, SourceStore(folder=tmp_path / "sources"))
-
-    assert "SOURCE_DATE_EPOCH: '1600000000'" in text
-    assert "content: make" in text
+def test_a_package_of_before_there_were_dates_is_an_error(tmp_path: Path) -> None:
+    info = {"recipe/recipe.yaml": dump_yaml({"build": {"script": "make"}}).encode()}
+    package = Toy(extra={"channel_tools": {"inputs": {}}}, info=info).write(tmp_path)
+    with pytest.raises(UsageError, match=r"sets no date \(SOURCE_DATE_EPOCH\)"):
+        read_recorded(package)
