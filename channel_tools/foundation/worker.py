@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from channel_tools.foundation.plan import PackagePlan
     from channel_tools.foundation.record import RecordedPackage
 
+CODE = 1
+"""Raised with each change of what is made of the same sources, in this module, bytecode.py, unpack.py or wheel.py."""
 MULTIARCH: Mapping[str, str] = {"linux-64": "x86_64-linux-gnu", "linux-aarch64": "aarch64-linux-gnu"}
 _EPOCH_S = 1_577_836_800
 """2020-01-01: the time of packages that hold no file."""

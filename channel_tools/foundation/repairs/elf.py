@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
 LIB = "lib"
 _SONAME_LINKS: Mapping[str, Sequence[tuple[str, str]]] = {
     # Debian's alternatives make these two names at installation; libfabric asks for the psm one

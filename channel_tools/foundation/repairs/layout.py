@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
+
 Placement = Callable[[PurePosixPath], PurePosixPath | None]
 """Where a path of the .deb (relative to its root) belongs in the prefix; None: it is left out."""
 

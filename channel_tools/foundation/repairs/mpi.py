@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
 _SUFFIX = ".mpich"
 _WRAPPERS = {"mpicc": ("CC", "cc"), "mpicxx": ("CXX", "c++")}
 _FORTRAN = re.compile(r"mpif\w+$|.*\.mod$|mpif\.h$|mpiof\.h$")

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
 _FOLDER = re.compile(rb"(?<=\0)/(?:usr|etc)(?=/[^\0]*perl[^\0]*\0)")
 _NOWHERE = b"/non"
 _WRAPPER = """\

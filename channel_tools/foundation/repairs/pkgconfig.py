@@ -17,6 +17,9 @@ from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, 
 if TYPE_CHECKING:
     from channel_tools.foundation.model import Repair, RepairContext
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
 _PREFIX_LINE = re.compile(r"^prefix\s*=.*$", re.MULTILINE)
 _USR = re.compile(r"(?:(?<=-[IL])|(?<![\w./}]))/usr(?=/|\s|$)", re.MULTILINE)
 _BUILD_FLAGS = re.compile(r"\s*-f(?:file|debug|macro)-prefix-map=\S+|\s*-specs=\S+")

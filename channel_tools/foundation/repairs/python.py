@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
 _DEBIAN_SITE, _SITE = b"dist-packages", b"site-packages"
 # The first of site's folders, which tools take for the one to install into; as long, and the same folder as ``lib``
 _DEBIAN_LOCAL, _LOCAL = b"local/lib", b"./././lib"

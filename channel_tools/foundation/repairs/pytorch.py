@@ -25,6 +25,9 @@ from channel_tools.foundation.repairs.wheels import own_folders, site_folder
 if TYPE_CHECKING:
     from channel_tools.foundation.model import Repair, RepairContext
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
 # PyTorch's own headers, which C++ programs include by these names
 _OWN_HEADERS = frozenset({"ATen", "c10", "caffe2", "tensorpipe", "torch"})
 # protobuf's headers are of another version than the foundation's, and no header of PyTorch includes them

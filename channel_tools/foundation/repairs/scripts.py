@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
 _CONFIG_SCRIPT = re.compile(r"bin/[\w.+-]*-config$")
 _HOST_INTERPRETER = re.compile(rb"#!\s*(?:/usr/bin/perl|/usr/bin/python[\d.]*)\b")
 _PROGRAM_MODE = 0o755

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
 _TRIPLES = {"linux-64": "x86_64-conda-linux-gnu", "linux-aarch64": "aarch64-conda-linux-gnu"}
 _VERSIONED = re.compile(r"-\d+$")
 _WRAPPER = """\

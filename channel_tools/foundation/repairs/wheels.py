@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from channel_tools.foundation.model import Repair, RepairContext
     from channel_tools.system.elf import ElfInfo
 
+VERSION = 1
+"""Raised with each change of what a step here makes of a tree."""
+
 _TARGETS: Mapping[str, str] = {"linux-64": "x86_64-linux", "linux-aarch64": "sbsa-linux"}
 
 

@@ -93,10 +93,9 @@ def test_nothing_to_hide_is_an_error(tmp_path: Path) -> None:
         hide_host_plugins(tmp_path, context())
 
 
-@pytest.fixture
-def rdma(tmp_path: Path) -> Path:
+def make_rdma(root: Path) -> Path:
     make_tree(
-        tmp_path,
+        root,
         {
             "etc/libibverbs.d/mlx5.driver": "driver mlx5\n",
             "etc/libibverbs.d/efa.driver": "driver efa\n",
@@ -105,8 +104,13 @@ def rdma(tmp_path: Path) -> Path:
             "lib/libibverbs.so.1": "-> libibverbs.so.1.14",
         },
     )
-    shutil.copyfile(REAL_LIBRARY, tmp_path / "lib/libibverbs.so.1.14")
-    return tmp_path
+    shutil.copyfile(REAL_LIBRARY, root / "lib/libibverbs.so.1.14")
+    return root
+
+
+@pytest.fixture
+def rdma(tmp_path: Path) -> Path:
+    return make_rdma(tmp_path)
 
 
 def test_verbs_drivers_are_found_by_rpath_and_by_name(rdma: Path) -> None:

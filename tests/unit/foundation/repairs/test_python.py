@@ -30,11 +30,10 @@ build_time_vars = {{'CC': '{MULTIARCH}-gcc',
 """
 
 
-@pytest.fixture
-def flattened(tmp_path: Path) -> Path:
+def make_python(root: Path) -> Path:
     """Debian's python after its folders were flattened, in small."""
     return make_tree(
-        tmp_path,
+        root,
         {
             "bin/python3.11": FROZEN,
             "lib/libpython3.11.so.1.0": FROZEN,
@@ -55,6 +54,11 @@ def flattened(tmp_path: Path) -> Path:
             f"{LIBRARY}/lib-dynload/_ssl.cpython-311.so": b"\x7fELF",
         },
     )
+
+
+@pytest.fixture
+def flattened(tmp_path: Path) -> Path:
+    return make_python(tmp_path)
 
 
 def test_the_frozen_site_module_names_site_packages_and_keeps_its_length(flattened: Path) -> None:

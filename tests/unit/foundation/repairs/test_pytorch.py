@@ -23,8 +23,7 @@ set(TORCH_INCLUDE_DIRS
 NVIDIA = "$ORIGIN:$ORIGIN/../../nvidia/cublas/lib"
 
 
-@pytest.fixture
-def wheel(tmp_path: Path) -> Path:
+def make_wheel(root: Path) -> Path:
     """PyTorch's wheel, in small."""
     torch = f"{SITE}/torch"
     names = (
@@ -33,7 +32,7 @@ def wheel(tmp_path: Path) -> Path:
         *("include/torch/torch.h", "include/c10/c10.h", "include/fmt/format.h", "include/google/protobuf/x.h"),
     )
     make_tree(
-        tmp_path,
+        root,
         {
             f"{torch}/__init__.py": "",
             f"{torch}/include/torch/torch.h": "torch",
@@ -49,11 +48,16 @@ def wheel(tmp_path: Path) -> Path:
         },
     )
     for name in ("libtorch_python.so", "libtorch_global_deps.so", "libjitbackend_test.so", "libgomp.so.1"):
-        library_that_needs(tmp_path / torch / "lib" / name, rpath="$ORIGIN")
+        library_that_needs(root / torch / "lib" / name, rpath="$ORIGIN")
     for name in ("libtorch_cpu.so", "libtorch_cuda.so"):
-        library_that_needs(tmp_path / torch / "lib" / name, "libstdc++.so.6", rpath=NVIDIA)
-    library_that_needs(tmp_path / torch / "_C.so", "libtorch_python.so", rpath="$ORIGIN/lib")
-    return tmp_path
+        library_that_needs(root / torch / "lib" / name, "libstdc++.so.6", rpath=NVIDIA)
+    library_that_needs(root / torch / "_C.so", "libtorch_python.so", rpath="$ORIGIN/lib")
+    return root
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return make_wheel(tmp_path)
 
 
 def _files(tree: Path) -> set[str]:
