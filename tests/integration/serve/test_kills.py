@@ -24,8 +24,7 @@ import pytest
 from channel_tools.channel import open_channel, verify_channel
 from channel_tools.conda.clients import make_http_client
 from channel_tools.publish.model import PackageSet
-from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerAddress, ServerConnection
-from channel_tools.publish.server.target import ServerTarget
+from channel_tools.publish.server.target import SERVER_TIMEOUTS, ServerAddress, ServerConnection, ServerTarget
 from channel_tools.serve.uploads.store import JobStore, jobs_folder
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, NetworkError

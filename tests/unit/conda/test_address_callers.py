@@ -22,7 +22,7 @@ from channel_tools.conda.clients import make_client, make_http_client, split_cre
 from channel_tools.conda.package import PackageKey, split_package_address
 from channel_tools.pins.choice import package_of_address
 from channel_tools.publish.folder import open_folder
-from channel_tools.publish.server.connection import ServerConnection, server_address
+from channel_tools.publish.server.target import ServerConnection, server_address
 from channel_tools.publish.target import open_target
 from channel_tools.publish.third_party import parse_service_address
 from channel_tools.system.errors import UsageError

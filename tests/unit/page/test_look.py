@@ -21,12 +21,10 @@ from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.foundation.model import DATA_FOLDER
 from channel_tools.foundation.summaries import summary_of
-from channel_tools.page.details import as_tree
+from channel_tools.page.front import speeds
 from channel_tools.page.look import CONTRAST, accent_style, checked_accent, checked_logo, contrast, is_contact
 from channel_tools.page.model import ShownBandwidth, ShownStack
-from channel_tools.page.parts import command
-from channel_tools.page.render import HERE
-from channel_tools.page.stacks import speeds
+from channel_tools.page.render import HERE, as_tree, command
 from channel_tools.page.write import follow_page
 from channel_tools.pins.explicit import parse_explicit
 from channel_tools.system.charts import SizeLine, SizePoint, size_chart

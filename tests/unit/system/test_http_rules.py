@@ -13,8 +13,7 @@ import pytest
 
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.fetch import FetchOptions, RemoteFile, fetch_files
-from channel_tools.publish.server.connection import ServerConnection, server_address
-from channel_tools.publish.server.target import ServerTarget
+from channel_tools.publish.server.target import ServerConnection, ServerTarget, server_address
 from channel_tools.sources.fetch import fetch_sources
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore

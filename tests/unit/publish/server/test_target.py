@@ -13,8 +13,7 @@ import pytest
 
 from channel_tools.conda.clients import make_http_client
 from channel_tools.publish.model import Comparison, PackageSet, PublishPlan
-from channel_tools.publish.server.connection import ServerConnection, server_address
-from channel_tools.publish.server.target import ServerTarget, open_server
+from channel_tools.publish.server.target import ServerConnection, ServerTarget, open_server, server_address
 from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-from channel_tools.page.parts import chip, chips, command, link, need
+from channel_tools.page.render import chip, chips, command, link, need
 
 
 def test_every_text_is_escaped_and_every_address_quoted() -> None:
