@@ -21,7 +21,7 @@ from rattler.exceptions import SolverError
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.package import NOARCH, PackageKey
 from channel_tools.conda.solving import memory_index
-from channel_tools.conda.specs import name_or_none
+from channel_tools.conda.specs import name_or_none, read_spec
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.settings import INSTALLED_STACKS, STACKS_PACKAGE
@@ -146,7 +146,7 @@ class _Solves:
     async def _solution(self, spec: str, platform: str) -> list[RepoDataRecord] | None:
         indexes = [index for subdir, index in self._indexes.items() if subdir in {platform, NOARCH}]
         try:
-            return await rattler.solve_with_sparse_repodata([rattler.MatchSpec(spec)], indexes)
+            return await rattler.solve_with_sparse_repodata([read_spec(spec)], indexes)
         except SolverError:
             return None
 

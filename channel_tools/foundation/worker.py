@@ -31,6 +31,7 @@ from channel_tools.foundation.repairs import REPAIRS
 from channel_tools.foundation.repairs.elf import dynamic_elf_files
 from channel_tools.foundation.unpack import unpack_deb
 from channel_tools.foundation.wheel import WheelContent, site_packages, unpack_wheel, write_record
+from channel_tools.system.counting import counted
 from channel_tools.system.elf import newest_glibc
 from channel_tools.system.errors import ChannelToolsError, FoundationError
 from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported, tree_files
@@ -230,7 +231,7 @@ def prune(tree: Path, *, keep: Sequence[str], drop: Sequence[str]) -> None:
     files = list(tree_files(tree))
     for glob in keep:
         if not any(map(_matcher([glob]), files)):
-            raise FoundationError(f"keep glob {glob!r} matches none of the {len(files)} files")
+            raise FoundationError(f"keep glob {glob!r} matches none of {counted(len(files), 'file')}")
     is_kept, is_dropped = _matcher(keep), _matcher(drop)
     for name in files:
         if (keep and not is_kept(name)) or (drop and is_dropped(name)):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, step_error
 from channel_tools.foundation.repairs.scripts import Setting, write_activation
+from channel_tools.system.counting import counted
 from channel_tools.system.elf import ElfInfo, is_elf, read_elf_file
 from channel_tools.system.processes import run_command
 
@@ -135,7 +136,7 @@ def find_verbs_drivers(tree: Path, context: RepairContext) -> None:
     libraries = [path for path in sorted((tree / "lib").glob("libibverbs.so.*")) if not path.is_symlink()]
     missing = [name for name in drivers if not list((tree / "lib" / "libibverbs").glob(f"lib{name}-rdmav*.so"))]
     if not drivers or missing or len(libraries) != 1:
-        counts = f"{len(drivers)} driver names, without library: {missing}, {len(libraries)} libibverbs"
+        counts = f"{counted(len(drivers), 'driver name')}, without library: {missing}, {len(libraries)} of libibverbs"
         raise step_error(context, f"expected libibverbs with drivers, found {counts}")
     write_rpaths((path, "$ORIGIN:$ORIGIN/libibverbs") for path in libraries)
     setting = Setting(name="IBV_DRIVERS", value=":".join(drivers), only_if_unset=("IBV_DRIVERS", "RDMAV_DRIVERS"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, step_error
+from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,7 +156,9 @@ def bundle_certificates(tree: Path, context: RepairContext) -> None:
     sources = sorted((tree / "share" / "ca-certificates").rglob("*.crt"))
     texts = [path.read_text().strip() for path in sources]
     if len(texts) < _LEAST_CERTIFICATES or not all(text.startswith(_CERTIFICATE_BEGINS) for text in texts):
-        raise step_error(context, f"expected at least {_LEAST_CERTIFICATES} PEM certificates, found {len(texts)} files")
+        raise step_error(
+            context, f"expected at least {_LEAST_CERTIFICATES} PEM certificates, found {counted(len(texts), 'file')}"
+        )
     bundle = tree / _CERTIFICATE_BUNDLE
     bundle.parent.mkdir()
     bundle.write_text("\n".join(texts) + "\n")

@@ -57,7 +57,7 @@ def test_folders_left_empty_go(tmp_path: Path) -> None:
 
 
 def test_a_keep_glob_without_a_match_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FoundationError, match=r"keep glob 'lib/\*\.so' matches none of the 1 files"):
+    with pytest.raises(FoundationError, match=r"keep glob 'lib/\*\.so' matches none of 1 file"):
         prune(_tree(tmp_path, "bin/a"), keep=["bin", "lib/*.so"], drop=[])
 
 

@@ -13,11 +13,7 @@ from channel_tools.system.counting import counted
 
 PROGRAM = Path(__file__).parents[3] / "channel_tools"
 PLURAL = re.compile(r" (more |new )?(?!bytes|has\b|is\b|was\b)[a-z]+s(?![\w.])")
-ELSEWHERE = (
-    PROGRAM / "validate" / "workers",  # these run without channel_tools
-    PROGRAM / "foundation" / "repairs",  # the text of these is in the names of the foundation's packages
-    PROGRAM / "foundation" / "tree.py",
-)
+ELSEWHERE = (PROGRAM / "validate" / "workers",)  # these run without channel_tools
 
 
 @pytest.mark.parametrize(

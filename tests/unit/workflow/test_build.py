@@ -28,7 +28,9 @@ NEEDLESS = {
     ("script", "needless"),
     [
         pytest.param("import channel_tools.workflow.build", NEEDLESS | {"elftools"}, id="the command"),
-        pytest.param("import channel_tools.build.worker as w; w._load()", NEEDLESS | {"rattler"}, id="the builds"),
+        pytest.param(
+            "import channel_tools.build.worker, channel_tools.build.engine", NEEDLESS | {"rattler"}, id="a build"
+        ),
         pytest.param(
             "import channel_tools.build.environment",
             {"msgspec", "yaml", "rattler_build"},

@@ -122,5 +122,5 @@ def test_verbs_drivers_are_found_by_rpath_and_by_name(rdma: Path) -> None:
 
 def test_a_driver_without_library_is_an_error(rdma: Path) -> None:
     (rdma / "lib/libibverbs/libefa-rdmav34.so").unlink()
-    with pytest.raises(FoundationError, match=r"2 driver names, without library: \['efa'\], 1 libibverbs"):
+    with pytest.raises(FoundationError, match=r"2 driver names, without library: \['efa'\], 1 of libibverbs"):
         find_verbs_drivers(rdma, context("rdma-core"))
