@@ -27,8 +27,8 @@ from pathlib import Path
 _INTERPRETER = "bash"
 _ENVIRONMENT = "build_env.sh"
 """The engine's file beside a script, which the script begins with."""
-_PIECE_BYTES = 1 << 16
-_LINE_CHARACTERS = 1 << 16
+_PIECE_BYTES = 1 << 14
+_LINE_CHARACTERS = 1 << 14
 """Longer lines are broken: the engine holds a line in memory, and takes quadratic time to read it."""
 _LINE_END = re.compile(r"(?<=[\r\n])")
 _QUOTED = re.compile(r'(?:(?<=[\r\n])|\A)"(?:[^\r\n]*")?(?=[\r\n]|\Z)')

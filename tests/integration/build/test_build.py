@@ -249,8 +249,8 @@ _NOT_UTF8 = {
     "UTF-16": (r"printf '\377\376h\0i\0\n\0'", r"\xff\xfeh\x00i\x00"),
     "a quote": (r"""printf '"\nsaid "so"\n"\n"caf\351"\n'""", '"caf\\xe9" \n'),
     "UTF-8, a byte at a time": (r"printf '\303'; sleep 0.2; printf '\251t\303\251\n'", "été"),
-    "megabytes of binary": (r"seq 400000 | gzip -1n; printf '\nend\351\n'", r"end\xe9"),
-    "megabytes in one line": ("head -c 3000000 /dev/zero | tr '\\0' x; echo", "x" * 60_000),
+    "much binary": (r"seq 100000 | gzip -1n; printf '\nend\351\n'", r"end\xe9"),
+    "a megabyte in one line": ("head -c 1000000 /dev/zero | tr '\\0' x; echo", "x" * 16_000),
 }
 
 
