@@ -95,6 +95,7 @@ def test_the_metadata_of_what_was_built_names_nothing_of_this_machine(folder: Pa
     assert json.loads(texts["info/about.json"])["channels"] == ["channel/"]
 
 
+@pytest.mark.slow
 def test_installed_at_any_prefix_and_from_a_moved_channel_it_works(stack_channel: Path, tmp_path: Path) -> None:
     channel = tmp_path / "channel"
     shutil.copytree(stack_channel, channel, copy_function=os.link)

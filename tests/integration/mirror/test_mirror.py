@@ -115,6 +115,7 @@ def test_the_far_sides_locks_name_its_own_channel(tmp_path: Path, tool: Tool, ch
         assert channel.address not in text
 
 
+@pytest.mark.slow
 def test_an_import_killed_at_random_moments_leaves_sound_channels_that_the_next_one_completes(tmp_path: Path) -> None:
     rounds = RANDOM_KILLS // 2
     drivers = [start_driver("imports", tmp_path / seed, rounds, seed) for seed in ("1", "2")]
@@ -130,7 +131,11 @@ def test_a_bundle_whose_making_was_killed_is_completed_by_the_next_run(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("what", "expected"), [("disk-full", {"done", "before"}), ("disk-full-unasked", {"done", "midway"})]
+    ("what", "expected"),
+    [
+        ("disk-full", {"done", "before"}),
+        pytest.param("disk-full-unasked", {"done", "midway"}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_full_disk_breaks_nothing_and_is_said(tmp_path: Path, what: str, expected: set[str]) -> None:
     script = f'{program("mount")} -t tmpfs -o size=20m none "$0" || exit 99; exec "$@"'
@@ -205,6 +210,7 @@ def lock_all(channel: Path, address: str, file: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_machine_with_python_alone_installs_the_tool_and_imports(
     tmp_path: Path, tool: Tool, channel: Channel
 ) -> None:

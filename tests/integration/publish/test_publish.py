@@ -50,6 +50,7 @@ def run_driver(*arguments: object, before: tuple[str, ...] = ()) -> dict[str, ob
     return outcome
 
 
+@pytest.mark.slow
 def test_a_publisher_killed_before_any_change_leaves_a_whole_set_to_see(fast_folder: Path) -> None:
     """Before each rename, link, folder and removal of publishing and of promoting, in a channel of two subdirs."""
     outcome = run_driver("steps", fast_folder)

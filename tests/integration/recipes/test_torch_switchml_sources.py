@@ -18,13 +18,13 @@ from tests.support.slow_device import VARIABLE, slow_device_library
 from tests.support.stacks import install, install_pytest
 from tests.support.switchml_sources import TOOLCHAIN
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TEST_LIMIT_S = 1200
 LIMIT_OF_ALL_PYTORCH_TESTS_S = 3600
 
 
-@pytest.mark.parametrize("pytorch_tests", ["chosen", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pytorch_tests", ["chosen", "all"])
 def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
     own_settings: Settings, stack_channel: Path, tmp_path: Path, pytorch_tests: str
 ) -> None:
