@@ -165,14 +165,14 @@ def usage_of(child: Child) -> BuildUsage | None:
         return None
 
 
-def clear_work(work: Path, *, keep: Collection[str] = (), needed: Collection[str] = ()) -> None:
-    """Remove the folders of earlier builds, failed or killed, except ``keep``. Must not be called while builds run.
+def clear_work(work: Path, *, needed: Collection[str] = ()) -> None:
+    """Remove the folders of earlier builds, failed or killed. Must not be called while builds run.
 
     ``needed`` and the errors are those of left_where_denied.
     """
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
         with left_where_denied(folder, needed):
-            if (folder / SPEC_FILE).is_file() and folder.name not in keep:
+            if (folder / SPEC_FILE).is_file():
                 remove_tree(folder)
 
 
