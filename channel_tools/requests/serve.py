@@ -47,14 +47,6 @@ class ServeRequest:
         ),
     ] = ()
     connections: Annotated[int, Option(min=1, help="The most connections at once of a process.")] = 1000
-    connections_each: Annotated[
-        int,
-        Option(
-            "--connections-per-address",
-            min=1,
-            help="The most connections at once of one address; no limit for those of --proxy.",
-        ),
-    ] = 250
 
     @property
     def root(self) -> Path:

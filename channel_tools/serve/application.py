@@ -7,6 +7,8 @@ Most requests ask whether an index changed, and a framework's routing would cost
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from channel_tools.publish.server.protocol import ErrorResponse
 from channel_tools.serve.access.guard import (
     CHALLENGE,
     NOT_CACHED,
@@ -23,13 +26,13 @@ from channel_tools.serve.access.guard import (
     TooManyGuesses,
     busy_response,
     error_response,
+    json_response,
     tokens_of,
 )
 from channel_tools.serve.addresses import RESERVED, masked, parse_path, split_token
-from channel_tools.serve.connection import connection_of
-from channel_tools.serve.files import FileReplacedError
+from channel_tools.serve.files import FileReplacedError, open_unchanged
 from channel_tools.serve.responses import respond_to_read
-from channel_tools.serve.sending import ResponseCutError, send_response
+from channel_tools.serve.transfer import CutResponseError, RequestBody, SlowClientError, send_part
 from channel_tools.system.errors import (
     NO_MEANS_ERRNOS,
     ChannelToolsError,
@@ -39,25 +42,26 @@ from channel_tools.system.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from channel_tools.serve.access.guard import Gatekeeper, Guard
-    from channel_tools.serve.addresses import ChannelFile
     from channel_tools.serve.files import FileCache
     from channel_tools.serve.metrics import AccessLog, Metrics
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
 _NOT_FOUND = 404
+_REQUEST_TIMEOUT = 408
 _TOO_MANY_REQUESTS = 429
 _UNAVAILABLE = 503
 _CLIENT_GONE = 499
 """As in nginx: the client closed the connection before it got a response."""
 _ATTEMPTS = 3
+_FLUSH_S = 1.0
 
 
 @dataclass(slots=True)
@@ -84,20 +88,22 @@ class ChannelServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request, then log and count it."""
+        if scope["type"] != "http":
+            await self._routes(scope, receive, send)  # the worker's start and end
+            return
         started_s = time.perf_counter()
         method: str = scope["method"]
         token, path = split_token(scope["path"])
         outcome = _Outcome(kind="other")
         try:
             if method in {"GET", "HEAD"} and path[1:].partition("/")[0] not in RESERVED:
-                await self._read(scope, send, path, token, outcome)
+                await self._read(scope, receive, send, path, token, outcome)
             else:
                 await self._route(scope, receive, send, outcome)
         except WithoutMeansError:
             await _reject(send, outcome, _UNAVAILABLE, head=method == "HEAD", wait_s=RETRY_AFTER_S - 1)
-        except (ConnectionError, ResponseCutError):
-            outcome.status = _CLIENT_GONE
-            await asyncio.sleep(0)  # lets uvicorn learn of it, which else would complain of an unfinished response
+        except (ConnectionError, CutResponseError):
+            outcome.status = _CLIENT_GONE  # granian closes the connection, since the response is not complete
         finally:
             if outcome.kind != "other" and outcome.status < _BAD_REQUEST:  # the name of a file is no secret
                 shown_path = path if token is None else f"/t/***{path}"
@@ -118,7 +124,9 @@ class ChannelServer:
             token=outcome.token,
         )
 
-    async def _read(self, scope: Scope, send: Send, path: str, path_token: str | None, outcome: _Outcome) -> None:
+    async def _read(
+        self, scope: Scope, receive: Receive, send: Send, path: str, path_token: str | None, outcome: _Outcome
+    ) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         head = scope["method"] == "HEAD"
         channel_file = parse_path(path)
@@ -137,19 +145,6 @@ class ChannelServer:
             if not self._gate.may(record, "read", channel_file.channel, channel_file.label):
                 await _reject(send, outcome, _UNAUTHORIZED, head=head)
                 return
-        await self._send_file(scope, send, channel_file, headers, outcome, public=public)
-
-    async def _send_file(
-        self,
-        scope: Scope,
-        send: Send,
-        channel_file: ChannelFile,
-        headers: dict[bytes, bytes],
-        outcome: _Outcome,
-        *,
-        public: bool,
-    ) -> None:
-        head = scope["method"] == "HEAD"
         if head:
             headers.pop(b"range", None)  # it has a meaning for GET only
         for _attempt in range(_ATTEMPTS):
@@ -158,24 +153,45 @@ class ChannelServer:
             if file is None:
                 break
             response = respond_to_read(file, headers, public=public)
-            outcome.status = response.status
-            outcome.size_bytes = 0 if head else sum(map(len, response.body))
+            part = range(0) if head else response.part
+            outcome.status, outcome.size_bytes = response.status, len(part)
+            if file.content is not None or not part:
+                start = {"type": "http.response.start", "status": response.status, "headers": response.headers}
+                await send(start)
+                await send({"type": "http.response.body", "body": (file.content or b"")[part.start : part.stop]})
+                return
             try:
-                await send_response(send, response, file, connection_of(scope), head=head)
+                descriptor = open_unchanged(file)
             except FileReplacedError:
                 continue
+            try:
+                await send_part(
+                    scope,
+                    receive,
+                    send,
+                    status=response.status,
+                    headers=response.headers,
+                    descriptor=descriptor,
+                    part=part,
+                )
+            finally:
+                os.close(descriptor)
             return
         await _reject(send, outcome, _NOT_FOUND, head=head)
 
     async def _route(self, scope: Scope, receive: Receive, send: Send, outcome: _Outcome) -> None:
+        body = RequestBody(receive)
+
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 outcome.status = message["status"]
+                if outcome.status >= _BAD_REQUEST:
+                    await body.drop_rest()
             elif message["type"] == "http.response.body":
                 outcome.size_bytes += len(message.get("body", b""))
             await send(message)
 
-        await self._routes(scope, receive, noting)
+        await self._routes(scope, body.receive, noting)
         outcome.token = scope.get("channel_tools.token")
 
 
@@ -206,8 +222,17 @@ async def _reject(send: Send, outcome: _Outcome, status: int, *, head: bool, wai
     await send({"type": "http.response.body", "body": b"" if head else body})
 
 
-def make_routes(*, root: Path, guard: Guard, metrics: Metrics, uploads: Sequence[Route]) -> Starlette:
-    """The routes behind ChannelServer: health, metrics, and publishing."""
+def make_routes(*, root: Path, guard: Guard, metrics: Metrics, log: AccessLog, uploads: Sequence[Route]) -> Starlette:
+    """The routes behind ChannelServer: health, metrics, publishing. ``log`` is written each second, and at the end."""
+
+    @contextlib.asynccontextmanager
+    async def running(_app: Starlette) -> AsyncIterator[None]:
+        flushing = asyncio.create_task(_flush_regularly(log))
+        try:
+            yield
+        finally:
+            flushing.cancel()
+            await asyncio.to_thread(log.close)
 
     async def health(_request: Request) -> Response:
         if root.is_dir():
@@ -238,8 +263,10 @@ def make_routes(*, root: Path, guard: Guard, metrics: Metrics, uploads: Sequence
             RejectedError: _rejected,
             ChannelToolsError: failed,
             OSError: denied,
+            SlowClientError: _too_slow,
             WithoutMeansError: _without_means,
         },
+        lifespan=running,
     )
     app.router.redirect_slashes = False  # this server never redirects
     return app
@@ -259,6 +286,17 @@ async def _without_means(_request: Request, error: Exception) -> Response:
     if number in NO_MEANS_ERRNOS:
         return busy_response()
     raise error
+
+
+async def _flush_regularly(log: AccessLog) -> None:
+    while True:
+        await asyncio.sleep(_FLUSH_S)
+        log.flush()
+
+
+async def _too_slow(_request: Request, error: Exception) -> Response:
+    body = ErrorResponse(kind="ChannelToolsError", message=f"the request was given up: {error}", hint="send it again")
+    return json_response(body, _REQUEST_TIMEOUT, headers={"connection": "close"})
 
 
 async def _rejected(_request: Request, error: Exception) -> Response:

@@ -12,6 +12,8 @@ file and no request waits for a slow disk or reader.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import mmap
 import os
 import queue
@@ -21,15 +23,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from channel_tools.system.errors import ChannelToolsError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from prometheus_client.core import CounterMetricFamily
 
-Event = Literal[
-    "connection_dropped", "connection_refused", "job_failed", "job_quarantined", "log_line_lost", "step_failed",
-    "worker_replaced",
-]  # fmt: skip
+Event = Literal["job_failed", "job_quarantined", "log_line_lost", "step_failed"]
 _EVENTS: tuple[Event, ...] = Event.__args__  # type: ignore[attr-defined]
 _METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other")
 _KINDS = ("package", "index", "other")
@@ -50,6 +51,8 @@ class Metrics:
 
     def __init__(self, slots: int) -> None:
         """Make counters for this many processes, which are forked from this one."""
+        self._slots = slots
+        self._taken = os.memfd_create("slots")  # open until the process ends; byte n is locked by who has slot n
         self._memory = mmap.mmap(-1, slots * _SLOT * _DOUBLE_BYTES)
         self._counts = memoryview(self._memory).cast("d")
         self._own = 0
@@ -57,9 +60,21 @@ class Metrics:
         self._kinds = {name: number for number, name in enumerate(_KINDS)}
         self._events = {name: _SLOT - len(_EVENTS) + number for number, name in enumerate(_EVENTS)}
 
-    def use_slot(self, slot: int) -> None:
-        """Count in this slot from now on (0 at first); only one process at a time may use a slot."""
-        self._own = slot * _SLOT
+    def take_slot(self) -> None:
+        """Count in a slot that no other living process has, from now on (in the first until then).
+
+        Raises ChannelToolsError if there are more processes than slots.
+        """
+        for slot in range(1, self._slots):
+            try:
+                fcntl.lockf(self._taken, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, slot)  # the system frees it at our end
+            except OSError as err:
+                if err.errno not in {errno.EACCES, errno.EAGAIN}:
+                    raise
+            else:
+                self._own = slot * _SLOT
+                return
+        raise ChannelToolsError(f"all {self._slots} slots of the metrics are taken")
 
     def count(self, method: str, kind: str, status: int, *, size_bytes: int, seconds: float) -> None:
         """Count a request whose response is complete."""

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which response a GET for a file has: unchanged, whole, or some of its bytes (RFC 9110, sections 13 and 14).
 
-A ``Range`` header that is not understood, or asks for too much at once (many ranges, overlapping ranges), is ignored:
-the whole file is a correct response to it.
+A ``Range`` header that is not understood, or asks for several ranges, is ignored: the whole file is a correct response.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,54 +20,26 @@ OK = 200
 PARTIAL_CONTENT = 206
 NOT_MODIFIED = 304
 RANGE_NOT_SATISFIABLE = 416
-RANGES_LIMIT = 16
-_HEADER_LIMIT = 512
-_BOUNDARY = b"9f3b1c7e5a2d48609f3b1c7e5a2d4860"
-_RANGE = re.compile(r"(\d{0,18})-(\d{0,18})")
+_RANGE = re.compile(r"bytes=[ \t]*(\d{0,18})-(\d{0,18})[ \t]*")
 
 
-def parse_ranges(header: bytes, total: int) -> tuple[range, ...] | None:
-    """The ranges of ``total`` bytes that a ``Range`` header requests, in its order; () if none of them is in the file.
+def parse_range(header: bytes, total: int) -> range | None:
+    """The bytes of ``total`` that a ``Range`` header requests; an empty range if none of them is in the file.
 
     None means that the header must be ignored.
+
+    >>> parse_range(b"bytes=2-4", 10), parse_range(b"bytes=-3", 10), parse_range(b"bytes=0-1,5-6", 10)
+    (range(2, 5), range(7, 10), None)
     """
-    text = header.decode("latin-1").strip()
-    if len(text) > _HEADER_LIMIT or not text.startswith("bytes="):
+    matched = _RANGE.fullmatch(header.decode("latin-1").strip())
+    if matched is None or not any(matched.groups()):
         return None
-    parts = [part.strip(" \t") for part in text.removeprefix("bytes=").split(",")]
-    parts = [part for part in parts if part]
-    if not parts or len(parts) > RANGES_LIMIT:
-        return None
-    ranges: list[range] = []
-    for part in parts:
-        matched = _RANGE.fullmatch(part)
-        if matched is None or not any(matched.groups()):
-            return None
-        first, last = matched.groups()
-        if first and last and int(last) < int(first):
-            return None
-        part_range = _range_of(first, last, total)
-        if part_range is not None:
-            ranges.append(part_range)
-    return None if _overlap(ranges) else tuple(ranges)
-
-
-def _range_of(first: str, last: str, total: int) -> range | None:
-    """One range cut to the file's size; None if none of it is in the file."""
+    first, last = matched.groups()
     if not first:
-        start, end = max(0, total - int(last)), total
-    else:
-        start, end = int(first), min(total, int(last) + 1 if last else total)
-    return range(start, end) if start < end else None
-
-
-def _overlap(ranges: list[range]) -> bool:
-    ordered = sorted(ranges, key=lambda part: part.start)
-    return any(later.start < earlier.stop for earlier, later in itertools.pairwise(ordered))
-
-
-def _content_range(part: range, total: int) -> bytes:
-    return f"bytes {part.start}-{part.stop - 1}/{total}".encode()
+        return range(max(0, total - int(last)), total)
+    if last and int(last) < int(first):
+        return None
+    return range(min(int(first), total), min(total, int(last) + 1 if last else total))
 
 
 def is_unchanged(etag: bytes, modified: bytes, *, if_none_match: bytes | None, if_modified_since: bytes | None) -> bool:
@@ -87,11 +57,11 @@ def range_applies(etag: bytes, modified: bytes, if_range: bytes | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadResponse:
-    """Status and headers; ``body`` is a sequence of bytes and of byte ranges of the file."""
+    """Status and headers of a response to a GET for a file, and which of its bytes are the body."""
 
     status: int
     headers: Headers
-    body: tuple[bytes | range, ...] = ()
+    part: range = range(0)
 
 
 def respond_to_read(file: CachedFile, request: Mapping[bytes, bytes], *, public: bool) -> ReadResponse:
@@ -105,43 +75,21 @@ def respond_to_read(file: CachedFile, request: Mapping[bytes, bytes], *, public:
         return ReadResponse(status=NOT_MODIFIED, headers=file.validators[public])
     requested = request.get(b"range")
     if requested is not None and range_applies(file.etag, file.modified, request.get(b"if-range")):
-        ranges = parse_ranges(requested, file.size_bytes)
-        if ranges is not None:
-            return _partial_response(file, ranges, public=public)
-    body = file.content if file.content is not None else range(file.size_bytes)
-    return ReadResponse(status=OK, headers=file.whole_headers[public], body=(body,))
+        part = parse_range(requested, file.size_bytes)
+        if part is not None:
+            return _partial_response(file, part, public=public)
+    return ReadResponse(status=OK, headers=file.whole_headers[public], part=range(file.size_bytes))
 
 
-def _partial_response(file: CachedFile, ranges: tuple[range, ...], *, public: bool) -> ReadResponse:
-    if not ranges:
+def _partial_response(file: CachedFile, part: range, *, public: bool) -> ReadResponse:
+    if not part:
         unsatisfiable = (b"content-range", f"bytes */{file.size_bytes}".encode())
         headers = [unsatisfiable, (b"content-length", b"0"), *file.validators[public]]
         return ReadResponse(status=RANGE_NOT_SATISFIABLE, headers=headers)
-    if len(ranges) == 1:
-        only = ranges[0]
-        headers = [
-            (b"content-type", file.content_type),
-            (b"content-length", str(len(only)).encode()),
-            (b"content-range", _content_range(only, file.size_bytes)),
-            *file.validators[public],
-        ]
-        return ReadResponse(status=PARTIAL_CONTENT, headers=headers, body=ranges)
-    return _multipart_response(file, ranges, public=public)
-
-
-def _multipart_response(file: CachedFile, ranges: tuple[range, ...], *, public: bool) -> ReadResponse:
-    body: list[bytes | range] = []
-    for part in ranges:
-        content_range = _content_range(part, file.size_bytes)
-        body.append(
-            b"\r\n--%s\r\nContent-Type: %s\r\nContent-Range: %s\r\n\r\n" % (_BOUNDARY, file.content_type, content_range)
-        )
-        body.append(part)
-    body.append(b"\r\n--%s--\r\n" % _BOUNDARY)
-    length = sum(map(len, body))
     headers = [
-        (b"content-type", b"multipart/byteranges; boundary=" + _BOUNDARY),
-        (b"content-length", str(length).encode()),
+        (b"content-type", file.content_type),
+        (b"content-length", str(len(part)).encode()),
+        (b"content-range", f"bytes {part.start}-{part.stop - 1}/{file.size_bytes}".encode()),
         *file.validators[public],
     ]
-    return ReadResponse(status=PARTIAL_CONTENT, headers=headers, body=tuple(body))
+    return ReadResponse(status=PARTIAL_CONTENT, headers=headers, part=part)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The server: one process that opens the socket and supervises, workers that serve requests, and a process per job.
+"""The server: a process that keeps the jobs going, granian with its workers, and a process per job.
 
-All are forks of the first, so they share what was imported and start at once. A worker is uvicorn with our application
-and our connections. A worker that dies is replaced; if workers keep failing at start, the server ends. SIGTERM and
-SIGINT end it in order: no new connections, started responses are finished; a second signal ends it at once.
+All are forks of the first, so they share what was imported and start at once. granian listens, replaces workers that
+die and limits what clients may send; its workers run our application. SIGTERM and SIGINT end the server in order: no
+new connections, started responses are finished, jobs have some seconds; a second signal ends it at once. If granian
+ends by itself, which it does when a worker dies twice within seconds, it is started again; if that keeps failing, the
+server ends with an error.
 """
 
 from __future__ import annotations
@@ -21,18 +23,20 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-import uvicorn
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+from granian.utils.proxies import wrap_asgi_with_proxy_headers
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.model import is_label
 from channel_tools.serve.access.guard import Gatekeeper, Guard, parse_public
 from channel_tools.serve.access.tokens import default_tokens_file
 from channel_tools.serve.addresses import is_channel_name
-from channel_tools.serve.admission import Admission, connections_for, raise_files_limit
 from channel_tools.serve.application import ChannelServer, make_routes
-from channel_tools.serve.connection import Connection, limited
 from channel_tools.serve.files import FileCache
 from channel_tools.serve.metrics import AccessLog, Metrics
 from channel_tools.serve.uploads.api import UploadApi
@@ -42,8 +46,7 @@ from channel_tools.system.errors import ChannelToolsError, UsageError
 from channel_tools.system.workers import end_with_parent, signals_held, signals_noted, signals_released
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
     from multiprocessing.context import ForkProcess
     from pathlib import Path
 
@@ -54,15 +57,23 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-_EARLY_S = 2.0
-_FAILURES_LIMIT = 5
+_EARLY_S = 5.0
+_FAILURES_LIMIT = 20
+"""High, as each may be a worker that was killed twice: granian gives up then."""
+_LISTEN_S = 0.02
 _LOOK_S = 60.0
 _AGAIN_S = 1.0
 _CLEAN_S = 3600.0
 _JOBS_S = 20.0
 _BACKLOG = 2048
 _SHUTDOWN_S = 30
-_KEEP_ALIVE_S = 75
+_HEADER_TIME_MS = 5_000
+_HEADER_BYTES = 16 << 10
+_FILES_EACH = 3
+"""Descriptors that a connection may need: its socket, the file that is sent, and one of an upload."""
+_FILES_KEPT = 64
+"""Descriptors for everything else: the listener, the log, and those of the interpreter and a lock."""
+_FEWEST_CONNECTIONS = 8
 _fork = multiprocessing.get_context("fork")
 
 
@@ -115,14 +126,16 @@ def serve(request: ServeRequest, *, ready: Callable[[str], None]) -> None:
     """
     check_request(request)
     raise_files_limit()
-    with _listening(request) as listener, _log_of(request) as descriptor:
-        metrics = Metrics(1 + request.worker_count)
-        queue = JobQueue(request.root, listener, metrics)
-        parts = WorkerParts(request=request, listener=listener, log=descriptor, metrics=metrics, queue=queue)
-        supervisor = _Supervisor(parts)
+    place = _place_of(request)
+    with _log_of(request) as descriptor:
+        metrics = Metrics(2 + request.worker_count)  # one more for a worker that replaces one that has not ended yet
+        queue = JobQueue(request.root, metrics)
+        supervisor = _Supervisor(
+            WorkerParts(request=request, place=place, log=descriptor, metrics=metrics, queue=queue)
+        )
         try:
-            supervisor.start()
-            ready(_address(listener))
+            supervisor.start_first()
+            ready(place.address)
             supervisor.run()
             _log.info("ending")  # how a server is meant to end
         except KeyboardInterrupt:
@@ -134,17 +147,23 @@ def serve(request: ServeRequest, *, ready: Callable[[str], None]) -> None:
                 supervisor.kill()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Worker:
-    """A process that serves requests; ``slot`` is its slot in the metrics."""
+def raise_files_limit() -> int:
+    """Raise this process's limit on open files as far as the system allows; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
-    process: ForkProcess
-    slot: int
-    started_s: float
+
+def connections_for(files: int, requested: int) -> int:
+    """How many connections this many descriptors are enough for, at most ``requested``."""
+    if files == resource.RLIM_INFINITY:
+        return requested
+    return min(requested, max(_FEWEST_CONNECTIONS, (files - _FILES_KEPT) // _FILES_EACH))
 
 
 class _Supervisor:
-    """Keeps the workers running and the jobs going.
+    """Keeps the jobs going while granian serves.
 
     No single job, channel or full disk ends it: failures are logged, counted, and tried again later.
     """
@@ -152,22 +171,32 @@ class _Supervisor:
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self._queue = parts.queue
-        self._workers: dict[int, _Worker] = {}
+        self._granian: ForkProcess | None = None
+        self._started_s = 0.0
         self._failures = 0
         self._cleaned_s = -_CLEAN_S
 
     def start(self) -> None:
-        """Start the workers that are missing."""
-        used_slots = {worker.slot for worker in self._workers.values()}
-        for slot in range(1, 1 + self._parts.request.worker_count):
-            if slot not in used_slots:
-                process = _fork.Process(target=_work, args=(self._parts, os.getpid(), slot))
-                with signals_held():
-                    process.start()
-                    self._workers[process.sentinel] = _Worker(process=process, slot=slot, started_s=time.monotonic())
+        """Start granian, and wait until one of its workers listens, or it has ended."""
+        self._started_s = time.monotonic()
+        process = _fork.Process(target=_serve_requests, args=(self._parts, os.getpid()))
+        with signals_held():
+            process.start()
+            self._granian = process
+        while not self._parts.place.has_listener():
+            if multiprocessing.connection.wait([process.sentinel], timeout=_LISTEN_S):
+                return
+
+    def start_first(self) -> None:
+        """Start granian. Raises ChannelToolsError if that fails."""
+        self.start()
+        granian = self._granian
+        if granian is not None and granian.exitcode is not None:
+            message = f"the web server ended as soon as it started, with exit code {granian.exitcode}"
+            raise ChannelToolsError(message, hint="the lines above say why")
 
     def run(self) -> None:
-        """Keep all going until a signal asks to end."""
+        """Keep all going until a signal asks to end. Raises ChannelToolsError if granian ends by itself."""
         with signals_noted() as noted:
             wait_s = 0.0
             while not noted.heard:
@@ -175,14 +204,16 @@ class _Supervisor:
 
     def _run_once(self, noted: NotedSignals, wait_s: float) -> float:
         """Wait for something to do, and do it; returns how long to wait for the next."""
+        granian = self._granian
+        assert granian is not None  # noqa: S101 - start has been called
         ready = multiprocessing.connection.wait(
-            [noted.arriving, *self._workers, *self._queue.waitables], timeout=wait_s
+            [noted.arriving, granian.sentinel, *self._queue.waitables], timeout=wait_s
         )
         if noted.arriving in ready:
             noted.drain()
-        for sentinel in [ended for ended in self._workers if ended in ready]:
-            self._note_end(sentinel)
-        steps = (self.start, functools.partial(self._queue.handle, ready), self._clean)
+        if granian.sentinel in ready and not noted.heard:
+            self._start_again(granian)
+        steps = (functools.partial(self._queue.handle, ready), self._clean)
         failed = [step for step in steps if not self._done(step)]
         if failed:
             multiprocessing.connection.wait([noted.arriving], timeout=_AGAIN_S)
@@ -201,39 +232,34 @@ class _Supervisor:
         self._parts.metrics.count_event("step_failed")
         return False
 
-    def stop(self) -> None:
-        self._parts.listener.close()  # once the workers have closed theirs, no client waits in vain for a response
-        processes = [worker.process for worker in self._workers.values()]
-        for process in processes:
-            process.terminate()
-        deadline_s = time.monotonic() + _SHUTDOWN_S + 5
-        for process in processes:
-            process.join(max(0.1, deadline_s - time.monotonic()))
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-        self._queue.stop(_JOBS_S)
-
-    def kill(self) -> None:
-        """Kill the workers without waiting for responses."""
-        for worker in self._workers.values():
-            worker.process.kill()
-            worker.process.join()
-
-    def _note_end(self, sentinel: int) -> None:
-        """Note that a worker has ended. Raises ChannelToolsError if one after the other ends as soon as it starts."""
-        worker = self._workers.pop(sentinel)
-        worker.process.join()
-        self._parts.metrics.count_event("worker_replaced")
-        code = worker.process.exitcode or 0
-        failed_early = code > 0 and time.monotonic() - worker.started_s < _EARLY_S
+    def _start_again(self, ended: ForkProcess) -> None:
+        """Start granian again. Raises ChannelToolsError if it ended as soon as it started, several times in a row."""
+        ended.join()
+        code = ended.exitcode or 0  # negative: the number of the signal that killed it
+        failed_early = code > 0 and time.monotonic() - self._started_s < _EARLY_S
         self._failures = self._failures + 1 if failed_early else 0
         if self._failures >= _FAILURES_LIMIT:
             message = (
-                f"{self._failures} workers in a row failed as soon as they started, the last with exit code {code}"
+                f"the web server ended {self._failures} times in a row within {_EARLY_S:g} s of its start, the last "
+                f"time with exit code {code}"
             )
             raise ChannelToolsError(message, hint="the lines above say why")
-        _log.warning("a worker ended with exit code %s and is replaced", code)
+        _log.warning("the web server ended with exit code %s and is started again", code)
+        self.start()
+
+    def stop(self) -> None:
+        """End granian, which ends its workers when their responses are complete, then the jobs."""
+        if self._granian is not None:
+            self._granian.terminate()
+            self._granian.join(_SHUTDOWN_S + 5)
+            self.kill()
+        self._queue.stop(_JOBS_S)
+
+    def kill(self) -> None:
+        """End granian, and with it the workers, without waiting for responses."""
+        if self._granian is not None:
+            self._granian.kill()
+            self._granian.join()
 
     def _clean(self) -> None:
         """Remove abandoned uploads from time to time."""
@@ -244,27 +270,40 @@ class _Supervisor:
             _log.info("removed the abandoned upload %s", removed)
 
 
-@contextlib.contextmanager
-def _listening(request: ServeRequest) -> Iterator[socket.socket]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Where to listen: an IP address and a port."""
+
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """The address for people."""
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    def has_listener(self) -> bool:
+        """Whether a process accepts connections there."""
+        with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as connection:
+            return connection.connect_ex((self.host, self.port)) == 0
+
+
+def _place_of(request: ServeRequest) -> _Place:
+    """The address to listen on, with a free port for 0. Raises UsageError if that is not possible."""
     try:
         family, kind, _protocol, _name, address = socket.getaddrinfo(
             request.host, request.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
+        with socket.socket(family, kind) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+            host, port = listener.getsockname()[:2]
     except (OSError, UnicodeError) as err:
         reason = (err.strerror if isinstance(err, OSError) else None) or "it is not a host name or address"
         message = f"{request.host}:{request.port}: cannot listen on this address: {reason}"
         raise UsageError(message, hint="choose another --host or --port; 0 takes any free port") from None
-    with listener:
-        yield listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return _Place(host=host, port=port)
 
 
 @contextlib.contextmanager
@@ -287,95 +326,82 @@ def _log_of(request: ServeRequest) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerParts:
-    """What the supervising process passes to a worker; ``log`` is an open descriptor."""
+    """What the supervising process passes on; ``log`` is an open descriptor."""
 
     request: ServeRequest
-    listener: socket.socket
+    place: _Place
     log: int
     metrics: Metrics
     queue: JobQueue
 
 
-def _work(parts: WorkerParts, parent: int, slot: int) -> None:
-    """Run a worker, which counts in ``slot``; it exits without interpreter teardown, see cli/entry.py."""
+def _serve_requests(parts: WorkerParts, parent: int) -> None:
+    """Run granian; exits without interpreter teardown, see cli/entry.py."""
     code = 1
     try:
         parts.queue.close_in_child()
-        parts.metrics.use_slot(slot)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to end
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)  # until granian has its own handlers
         signals_released()
         end_with_parent(parent, signal.SIGTERM)
-        _run(parts)
+        multiprocessing.set_start_method("fork", force=True)  # else granian takes another on Python 3.14
+        _run_granian(parts)
         code = 0
     except SystemExit as err:
         code = err.code if isinstance(err.code, int) else 1
     except Exception:  # noqa: BLE001 - the last resort: the parent sees the exit code
-        _log.exception("a worker failed: this is a defect in channel_tools")
+        _log.exception("the web server failed: this is a defect in channel_tools")
     finally:
         sys.stderr.flush()
         os._exit(code)
 
 
-def _run(parts: WorkerParts) -> None:
-    log = AccessLog(parts.log, lost=lambda count: parts.metrics.count_event("log_line_lost", count))
+def _run_granian(parts: WorkerParts) -> None:
+    request, granian = parts.request, os.getpid()
+    server = Granian(
+        "channel_tools",
+        address=parts.place.host,
+        port=parts.place.port,
+        interface=Interfaces.ASGI,
+        workers=request.worker_count,
+        loop=Loops.asyncio,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=_BACKLOG,
+        backpressure=connections_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0], request.connections),
+        # an idle connection counts as one whose header is awaited
+        http1_settings=HTTP1Settings(header_read_timeout=_HEADER_TIME_MS, max_buffer_size=_HEADER_BYTES),
+        respawn_failed_workers=True,
+        workers_kill_timeout=_SHUTDOWN_S,
+        log_level=LogLevels.error,
+        log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
+    )
+    server.serve(target_loader=lambda: _worker_application(parts, granian), wrap_loader=False)
 
-    async def flush() -> None:
-        log.flush()
 
-    server = uvicorn.Server(_uvicorn_config(parts, limited(_application(parts, log)), flush))
-    # uvicorn handles the signal while it serves, and raises it again afterwards, which must not kill what runs then
-    signal.signal(signal.SIGTERM, server.handle_exit)
-    try:
-        server.run(sockets=[parts.listener])
-    finally:
-        log.close()
-
-
-def _application(parts: WorkerParts, log: AccessLog) -> ChannelServer:
+def _worker_application(parts: WorkerParts, granian: int) -> ASGIApp:
+    """What a worker runs; called in it. It ends with granian, which otherwise would leave it serving."""
+    end_with_parent(granian, signal.SIGKILL)
+    parts.metrics.take_slot()
     root = parts.request.root
+    log = AccessLog(parts.log, lost=lambda count: parts.metrics.count_event("log_line_lost", count))
     gate = Gatekeeper(_tokens_file(parts.request), parse_public(parts.request.public))
     guard = Guard(gate)
     uploads = UploadApi(
         root=root, guard=guard, runner=JobRunner(parts.queue.sending), store=parts.queue.store, limits=Limits()
     )
-    return ChannelServer(
+    application: ASGIApp = ChannelServer(
         gate=gate,
         files=FileCache(root),
         log=log,
         metrics=parts.metrics,
-        routes=make_routes(root=root, guard=guard, metrics=parts.metrics, uploads=uploads.routes()),
+        routes=make_routes(root=root, guard=guard, metrics=parts.metrics, log=log, uploads=uploads.routes()),
     )
+    if parts.request.proxies:
+        application = wrap_asgi_with_proxy_headers(application, trusted_hosts=_networks(parts.request.proxies))
+    return application
 
 
-def _uvicorn_config(parts: WorkerParts, app: ASGIApp, flush: Callable[[], Awaitable[None]]) -> uvicorn.Config:
-    """``flush`` is called once a second."""
-    request = parts.request
-    total = connections_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0], request.connections)
-    each = (
-        min(request.connections_each, max(1, total // 4)) if total < request.connections else request.connections_each
-    )
-    admission = Admission(total=total, each=each, shared=frozenset(request.proxies), event=parts.metrics.count_event)
-
-    def connection(**arguments: Any) -> Connection:  # noqa: ANN401 - passed on
-        return Connection(admission=admission, **arguments)
-
-    return uvicorn.Config(
-        app,
-        http=cast("type[asyncio.Protocol]", connection),
-        loop="uvloop",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level=logging.ERROR,  # at lower levels, uvicorn reports every malformed request, which anybody can send
-        access_log=False,
-        server_header=False,
-        proxy_headers=bool(request.proxies),
-        forwarded_allow_ips=list(request.proxies),
-        backlog=_BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_SHUTDOWN_S,
-        callback_notify=flush,
-        timeout_notify=0,
-    )
+def _networks(proxies: tuple[str, ...]) -> list[str]:
+    """Addresses and networks as granian reads them: with no bits set below a network's."""
+    return ["*"] if "*" in proxies else [str(ipaddress.ip_network(proxy, strict=False)) for proxy in proxies]

@@ -18,7 +18,7 @@ from typing import Any
 _MOST_BYTES = 16 << 10
 _MEMORY_MB = 3000
 _LONGEST_S = 30
-TARGETS = ("packages", "records", "bundles", "requests", "documents", "unpacked")
+TARGETS = ("packages", "records", "bundles", "documents", "unpacked")
 
 
 def main() -> None:
@@ -32,11 +32,11 @@ def main() -> None:
 
     with atheris.instrument_imports(include=["channel_tools"]):
         from channel_tools.system.work_folder import temporary_folder  # noqa: PLC0415
-        from tests.fuzz import requests, targets  # noqa: PLC0415
+        from tests.fuzz import targets  # noqa: PLC0415
     corpus, found = given.corpus / given.target / "corpus", given.corpus / given.target / "findings"
     for folder in (corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
-    kind = getattr(requests if given.target == "requests" else targets, given.target.capitalize())
+    kind = getattr(targets, given.target.capitalize())
     with temporary_folder() as work:  # libFuzzer ends the process: the next that makes one removes it
         _fuzz(kind(work), corpus, found, minutes=given.minutes)
 

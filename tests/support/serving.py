@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -77,10 +78,22 @@ class Server:
             assert time.monotonic() < deadline_s, found
             select_briefly()
 
+    def answers_again(self) -> None:
+        """Ask until it answers, after a worker was killed; until another is there, connections are refused."""
+        while self.process.poll() is None:
+            with contextlib.suppress(ConnectionError, http.client.RemoteDisconnected):
+                assert self.ask("/health").status == 200
+                return
+            select_briefly()
+        raise AssertionError(f"the server ended: {self.errors_said()}")
+
     def workers(self) -> list[int]:
-        """The processes that answer, by their ids."""
-        file = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(child) for child in file.read_text().split()]
+        """The processes that answer, by their ids: granian's workers."""
+        return [worker for child in self.children() for worker in _children_of(child)]
+
+    def children(self) -> list[int]:
+        """granian's main process, and the jobs under way, by their ids."""
+        return _children_of(self.process.pid)
 
     def errors_said(self) -> str:
         """What it said on standard error so far."""
@@ -89,6 +102,13 @@ class Server:
     def log(self) -> list[dict[str, object]]:
         """The access log; complete once the server has ended."""
         return [json.loads(line) for line in self.log_file.read_text().splitlines()]
+
+
+def _children_of(process: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
 
 
 @contextmanager

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.requests import Requests
 from tests.fuzz.switchml.__main__ import CORPUS, TARGETS, add_inputs
 from tests.fuzz.targets import Bundles, Documents, Packages, Records, Target, Unpacked
 
 
-@pytest.mark.parametrize("kind", [Packages, Records, Bundles, Requests, Documents, Unpacked])
+@pytest.mark.parametrize("kind", [Packages, Records, Bundles, Documents, Unpacked])
 def test_seeds_and_findings_do_no_harm(tmp_path: Path, kind: type[Target]) -> None:
     target = kind(tmp_path / "fuzz")
     inputs = [*target.seeds(), *kind.findings().values()]

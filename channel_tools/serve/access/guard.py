@@ -22,7 +22,7 @@ from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.server.protocol import ErrorResponse, encode
 from channel_tools.serve.access.tokens import TokenTable, id_of, is_token, read_token_file
 from channel_tools.serve.files import IN_MEMORY_LIMIT_BYTES
-from channel_tools.serve.sending import SpooledResponse
+from channel_tools.serve.transfer import SpooledResponse
 from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,

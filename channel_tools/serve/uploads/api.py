@@ -37,7 +37,6 @@ from channel_tools.publish.server.protocol import (
 )
 from channel_tools.serve.access.guard import RejectedError, error_response, json_response
 from channel_tools.serve.addresses import CHANNEL_NAME_HINT, is_channel_name
-from channel_tools.serve.connection import connection_of
 from channel_tools.serve.uploads.checks import check_key, check_request
 from channel_tools.serve.uploads.jobs import ENDED, package_set
 from channel_tools.serve.uploads.locks import try_lock
@@ -61,12 +60,12 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Receive
 
     from channel_tools.conda.package import PackageRef
     from channel_tools.publish.model import Comparison
     from channel_tools.publish.server.protocol import JobKind
     from channel_tools.serve.access.guard import Guard
-    from channel_tools.serve.connection import Connection
     from channel_tools.serve.uploads.checks import Limits
     from channel_tools.serve.uploads.jobs import JobRunner
     from channel_tools.serve.uploads.store import Job, JobStore
@@ -166,7 +165,7 @@ class UploadApi:
             wait_s = min(_WAIT_LIMIT_S, float(wait))
         except ValueError:
             raise UsageError(f"wait must be a number of seconds, got {wait!r}") from None
-        return json_response(await self._runner.wait(job, wait_s=wait_s, connection=connection_of(request.scope)))
+        return json_response(await self._runner.wait(job, wait_s=wait_s, receive=request.receive))
 
     async def abort(self, request: Request) -> Response:
         """Remove a set with everything that was sent for it."""
@@ -267,7 +266,7 @@ class UploadApi:
                 job = await asyncio.to_thread(self._prepared, channel, set_request, arrived)
             finally:
                 arriving.remove(arrived)
-        return await self._published(job, connection_of(request.scope))
+        return await self._published(job, request.receive)
 
     async def _subdir(self, arriving: Beneath, arrived: str, name: str) -> str:
         async with self._reading:
@@ -281,9 +280,9 @@ class UploadApi:
         )
         return job
 
-    async def _published(self, job: Job, connection: Connection) -> Response:
+    async def _published(self, job: Job, receive: Receive) -> Response:
         await asyncio.to_thread(self._runner.start, job)
-        ended = await self._runner.wait(job, wait_s=_JOB_LIMIT_S, connection=connection)
+        ended = await self._runner.wait(job, wait_s=_JOB_LIMIT_S, receive=receive)
         if ended.state in ENDED:
             await asyncio.to_thread(self._runner.remove, job, self._store)
         if ended.error is not None:

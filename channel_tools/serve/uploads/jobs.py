@@ -52,11 +52,12 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
     from pathlib import Path
 
+    from starlette.types import Receive
+
     from channel_tools.channel import Channel
     from channel_tools.channel.listing import Patch
     from channel_tools.publish.model import PublishReport
     from channel_tools.publish.server.protocol import JobResponse
-    from channel_tools.serve.connection import Connection
     from channel_tools.serve.metrics import Metrics
     from channel_tools.serve.uploads.store import Job
 
@@ -113,16 +114,26 @@ class JobRunner:
         except OSError:
             raise ChannelError("too many jobs are waiting on this server", hint="try again later") from None
 
-    async def wait(self, job: Job, *, wait_s: float, connection: Connection) -> JobResponse:
-        """The job's state once it has ended, after ``wait_s``, or when the waiting client has left."""
+    async def wait(self, job: Job, *, wait_s: float, receive: Receive) -> JobResponse:
+        """The job's state once it has ended, after ``wait_s``, or when the client, who sends no more, has left."""
         clock = asyncio.get_running_loop().time
         deadline_s, pause_s = clock() + wait_s, _POLL_S
-        response = job.response()
-        while response.state not in ENDED and clock() < deadline_s and not connection.transport.is_closing():
-            await asyncio.sleep(pause_s)
-            pause_s = min(0.5, pause_s * 1.5)
+        leaving = asyncio.create_task(_left(receive))
+        try:
             response = job.response()
+            while response.state not in ENDED and clock() < deadline_s and not leaving.done():
+                await asyncio.wait({leaving}, timeout=pause_s)
+                pause_s = min(0.5, pause_s * 1.5)
+                response = job.response()
+        finally:
+            leaving.cancel()
         return response
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _tried(action: Callable[[], bool]) -> bool:
@@ -158,10 +169,9 @@ class JobQueue:
     ``store`` has all jobs of the server. A job that takes longer than ``limit_s`` is killed, whatever it waits for.
     """
 
-    def __init__(self, root: Path, listener: socket.socket, metrics: Metrics, *, limit_s: float = TIME_LIMIT_S) -> None:
+    def __init__(self, root: Path, metrics: Metrics, *, limit_s: float = TIME_LIMIT_S) -> None:
         self._limit_s = limit_s
         self._root = root
-        self._listener = listener
         self._metrics = metrics
         self.store = JobStore(
             jobs_folder(root), clock=time.time, quarantined=lambda: metrics.count_event("job_quarantined")
@@ -279,7 +289,6 @@ class JobQueue:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # finish what was started; SIGKILL does no harm either
             signals_released()
-            self._listener.close()  # else the port would stay taken for as long as this job
             self.close_in_child(own=queued.lock)
             resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_LIMIT_BYTES, _MEMORY_LIMIT_BYTES))
             carry_out(self._root, queued.job)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from channel_tools.publish.server.protocol import ReceivedBytes
 from channel_tools.serve.access.guard import RejectedError, busy_response
+from channel_tools.serve.transfer import bounded
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, DiskFullError, IntegrityError, UsageError
 from channel_tools.system.files import disk_full_reported
@@ -168,13 +169,14 @@ async def _receive_body(job: Job, file: PackageRef, span: Span, descriptor: int,
 async def pieces(receive: Receive) -> AsyncIterator[tuple[bytes, bool]]:
     """The body in pieces of a useful size, each with whether it is known to be the last.
 
-    Raises ClientGoneError if the body ends early, after yielding what came.
+    Raises ClientGoneError if the body ends early, after yielding what came, and SlowClientError.
     """
+    receiving = bounded(receive)
     gathered: list[bytes] = []
     size = 0
     more = True
     while more:
-        message = await receive()
+        message = await receiving()
         has_ended = message["type"] == "http.disconnect"
         body = b"" if has_ended else message.get("body", b"")
         more = not has_ended and message.get("more_body", False)
@@ -255,13 +257,14 @@ class Documents:
     async def read(self, request: Request, kind: type[_Message]) -> AsyncIterator[_Message]:
         """The body of a request as a message of this kind, while the block runs.
 
-        Raises UsageError for an invalid or oversized message, RejectedError if too many arrive at once.
+        Raises UsageError for an invalid or oversized message, RejectedError if too many arrive at once, and
+        SlowClientError.
         """
-        body = bytearray()
+        body, receiving = bytearray(), bounded(request.receive)
         try:
             more = True
             while more:
-                message = await request.receive()
+                message = await receiving()
                 if message["type"] == "http.disconnect":
                     raise ClientGoneError("the client closed the connection")
                 piece = message.get("body", b"")

@@ -8,7 +8,6 @@ import errno
 import hashlib
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -46,14 +45,15 @@ def token(server: Server) -> str:
     return make_token(server.root, labels=None, access="write")
 
 
-def say(server: Server, *pieces: bytes) -> bytes:
-    """What the server answers to these bytes."""
+def say(server: Server, *pieces: bytes, leaves: bool = False) -> bytes:
+    """What the server answers to these bytes, until it closes the connection; nothing more comes if it ``leaves``."""
     found = b""
     with socket.create_connection(("127.0.0.1", server.port), timeout=TEST_TIMEOUT_S) as connection:
         try:
             for piece in pieces:
                 connection.sendall(piece)
-            connection.shutdown(socket.SHUT_WR)
+            if leaves:
+                connection.shutdown(socket.SHUT_WR)
             while chunk := connection.recv(1 << 16):
                 found += chunk
         except OSError as err:
@@ -78,16 +78,12 @@ FRAMING = {
     + SMUGGLED,
     "negative-length": b"POST /health HTTP/1.1\r\n" + HOST + b"Content-Length: -1\r\n\r\n" + SMUGGLED,
     "plus-length": b"POST /health HTTP/1.1\r\n" + HOST + b"Content-Length: +0\r\n\r\n" + SMUGGLED,
-    "bare-line-feeds": b"POST /health HTTP/1.1\nHost: x\nContent-Length: 0\n\n" + SMUGGLED,
     "folded-header": b"POST /health HTTP/1.1\r\n" + HOST + b"X: y\r\n Content-Length: 38\r\n\r\n" + SMUGGLED,
     "space-before-colon": b"POST /health HTTP/1.1\r\n" + HOST + b"Content-Length : 0\r\n\r\n" + SMUGGLED,
     "nul-in-header": b"POST /health HTTP/1.1\r\n" + HOST + b"X: a\0b\r\n\r\n" + SMUGGLED,
     "bad-chunk-size": b"POST /health HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n" + SMUGGLED,
     "no-http": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100),
     "other-version": b"GET /health HTTP/9.9\r\n" + HOST + b"\r\n",
-    "no-host": b"GET /health HTTP/1.1\r\n\r\n",
-    "two-hosts": b"GET /health HTTP/1.1\r\n" + HOST + b"Host: y\r\n\r\n",
-    "two-credentials": b"GET /health HTTP/1.1\r\n" + HOST + b"Authorization: Bearer a\r\n" * 2 + b"\r\n",
 }
 
 
@@ -134,24 +130,6 @@ def test_errors_name_no_folder_of_the_server(server: Server, token: str) -> None
 def test_other_methods_change_nothing(server: Server, method: str) -> None:
     answer = server.ask("/ours/linux-64/repodata.json", method=method, body=b"x")
     assert answer.status in {400, 401, 404, 405, 409}
-
-
-def test_noise_does_not_stop_the_server(server: Server) -> None:
-    rng = random.Random(4)  # noqa: S311 - the same noise each time
-    lines = [
-        b"GET / HTTP/1.1\r\n",
-        b"Host: x\r\n",
-        b"Content-Length: 5\r\n",
-        b"Transfer-Encoding: chunked\r\n",
-        b"\r\n",
-    ]
-    for _ in range(150):
-        pieces = [
-            rng.choice([*lines, rng.randbytes(rng.randrange(1, 300)), b"5\r\nhello\r\n", b"0\r\n\r\n"])
-            for _ in range(6)
-        ]
-        say(server, b"".join(pieces))
-    assert server.ask("/health").status == 200
 
 
 def target(server: Server, channel: str, token: str) -> ServerTarget:
@@ -205,7 +183,7 @@ def test_a_connection_that_ends_early_leaves_a_part_to_go_on_from(server: Server
     address = opened(place, file, server, token)
     lines = f"Host: x\r\nAuthorization: Bearer {token}\r\nContent-Length: {file.size_bytes}\r\n"
     head = f"PUT {address} HTTP/1.1\r\n{lines}\r\n"
-    say(server, head.encode(), file.path.read_bytes()[:200_000])
+    say(server, head.encode(), file.path.read_bytes()[:200_000], leaves=True)
     assert server.statuses(file.file_name, "PUT", count=1) == [499]
     headers = {"Authorization": f"Bearer {token}"}
     assert json.loads(server.ask(address, headers=headers).body) == {
@@ -393,7 +371,7 @@ def test_a_single_upload_that_was_killed_leaves_nothing_for_long(tmp_path: Path)
             os.kill(server.workers()[0], signal.SIGKILL)
             with contextlib.suppress(ConnectionResetError):
                 assert connection.recv(1) == b""
-        assert server.ask("/health").status == 200
+        server.answers_again()
     (left,) = arriving.iterdir()
     os.utime(left, (0, 0))  # long ago
     with running(root, work=tmp_path, quiet=False) as server:

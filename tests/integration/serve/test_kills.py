@@ -68,11 +68,6 @@ class Publisher:
                 return
 
 
-def children(process_id: int) -> list[int]:
-    """The server's workers and jobs."""
-    return [int(child) for child in Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()]
-
-
 def kill(process_id: int) -> bool:
     try:
         os.kill(process_id, signal.SIGKILL)
@@ -82,9 +77,9 @@ def kill(process_id: int) -> bool:
 
 
 def strike(server: Server, rng: random.Random) -> str:
-    """Kill all workers and jobs, or one of them; what the server was doing."""
+    """Kill all processes but the first, or one of them; what the server was doing."""
     while True:
-        workers_and_jobs = children(server.process.pid)
+        workers_and_jobs = [*server.children(), *server.workers()]  # and granian's main process
         victims = workers_and_jobs if rng.random() < 0.5 else [rng.choice(workers_and_jobs)]
         moment = where(server)
         if sum(map(kill, victims)):  # else it had ended by itself
@@ -93,7 +88,9 @@ def strike(server: Server, rng: random.Random) -> str:
 
 def connected(server: Server, token: str) -> ServerTarget:
     address = ServerAddress(url=f"{server.address}/ours", authorization=f"Bearer {token}")
-    client = make_http_client({}, timeouts=SERVER_TIMEOUTS, retry=Retry(first_wait_s=0.025, longest_wait_s=0.4))
+    client = make_http_client(
+        {}, timeouts=SERVER_TIMEOUTS, retry=Retry(attempts=9, first_wait_s=0.05, longest_wait_s=2.0)
+    )
     return ServerTarget(connection=ServerConnection(address, client))
 
 
@@ -214,6 +211,6 @@ def publish_and_kill_all(work: Path, wanted: PackageSet, *, when: Callable[[Path
     with server_of(work) as (server, target):
         publisher = Publisher(target, wanted, runs=_RUNS - 1)
         wait_for(lambda: when(server.root / ".channel_tools" / "uploads" / "ours"))
-        for victim in [server.process.pid, *children(server.process.pid)]:
+        for victim in [server.process.pid, *server.children(), *server.workers()]:
             kill(victim)
         publisher.thread.join()

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from channel_tools.publish.server.target import open_server
 from channel_tools.system.progress import SilentProgress
 from tests.integration.serve.test_clients import auth_file, drive
 from tests.support.packages import REGISTRY, make_conda
+from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.serving import Front, make_token, nginx_alone, nginx_before, running
 from tests.unit.publish.sets import package_file
 
@@ -88,6 +92,26 @@ def test_sets_are_published_through_the_proxy(proxied: Front, tmp_path: Path) ->
     assert report.uploaded == (str(file.key),)
     answer = server.ask(f"/fresh/{file.key}", headers={"X-API-Key": token})
     assert answer.body == file.path.read_bytes()
+
+
+def test_one_address_has_its_share_of_the_proxys_connections(proxied: Front) -> None:
+    headers = {"Authorization": f"Bearer {make_token(proxied.server.root, 'ours')}"}
+    lines = f"GET {BIG} HTTP/1.1\r\nHost: x\r\nAuthorization: {headers['Authorization']}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        for _ in range(64):
+            connection = stack.enter_context(
+                socket.create_connection(("127.0.0.1", proxied.server.port), timeout=TEST_TIMEOUT_S)
+            )
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.sendall(lines)
+            assert connection.recv(12) == b"HTTP/1.1 200"  # and the rest of 4 MiB waits
+        assert proxied.server.ask("/health").status == 503
+        other = http.client.HTTPConnection(
+            "127.0.0.1", proxied.server.port, timeout=TEST_TIMEOUT_S, source_address=("127.0.0.2", 0)
+        )
+        other.request("GET", "/health")
+        assert other.getresponse().status == 200
+        other.close()
 
 
 @pytest.mark.parametrize("how", ["sharded", "plain"])

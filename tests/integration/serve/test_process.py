@@ -47,7 +47,7 @@ def test_a_worker_that_dies_is_replaced(server: Server) -> None:
         assert_ended([before[0]])
         while len(found := server.workers()) < 2 or before[0] in found:
             select_briefly()
-        assert server.ask("/health").status == 200
+        server.answers_again()
 
 
 _SHORT = (
@@ -68,7 +68,7 @@ def test_a_server_told_to_end_ends_although_a_job_hangs(tmp_path: Path) -> None:
         begun = json.loads(server.ask(f"{API}/ours/yank", method="POST", headers=headers, body=yank).body)
         while json.loads(server.ask(f"{API}/ours/jobs/{begun['id']}", headers=headers).body)["state"] != "running":
             select_briefly()
-        processes = server.workers()  # the job is one of them
+        processes = [*server.children(), *server.workers()]  # the job is one of them
     assert f"job {begun['id']} of channel ours: killed" in server.errors_said()
     assert_ended(processes)
 
@@ -80,9 +80,24 @@ def test_nobody_is_left_when_the_first_process_is_killed(root: Path, tmp_path: P
 
 def kill_the_first(root: Path, work: Path) -> None:
     with running(root, work=work, workers=2) as server:
-        left = server.workers()
+        left = [*server.children(), *server.workers()]
         server.process.kill()
         assert_ended(left)
+
+
+def test_when_granian_is_killed_its_workers_end_and_others_are_started(server: Server) -> None:
+    (granian,), workers = server.children(), server.workers()
+    os.kill(granian, signal.SIGKILL)
+    assert_ended([granian, *workers])
+    server.answers_again()
+    assert "the web server ended with exit code -9 and is started again" in server.errors_said()
+
+
+def test_workers_that_die_again_and_again_do_not_end_the_server(server: Server) -> None:
+    for _round in range(4):
+        for worker in server.workers():
+            os.kill(worker, signal.SIGKILL)
+        server.answers_again()
 
 
 def test_a_download_under_way_is_finished_when_the_server_ends(root: Path, tmp_path: Path) -> None:
@@ -132,7 +147,9 @@ def test_the_log_goes_to_stderr_where_no_file_is_named(root: Path, tmp_path: Pat
         log = Server(root=root, address=address, process=process, log_file=error_file)
         token = make_token(root, "ours")
         assert log.ask(f"/t/{token}/ours/noarch/none.conda").status == 404
-        assert token not in "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in (process.pid, *log.workers()))
+        assert token not in "".join(
+            Path(f"/proc/{pid}/cmdline").read_text() for pid in (process.pid, *log.children(), *log.workers())
+        )
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(TEST_TIMEOUT_S) == 0

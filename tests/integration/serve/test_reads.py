@@ -7,7 +7,6 @@ import contextlib
 import email.utils
 import hashlib
 import http.client
-import re
 import shutil
 import socket
 import time
@@ -134,20 +133,6 @@ def test_ranges(server: Server, bearer: dict[str, str], path: str) -> None:
     assert (beyond.status, beyond.headers["content-range"], beyond.body) == (416, f"bytes */{size}", b"")
 
 
-@pytest.mark.parametrize("path", [SMALL, BIG], ids=["from-memory", "from-disk"])
-def test_several_ranges_come_as_parts(server: Server, bearer: dict[str, str], path: str) -> None:
-    content = on_disk(server, path)
-    answer = server.ask(path, headers={**bearer, "Range": "bytes=0-3, 100-199, -5"})
-    assert answer.status == 206
-    found = re.fullmatch(r"multipart/byteranges; boundary=(\S+)", answer.headers["content-type"])
-    assert found
-    parts = answer.body.split(b"\r\n--" + found[1].encode())
-    assert (parts[0], parts[-1]) == (b"", b"--\r\n")
-    bodies = [part.partition(b"\r\n\r\n") for part in parts[1:-1]]
-    assert [body for _head, _blank, body in bodies] == [content[:4], content[100:200], content[-5:]]
-    assert b"Content-Range: bytes 100-199/%d" % len(content) in bodies[1][0]
-
-
 def test_an_outdated_range_gives_the_whole_file(server: Server, bearer: dict[str, str]) -> None:
     etag = server.ask(BIG, method="HEAD", headers=bearer).headers["etag"]
     right = server.ask(BIG, headers={**bearer, "Range": "bytes=0-0", "If-Range": etag})
@@ -162,12 +147,13 @@ def test_an_outdated_range_gives_the_whole_file(server: Server, bearer: dict[str
         "bytes=" + ",".join(["0-"] * 1300),
         "bytes=" + ",".join(f"{n}-{n}" for n in range(0, 400, 2)),
         "bytes=0-100,50-150",
+        "bytes=0-3, 100-199, -5",
         "bytes=" + "9" * 400 + "-",
         "bytes=0-1,x",
     ],
-    ids=["all-of-it-often", "many", "overlapping", "huge-number", "nonsense"],
+    ids=["all-of-it-often", "many", "overlapping", "some", "huge-number", "nonsense"],
 )
-def test_a_range_bomb_costs_no_more_than_the_file(server: Server, bearer: dict[str, str], asked: str) -> None:
+def test_what_asks_for_several_ranges_gets_the_file(server: Server, bearer: dict[str, str], asked: str) -> None:
     answer = server.ask(SMALL, headers={**bearer, "Range": asked})
     assert (answer.status, answer.body) == (200, on_disk(server, SMALL))
 
@@ -236,7 +222,8 @@ TRAVERSALS = [
 @pytest.mark.parametrize("prefix", ["", "/open"], ids=["private", "public"])
 def test_no_path_leads_out(server: Server, bearer: dict[str, str], path: str, prefix: str) -> None:
     asked = path if not prefix else path.replace("/ours", prefix, 1)
-    reply = raw(server, f"GET {asked} HTTP/1.1\r\nHost: x\r\nAuthorization: {bearer['Authorization']}\r\n\r\n")
+    lines = f"Host: x\r\nConnection: close\r\nAuthorization: {bearer['Authorization']}\r\n"
+    reply = raw(server, f"GET {asked} HTTP/1.1\r\n{lines}\r\n")
     status = int(reply.split(b" ", 2)[1])
     assert status in {400, 401, 404}, reply[:200]
     assert SECRET not in reply
@@ -244,11 +231,10 @@ def test_no_path_leads_out(server: Server, bearer: dict[str, str], path: str, pr
 
 
 def raw(server: Server, *pieces: str | bytes) -> bytes:
-    """What comes back for these bytes until the server closes, or stops sending for a while."""
+    """What comes back for these bytes until the server closes the connection."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=TEST_TIMEOUT_S) as connection:
         for piece in pieces:
             connection.sendall(piece if isinstance(piece, bytes) else piece.encode("latin-1"))
-        connection.shutdown(socket.SHUT_WR)
         found = b""
         while chunk := connection.recv(1 << 16):
             found += chunk
@@ -284,8 +270,7 @@ def test_a_client_that_leaves_hurts_nobody(server: Server, bearer: dict[str, str
 
 def has_open(server: Server, prefix: str) -> bool:
     """Whether a worker has a file open whose name begins so."""
-    workers = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    for link in (link for worker in workers for link in Path(f"/proc/{worker}/fd").iterdir()):
+    for link in (link for worker in server.workers() for link in Path(f"/proc/{worker}/fd").iterdir()):
         with contextlib.suppress(FileNotFoundError):  # closed in between
             if link.readlink().name.startswith(prefix):
                 return True

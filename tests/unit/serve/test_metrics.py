@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.serve.metrics import AccessLog, Metrics
+from channel_tools.system.errors import ChannelToolsError
 
 
 def entry(log: AccessLog, path: str = "/") -> None:
@@ -18,18 +19,18 @@ def entry(log: AccessLog, path: str = "/") -> None:
 def test_the_counts_of_all_processes_are_added_up_whether_they_live_or_not() -> None:
     metrics = Metrics(3)
 
-    def work(slot: int) -> None:
-        metrics.use_slot(slot)
+    def work() -> None:
+        metrics.take_slot()
         metrics.count("GET", "package", 200, size_bytes=100, seconds=0.25)
         metrics.count("BREW", "other", 405, size_bytes=0, seconds=0.0)
         metrics.count_event("job_failed")
         os._exit(0)
 
-    for slot in (1, 2, 2):
-        process = multiprocessing.get_context("fork").Process(target=work, args=(slot,))
+    for _process in range(3):  # one more than there are slots: each frees its own by its end
+        process = multiprocessing.get_context("fork").Process(target=work)
         process.start()
         process.join()
-    metrics.count_event("worker_replaced", 2)
+    metrics.count_event("step_failed", 2)
     text, content_type = metrics.exposition()
     lines = text.decode().splitlines()
     assert 'channel_tools_requests_total{kind="package",method="GET",status="200"} 3.0' in lines
@@ -37,8 +38,39 @@ def test_the_counts_of_all_processes_are_added_up_whether_they_live_or_not() -> 
     assert 'channel_tools_answering_seconds_total{kind="package",method="GET",status="200"} 0.75' in lines
     assert 'channel_tools_requests_total{kind="other",method="other",status="405"} 3.0' in lines
     assert 'channel_tools_events_total{event="job_failed"} 3.0' in lines
-    assert 'channel_tools_events_total{event="worker_replaced"} 2.0' in lines
+    assert 'channel_tools_events_total{event="step_failed"} 2.0' in lines
     assert content_type.startswith("text/plain")
+
+
+def test_processes_at_once_have_slots_of_their_own() -> None:
+    metrics = Metrics(3)
+    release_reading, release = os.pipe()
+    told, telling = os.pipe()
+
+    def work() -> None:
+        try:
+            metrics.take_slot()
+            metrics.count("GET", "index", 200, size_bytes=1, seconds=0.0)
+            os.write(telling, b"y")
+        except ChannelToolsError:
+            os.write(telling, b"n")
+        os.close(release)
+        os.read(release_reading, 1)
+        os._exit(0)
+
+    processes = [multiprocessing.get_context("fork").Process(target=work) for _ in range(3)]
+    answers = []
+    for process in processes:
+        process.start()
+        answers.append(os.read(told, 1))
+    assert answers == [b"y", b"y", b"n"]
+    os.close(release)
+    for process in processes:
+        process.join()
+    for descriptor in (release_reading, told, telling):
+        os.close(descriptor)
+    text, _content_type = metrics.exposition()
+    assert b'channel_tools_requests_total{kind="index",method="GET",status="200"} 2.0' in text
 
 
 def test_no_file_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

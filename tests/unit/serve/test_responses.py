@@ -5,25 +5,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_tools.serve.responses import is_unchanged, parse_ranges, range_applies
-
-Found = list[tuple[int, int]] | None
+from channel_tools.serve.responses import is_unchanged, parse_range, range_applies
 
 
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        ("bytes=0-0", [(0, 1)]),
-        ("bytes=0-", [(0, 10)]),
-        ("bytes=3-5", [(3, 6)]),
-        ("bytes=-3", [(7, 10)]),
-        ("bytes=-30", [(0, 10)]),
-        ("bytes=9-100", [(9, 10)]),
-        ("bytes=7-8, 0-1", [(7, 9), (0, 2)]),
-        ("bytes=0-1,,3-4,", [(0, 2), (3, 5)]),
-        ("bytes=10-", []),
-        ("bytes=-0", []),
-        ("bytes=10-11,0-0", [(0, 1)]),
+        ("bytes=0-0", range(1)),
+        ("bytes=0-", range(10)),
+        ("bytes=3-5", range(3, 6)),
+        (" bytes= 3-5 ", range(3, 6)),
+        ("bytes=-3", range(7, 10)),
+        ("bytes=-30", range(10)),
+        ("bytes=9-100", range(9, 10)),
+        ("bytes=10-", range(0)),
+        ("bytes=99-100", range(0)),
+        ("bytes=-0", range(0)),
+        ("bytes=7-8, 0-1", None),
+        ("bytes=0-1,", None),
         ("bytes=5-3", None),
         ("bytes=", None),
         ("bytes=-", None),
@@ -33,28 +32,23 @@ Found = list[tuple[int, int]] | None
         ("bytes 0-1", None),
         ("items=0-1", None),
         ("", None),
-        ("bytes=0-5,3-8", None),  # overlap
-        ("bytes=0-,0-,0-", None),
-        ("bytes=" + ",".join(f"{n}-{n}" for n in range(0, 60, 2)), None),  # too many
         ("bytes=0-" + "9" * 600, None),
         ("bytes=٣-٤", None),
     ],
 )
-def test_ranges_of_ten_bytes(header: str, expected: Found) -> None:
-    found = parse_ranges(header.encode(), 10)
-    assert (None if found is None else [(one.start, one.stop) for one in found]) == expected
+def test_a_range_of_ten_bytes(header: str, expected: range | None) -> None:
+    assert parse_range(header.encode(), 10) == expected
 
 
 def test_an_empty_file_has_no_range() -> None:
-    assert parse_ranges(b"bytes=0-", 0) == ()
-    assert parse_ranges(b"bytes=-5", 0) == ()
+    assert parse_range(b"bytes=0-", 0) == range(0)
+    assert parse_range(b"bytes=-5", 0) == range(0)
 
 
 @given(st.binary(max_size=60).map(lambda text: b"bytes=" + text), st.integers(0, 10**12))
-def test_ranges_stay_in_the_file_and_do_not_add_up_to_more(header: bytes, total: int) -> None:
-    found = parse_ranges(header, total) or ()
-    assert all(0 <= one.start < one.stop <= total for one in found)
-    assert sum(map(len, found)) <= total
+def test_a_range_stays_in_the_file(header: bytes, total: int) -> None:
+    found = parse_range(header, total) or range(0)
+    assert not found or 0 <= found.start < found.stop <= total
 
 
 ETAG, DATE = b'"1-2"', b"Sat, 21 Nov 2026 18:00:00 GMT"

@@ -62,10 +62,9 @@ class Fork:
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobQueue]:
     monkeypatch.setattr(jobs, "_fork", Fork)
     monkeypatch.setattr(Process, "fails", False)
-    with socket.socket() as listener:
-        queue = JobQueue(tmp_path, listener, Metrics(1))
-        yield queue
-        queue.stop(0.0)
+    queue = JobQueue(tmp_path, Metrics(1))
+    yield queue
+    queue.stop(0.0)
 
 
 def send(queue: JobQueue, root: Path, *, with_lock: bool = True) -> Job:
@@ -191,8 +190,8 @@ def test_a_job_that_stays_locked_after_its_end_is_an_error(
 @contextmanager
 def hanging(root: Path, *, limit_s: float = 3600.0) -> Iterator[tuple[JobQueue, Job]]:
     """A queue with a job that waits for a channel's lock, which this process keeps."""
-    with socket.socket() as listener, channel_writer(create_channel(root / "ours", CONDA_FORGE)):
-        queue = JobQueue(root, listener, Metrics(1), limit_s=limit_s)
+    with channel_writer(create_channel(root / "ours", CONDA_FORGE)):
+        queue = JobQueue(root, Metrics(1), limit_s=limit_s)
         job = send(queue, root)
         queue.handle([queue.waitables[0]])
         while job.state().state != "running":
