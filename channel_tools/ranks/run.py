@@ -39,6 +39,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _SUPERVISOR_GRACE_S = 40.0
 """Longer than it gives to its processes before and after SIGKILL."""
 _READY_S = 60.0
+_NAME_FIRST = "for that, start it on the first host, or name this one first in the hosts file"
 _LOOK_S = 0.2
 _STDIN = 0
 _CHUNK_BYTES = 65_536
@@ -77,6 +78,8 @@ def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
             more = {name: value for service in services for name, value in service.rank_variables.items()}
             relays = plan.launcher != "torchrun"
             with own_input(relays=relays) as stdin, running_ranks(plan, more=more, stdin=stdin) as ranks:
+                if stdin is not None and not plan.commands[0].is_local and not _is_null(stdin):
+                    progress.note(f"rank 0 reads no standard input: ssh starts it; {_NAME_FIRST}")
                 code = ranks.wait(services)
     return code
 
@@ -108,6 +111,10 @@ def _is_in_background(stdin: int) -> bool:
         return os.tcgetpgrp(stdin) != os.getpgrp()
     except OSError:  # no terminal, or another session's
         return False
+
+
+def _is_null(stdin: int) -> bool:
+    return os.path.samestat(os.fstat(stdin), Path(os.devnull).stat())
 
 
 @contextlib.contextmanager

@@ -103,6 +103,15 @@ def test_standard_input_is_left_for_others_by_ranks_that_do_not_read(site: Site)
     assert [line for line in result.stdout.decode().splitlines() if " " not in line] == ["one", "two"]
 
 
+@pytest.mark.parametrize(("line", "is_said"), [('echo hello | "$@"', True), ('"$@" < /dev/null', False)])
+def test_input_that_does_not_reach_rank_0_on_another_host_is_named(site: Site, line: str, *, is_said: bool) -> None:
+    (site.folder / "reads.py").write_text(READS)
+    hosts = hosts_file(site, f"other:1\n{HERE}:1\n")
+    result = shell(site, line, "--hosts", hosts, "--launcher", "torchrun", str(site.folder / "reads.py"))
+    assert sorted(result.stdout.decode().splitlines()) == ["0 ''", "1 ''"]
+    assert (b"rank 0 reads no standard input" in result.stderr) == is_said
+
+
 @contextlib.contextmanager
 def on_a_terminal(site: Site, line: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A shell's line, as shell() has it, whose session has a terminal as its input; and the terminal's other end."""
