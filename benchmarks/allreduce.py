@@ -219,6 +219,7 @@ def install(prefix: Path, channel: Path, specs: Sequence[str]) -> Path:
             package_cache=find_cache(os.environ) / "packages",
             subdir=SUBDIR,
             progress=SilentProgress(),
+            replace=lambda _changes: True,  # one of an earlier run
         )
     ).prefix
 

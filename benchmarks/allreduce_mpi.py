@@ -68,6 +68,7 @@ def prepare(channel: Path, prefix: Path, way: str) -> None:
             package_cache=find_cache(os.environ) / "packages",
             subdir=SUBDIR,
             progress=SilentProgress(),
+            replace=lambda _changes: True,  # one of an earlier run
         )
     )
     run_command([prefix / "bin" / "python", "-m", "pip", "install", "--quiet", "mpi4py"], timeout_s=LIMIT_S)

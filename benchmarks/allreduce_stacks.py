@@ -63,6 +63,7 @@ def prepare(stack: Stack, channel: Path, prefix: Path) -> None:
             package_cache=find_cache(os.environ) / "packages",
             subdir=SUBDIR,
             progress=SilentProgress(),
+            replace=lambda _changes: True,  # one of an earlier run
         )
     )
 

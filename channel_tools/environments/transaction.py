@@ -268,7 +268,10 @@ async def _bring_to(
     if unfinished is None and present == identities:
         _record(target, solution)
         return 0
-    relinked = set() if unfinished is None else {record.name.normalized for record in solution}
+    if unfinished is None:
+        relinked = _moved_modules(installed, solution)
+    else:
+        relinked = {record.name.normalized for record in solution}
     fresh = [record for record in solution if identity(record) not in present or record.name.normalized in relinked]
     check_recorded_paths(target.prefix, installed)
     unpacked = await fetch_packages(fresh, target.store, name=target.prefix.name, progress=progress)
@@ -293,6 +296,18 @@ async def _bring_to(
     linked = {record.name.normalized for record in fresh}
     _note(scripts_not_run(target.prefix, linked, ACTIONS, windows=target.is_windows), progress)
     return len(fresh) + len(_names(present) - _names(identities))
+
+
+def _moved_modules(installed: Iterable[rattler.RepoDataRecord], solution: Sequence[rattler.RepoDataRecord]) -> set[str]:
+    """The names of packages of Python modules that are linked to another place, since Python's minor version changes.
+
+    rattler links them again without being told to, but from packages that were not checked here.
+    """
+    before, after = (
+        [str(record.version).split(".")[:2] for record in records if record.name.normalized == "python"]
+        for records in (installed, solution)
+    )
+    return set() if before == after else {record.name.normalized for record in solution if record.noarch.python}
 
 
 def _names(identities: Iterable[Identity]) -> set[str]:

@@ -58,6 +58,16 @@ def test_an_environment_takes_only_what_a_trusted_key_signed(site: Path, tmp_pat
     result = run_tool("env", "create", str(tmp_path / "env"), *where, cwd=site, environ=cache)
     assert result.returncode == code, result.stderr
     assert (tmp_path / "env" / "conda-meta" / "toy-meta-1.0-0.json").is_file() == (code == 0)
+    run_tool("env", "create", str(tmp_path / "env"), *where[:4], cwd=site, environ=cache)
+    commands: list[tuple[str, ...]] = [
+        ("create", str(tmp_path / "env"), *where),
+        ("add", str(tmp_path / "env"), "toy-meta", *where),
+        ("update", str(tmp_path / "env"), *where),
+    ]
+    for command in commands:  # of packages that are there already, too
+        again = run_tool("env", *command, cwd=site, environ=cache)
+        assert again.returncode == code, (command, again.stderr)
+        assert "nothing to do" in again.stdout or code
 
 
 def test_an_environment_takes_what_an_identity_signed_by_sigstore(site: Path, tmp_path: Path) -> None:

@@ -393,6 +393,19 @@ class TestMoreInAnEnvironment:
         (install.prefix / "conda-meta/history").write_text("==> 1 <==\n# update specs: ['python']\n")
         assert names(install.extend(newest=True)) == ["python-3.11.2"]
 
+    def test_moves_the_modules_to_another_python_and_checks_them_again(
+        self, install: Installer, channel: ToyChannel
+    ) -> None:
+        for version in ("3.11.0", "3.12.0"):
+            channel.add("python", version=version, index=False)
+        files = {"site-packages/module.py": b"x = 1\n"}
+        channel.add("module", subdir="noarch", noarch="python", depends=["python"], files=files)
+        install("module", "python 3.11.*")
+        (install.root / "pkgs/module-1.0-0/site-packages/module.py").write_text("x = 2\n")
+        assert install.extend("python 3.12.*").changed == 2
+        assert not (install.prefix / "lib/python3.11/site-packages/module.py").exists()
+        assert (install.prefix / "lib/python3.12/site-packages/module.py").read_bytes() == b"x = 1\n"
+
     def test_changes_nothing_where_it_is_not_agreed_to(self, install: Installer, channel: ToyChannel) -> None:
         channel.add("other")
         install("tool")

@@ -56,6 +56,7 @@ class ToyChannel:
         files: Mapping[str, bytes] | None = None,
         index: bool = True,
         without: Collection[str] = (),
+        noarch: str = "generic",
     ) -> Path:
         """Write a package; files with the placeholder get the prefix at installation.
 
@@ -72,7 +73,7 @@ class ToyChannel:
             "constrains": list(constrains),
             "subdir": subdir,
         }
-        said |= {"noarch": "generic"} if subdir == "noarch" else {}
+        said |= {"noarch": noarch} if subdir == "noarch" else {}
         said = {key: value for key, value in said.items() if key not in without}
         _write_package(archive, said, files or {f"share/{name}": name.encode()})
         if index:

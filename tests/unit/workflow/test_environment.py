@@ -7,10 +7,11 @@ import pytest
 
 from channel_tools.channel import add_set, channel_writer
 from channel_tools.matrix.choice import version_of
-from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
+from channel_tools.requests.environment import AddRequest, EnvironmentRequest, InstallRequest
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import CACHE_VARIABLE, STACKS_PACKAGE, make_settings, make_stacks_settings
-from channel_tools.workflow.environment import install, install_specs
+from channel_tools.workflow.environment import add, install, install_specs
+from tests.support.conda_history import conda_requests
 from tests.support.packages import make_conda, new_channel
 from tests.unit.validate.conftest import report
 
@@ -75,3 +76,24 @@ def test_a_local_channel_that_has_not_the_package_of_the_stacks_gives_the_stack_
     with channel_writer(channel) as writer:
         add_set(writer, [make_conda(tmp_path, STACKS_PACKAGE)])
     assert installed() == {"toy", STACKS_PACKAGE}
+
+
+def test_a_stack_is_added_beside_what_is_there_from_the_local_channel(tmp_path: Path) -> None:
+    (tmp_path / "stacks" / "variants").mkdir(parents=True)
+    (tmp_path / "stacks" / "variants" / "stacks.yaml").write_text(STACKS)
+    channel = new_channel(tmp_path / "output")
+    environ = {CACHE_VARIABLE: str(tmp_path / "cache")}
+    settings = make_stacks_settings(tmp_path / "stacks", output=tmp_path / "output", environ=environ, cwd=tmp_path)
+    elsewhere = new_channel(tmp_path / "elsewhere")
+    with channel_writer(elsewhere) as writer:
+        add_set(writer, [make_conda(tmp_path, "own")])
+    with channel_writer(channel) as writer:
+        add_set(writer, [make_conda(tmp_path, "toy"), make_conda(tmp_path, STACKS_PACKAGE)])
+    prefix, progress = tmp_path / "env", SilentProgress()
+    request = EnvironmentRequest(
+        prefix=prefix, specs=("own",), install=InstallRequest(channels=(elsewhere.path.as_uri(),))
+    )
+    install(None, request, environ=environ, progress=progress)
+    result = add(settings, AddRequest(prefix=prefix, stack="toy"), environ=environ, progress=progress)
+    assert {record.name for record in result.records} == {"own", "toy", STACKS_PACKAGE}
+    assert conda_requests(prefix).keys() == {"own", "toy", STACKS_PACKAGE}
