@@ -150,7 +150,7 @@ def test_launch_needs_no_switch_on_one_host(prefix: Path, tmp_path: Path) -> Non
 
 def test_launch_gives_its_input_to_rank_0(prefix: Path, tmp_path: Path) -> None:
     (tmp_path / "reads.py").write_text(
-        "import os, sys\nprint(os.environ['RANK'], repr(sys.stdin.read()), flush=True)\n"
+        "import os, sys\nos.write(1, f\"{os.environ['RANK']} {sys.stdin.read()!r}\\n\".encode())\n"
     )
     words = ("launch", "-q", "--root", str(ROOT), "--stack", "udp", "--prefix", str(prefix), "reads.py")
     command = [sys.executable, "-m", "channel_tools", *words]
