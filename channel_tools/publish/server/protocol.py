@@ -145,6 +145,8 @@ class JobResponse(_Versioned):
     """The state of a set, or of another job of the server.
 
     ``missing`` are the files that still have to be sent, each with the number of bytes that the server already has.
+    ``run`` is the number of the run that the state is of: all who ask for the same share a job, and each waits for the
+    run that it started or joined.
     """
 
     id: str
@@ -154,6 +156,7 @@ class JobResponse(_Versioned):
     missing: dict[str, int] = field(default_factory=dict)
     report: ReportResponse | None = None
     error: ErrorResponse | None = None
+    run: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

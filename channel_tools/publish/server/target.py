@@ -360,7 +360,9 @@ class ServerTarget:
             while job.state in {"waiting", "running"}:
                 if time.monotonic() > deadline_s:
                     raise NetworkError(f"{self.address}: {action} did not finish within {_JOB_LIMIT_S / 3600:g} hours")
-                job = self.connection.ask("GET", f"{self._channel}/jobs/{job.id}?wait={_WAIT_S}", JobResponse)
+                job = self.connection.ask(
+                    "GET", f"{self._channel}/jobs/{job.id}?wait={_WAIT_S}&run={job.run}", JobResponse
+                )
         return job
 
     def _stopped(self, action: str) -> NetworkError:

@@ -154,18 +154,22 @@ class UploadApi:
     async def commit(self, request: Request) -> Response:
         """Start to check, audit and publish a set."""
         job = self._job(request)
-        await asyncio.to_thread(self._runner.start, job)
-        return json_response(job.response(), 202)
+        run = await asyncio.to_thread(self._runner.start, job)
+        return json_response(job.response(run), 202)
 
     async def ask(self, request: Request) -> Response:
-        """Respond with the state of a job; waits up to ``wait`` seconds for its end."""
+        """Respond with the state of a job's ``run`` (the latest); waits up to ``wait`` seconds for its end."""
         job = self._job(request)
-        wait = request.query_params.get("wait", "0")
+        wait, run = request.query_params.get("wait", "0"), request.query_params.get("run")
         try:
             wait_s = min(_WAIT_LIMIT_S, float(wait))
         except ValueError:
             raise UsageError(f"wait must be a number of seconds, got {wait!r}") from None
-        return json_response(await self._runner.wait(job, wait_s=wait_s, receive=request.receive))
+        try:
+            asked = None if run is None else int(run)
+        except ValueError:
+            raise UsageError(f"run must be the number of a run, got {run!r}") from None
+        return json_response(await self._runner.wait(job, run=asked, wait_s=wait_s, receive=request.receive))
 
     async def abort(self, request: Request) -> Response:
         """Remove a set with everything that was sent for it."""
@@ -200,8 +204,8 @@ class UploadApi:
                 labels = {change.label, change.source} if isinstance(change, PromoteRequest) else {change.label}
                 self._guard.may_write(request, channel, *labels)
                 job = await asyncio.to_thread(self._store.open, kind, channel, change)
-            await asyncio.to_thread(self._runner.start, job)
-            return json_response(job.response(), 202)
+            run = await asyncio.to_thread(self._runner.start, job)
+            return json_response(job.response(run), 202)
 
         return maintain
 
@@ -281,8 +285,8 @@ class UploadApi:
         return job
 
     async def _published(self, job: Job, receive: Receive) -> Response:
-        await asyncio.to_thread(self._runner.start, job)
-        ended = await self._runner.wait(job, wait_s=_JOB_LIMIT_S, receive=receive)
+        run = await asyncio.to_thread(self._runner.start, job)
+        ended = await self._runner.wait(job, run=run, wait_s=_JOB_LIMIT_S, receive=receive)
         if ended.state in ENDED:
             await asyncio.to_thread(self._runner.remove, job, self._store)
         if ended.error is not None:

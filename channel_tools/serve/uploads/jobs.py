@@ -21,7 +21,7 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from channel_tools.channel.listing import INSTRUCTIONS_FILE, read_patch
 from channel_tools.channel.maintenance import Retention
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from channel_tools.serve.uploads.store import Job
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 _POLL_S = 0.02
 _LOCK_WAIT_S = 10.0
 """How long to wait for a job's lock, which others hold for a moment: one that removes it, or has just ended it."""
@@ -86,45 +87,51 @@ class JobRunner:
     def __init__(self, sending: socket.socket) -> None:
         self._socket = sending
 
-    def start(self, job: Job) -> None:
-        """Have the job run; if it is waiting or running already, that run is this request's, too.
+    def start(self, job: Job) -> int:
+        """Have the job run; if it is waiting or running already, that run is this request's, too. Returns its number.
 
         Raises ChannelError if too many are waiting, if the job was removed meanwhile, and if it stays locked.
         """
-        if not _tried(lambda: self._sent(job)):
+        run = _tried(lambda: self._sent(job))
+        if run is None:
             message = f"job {job.id} has ended, but is still locked"
             raise ChannelError(message, hint="try again later; if that fails again, restart the server")
+        return run
 
     def remove(self, job: Job, store: JobStore) -> None:
         """Remove a job that ended, and what was sent for it; if that fails, remove_stale does it later."""
-        if not _tried(lambda: store.remove(job)):
+        if _tried(lambda: store.remove(job) or None) is None:
             _log.warning("job %s of channel %s: has ended, but is still locked; removed later", job.id, job.channel)
 
-    def _sent(self, job: Job) -> bool:
-        """Lock the job and send it; False if another process has locked it and does not run it."""
+    def _sent(self, job: Job) -> int | None:
+        """Lock the job and send it, or find it under way: the run. None if others have locked it and do not run it."""
         if job.files.stat("request.json") is None:
             raise ChannelError("the set or job was removed meanwhile", hint="send the same request again")
         try:
             with job.try_lock() as lock:
                 if lock is None:
-                    return job.state().is_under_way
-                job.set_state(State(state="waiting"))
+                    state = job.state()
+                    return state.run if state.is_under_way else None
+                run = job.set_state(State(state="waiting"))
                 socket.send_fds(self._socket, [f"{job.channel}/{job.id}".encode()], [lock])
-                return True
+                return run
         except OSError:
             raise ChannelError("too many jobs are waiting on this server", hint="try again later") from None
 
-    async def wait(self, job: Job, *, wait_s: float, receive: Receive) -> JobResponse:
-        """The job's state once it has ended, after ``wait_s``, or when the client, who sends no more, has left."""
+    async def wait(self, job: Job, *, run: int | None, wait_s: float, receive: Receive) -> JobResponse:
+        """The state of a run (None: the latest) once it has ended, after ``wait_s``, or when the client has left.
+
+        The client sends nothing more.
+        """
         clock = asyncio.get_running_loop().time
         deadline_s, pause_s = clock() + wait_s, _POLL_S
         leaving = asyncio.create_task(_left(receive))
         try:
-            response = job.response()
+            response = job.response(run)
             while response.state not in ENDED and clock() < deadline_s and not leaving.done():
                 await asyncio.wait({leaving}, timeout=pause_s)
                 pause_s = min(0.5, pause_s * 1.5)
-                response = job.response()
+                response = job.response(run)
         finally:
             leaving.cancel()
         return response
@@ -136,14 +143,14 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def _tried(action: Callable[[], bool]) -> bool:
-    """Whether the action succeeds within the time that others may hold a job's lock."""
+def _tried(action: Callable[[], T | None]) -> T | None:
+    """What the action returns within the time that others may hold a job's lock; None if that is nothing."""
     deadline_s = time.monotonic() + _LOCK_WAIT_S
-    while not action():
+    while (result := action()) is None:
         if time.monotonic() > deadline_s:
-            return False
+            return None
         time.sleep(_POLL_S)
-    return True
+    return result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

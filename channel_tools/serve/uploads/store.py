@@ -58,6 +58,7 @@ _REMOVED = ".removed-"
 _ID = re.compile(r"[0-9a-f]{32}")
 _ID_CHARACTERS = 32
 _UNDER_WAY = frozenset({"waiting", "running"})
+_RUNS_KEPT = 16
 _LOCK = "lock"
 _FILES, _PARTS = "files", "parts"
 _SENT_FOLDERS = (_FILES, _PARTS)
@@ -74,11 +75,31 @@ REQUESTS: dict[JobKind, type[JobRequest]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """The state of a job."""
+    """The state of a job: of its latest run, and how the runs before it ended.
+
+    All who ask for the same share a job, and it may be started again before those who waited for it have looked. So
+    each of them asks for the run that they started or joined.
+    """
 
     state: JobState = "open"
     report: ReportResponse | None = None
     error: ErrorResponse | None = None
+    run: int = 0
+    """Counted from 1; 0 if the job has not been started."""
+    earlier: tuple[State, ...] = ()
+    """The ends of the latest runs before this one, the latest first."""
+
+    def followed_by(self, state: State) -> State:
+        """The state that comes after this one: ``waiting`` begins another run."""
+        if state.state != "waiting":
+            return replace(state, run=self.run, earlier=self.earlier)
+        ended = () if self.is_under_way or self.state == "open" else (replace(self, earlier=()),)
+        return replace(state, run=self.run + 1, earlier=(*ended, *self.earlier)[:_RUNS_KEPT])
+
+    def of_run(self, run: int) -> State:
+        """The state of one of its runs: ``open``, so that it is repeated, if nothing is known of how that ended."""
+        known = next((state for state in (self, *self.earlier) if state.run == run), None)
+        return State(run=self.run) if known is None else known
 
     @property
     def is_under_way(self) -> bool:
@@ -180,7 +201,7 @@ class Job:
             if not state.is_under_way or self.is_locked():
                 return state
             if self._recorded_state() == state:  # otherwise it ended between the two looks
-                return State()
+                return replace(state, state="open", report=None, error=None)
 
     def _recorded_state(self) -> State:
         file = self.folder / "state.json"
@@ -192,13 +213,19 @@ class Job:
             _log.error("%s: not a valid state of a job (%s); the job counts as interrupted", file, err)
             return State()
 
-    def set_state(self, state: State) -> None:
-        """Record its state; only for a process that has locked the job."""
-        self.files.write("state.json", encode(state))
+    def set_state(self, state: State) -> int:
+        """Record the state of its run, or that another one begins; returns its number.
 
-    def response(self) -> JobResponse:
-        """The job as it is shown to clients."""
-        return self._response(self.state(), {})
+        Only for a process that has locked the job.
+        """
+        following = self._recorded_state().followed_by(state)
+        self.files.write("state.json", encode(following))
+        return following.run
+
+    def response(self, run: int | None = None) -> JobResponse:
+        """The job as it is shown to clients that wait for this run of it (None: the latest)."""
+        state = self.state()
+        return self._response(state if run is None else state.of_run(run), {})
 
     def opened(self, missing: dict[str, int]) -> JobResponse:
         """The job as it is shown to a client that has it opened: open unless it is under way, however it ended before.
@@ -217,6 +244,7 @@ class Job:
             missing=missing,
             report=state.report,
             error=state.error,
+            run=state.run,
         )
 
     def without_paths(self, message: str, root: Path) -> str:

@@ -401,9 +401,7 @@ def test_clients_that_publish_the_same_set_at_once_all_succeed(place: Place) -> 
 
         with ThreadPoolExecutor(clients) as threads:
             reports = list(threads.map(publish, range(clients)))
-            # a client that starts the shared job again finds the set there; "nothing sent" is then also what those read
-            # who had not looked yet: all succeed, but how much was sent may be told to none
-            assert {tuple(sorted(report.uploaded)) for report in reports} <= {tuple(sorted(packages.by_name())), ()}
+            assert sorted(packages.by_name()) in [sorted(report.uploaded) for report in reports]
             assert {key.rpartition("/")[2] for key in packages.by_name()} <= set(place.listed())
             list(threads.map(yank, range(clients)))
         assert {package.yanked for package in target.packages("main") if package.name == f"s{number}-0"} == {"wrong"}

@@ -53,6 +53,45 @@ def test_a_job_is_under_way_only_while_somebody_holds_it(store: JobStore) -> Non
     assert job.response().state == "open"  # the process was killed
 
 
+def test_each_run_of_a_shared_job_has_its_own_end(store: JobStore) -> None:
+    """Who waits for a run is told of that one, although others have had the job run again before they looked."""
+    job = store.open("publish", "ours", SET)
+    sent = ReportResponse(uploaded=(str(FILE.key),))
+    error = ErrorResponse(kind="ChannelError", message="m", hint="h")
+    ends = [
+        State(state="done", report=sent),
+        State(state="done", report=ReportResponse()),
+        State(state="failed", error=error),
+    ]
+    runs = []
+    for end in ends:
+        runs.append(job.set_state(State(state="waiting")))
+        job.set_state(State(state="running"))
+        job.set_state(end)
+    assert runs == [1, 2, 3]
+    told = [job.response(run) for run in runs]
+    assert [(response.state, response.report, response.error, response.run) for response in told] == [
+        (end.state, end.report, end.error, run) for end, run in zip(ends, runs, strict=True)
+    ]
+    assert job.response() == told[-1]
+
+
+def test_a_run_that_was_interrupted_or_is_forgotten_is_to_be_repeated(store: JobStore) -> None:
+    job = store.open("publish", "ours", SET)
+    first = job.set_state(State(state="waiting"))  # nobody holds the job: its process was killed
+    assert job.response(first).state == "open"
+    for _run in range(20):
+        latest = job.set_state(State(state="waiting"))
+        job.set_state(State(state="done", report=ReportResponse()))
+    assert [job.response(run).state for run in (first, first + 1, latest, latest + 1)] == [
+        "open",
+        "open",
+        "done",
+        "open",
+    ]
+    assert len(job.state().earlier) == 16
+
+
 def test_how_it_ended_stays_for_those_who_wait_although_others_open_it_again(store: JobStore) -> None:
     job = store.open("publish", "ours", SET)
     error = ErrorResponse(kind="ChannelError", message="m", hint="h")
