@@ -19,6 +19,7 @@ import pytest
 import rattler
 
 from channel_tools.environments import create_environment, create_locked_environment, package_cache
+from channel_tools.environments.package_cache import PackageStore
 from channel_tools.pins.files import FORMATS, pin_files, read_lock
 from channel_tools.pins.virtual import to_generic
 from channel_tools.system.errors import IntegrityError, NetworkError
@@ -196,15 +197,22 @@ def test_nothing_of_a_package_that_is_being_checked_is_removed_at_the_error_of_a
     channel = make_channel(tmp_path / "channel")
     archive = channel.archive("library", "2.0")
     archive.write_bytes(archive.read_bytes()[:-100])
-    check, left = package_cache._check, []
+    check, unpack, begun, left = package_cache._check, package_cache._unpack, threading.Event(), []
+
+    async def late_unpack(record: rattler.RepoDataRecord, folder: Path, store: PackageStore) -> tuple[str, str]:
+        if record.name.normalized == "library":
+            assert await asyncio.to_thread(begun.wait, 60)
+        return await unpack(record, folder, store)
 
     def slow_check(folder: Path, record: rattler.RepoDataRecord) -> None:
+        begun.set()
         end_s = time.monotonic() + 1
         while folder.exists() and time.monotonic() < end_s:
             time.sleep(0.01)
         left.append(folder.exists())
         check(folder, record)
 
+    monkeypatch.setattr(package_cache, "_unpack", late_unpack)
     monkeypatch.setattr(package_cache, "_check", slow_check)
     with pytest.raises(IntegrityError, match=r"library-2\.0"):
         Site(root=tmp_path).solved()
