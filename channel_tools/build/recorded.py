@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,6 +32,7 @@ from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX, subdirs_of
 from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.repodata import REPODATA, RUN_EXPORTS, encode_repodata, encode_run_exports
 from channel_tools.foundation.unpack import TreeWriter
+from channel_tools.plan.inputs import LINK_INPUT
 from channel_tools.provenance.statements import recorded_in
 from channel_tools.sources.model import NeededSource, file_name_of, source_excludes
 from channel_tools.system.errors import FoundationError, NetworkError, UsageError
@@ -96,12 +98,20 @@ class RecordedBuild:
         hashes, inside = set(), f"info/{_FOLDER}"
         for member, stream in stream_component(self.package, "info"):
             name = member.name.removeprefix(inside)
+            if member.issym() and member.name.startswith(inside):
+                writer.write_link(name, member.linkname, may_lead_out=True)
             if stream is not None and member.name.startswith(inside) and name not in _OF_ENGINE:
                 path = writer.write_file(name, stream, executable=bool(member.mode & 0o111))
                 hashes.add(hashlib.sha256(path.read_bytes()).hexdigest())
         (folder / RECIPE_FILE).write_text(self.recipe_text(store), encoding="utf-8")
-        files = {key: value for key, value in self.inputs.items() if key.startswith("file:")}
-        lacking = [key.removeprefix("file:") for key, value in files.items() if value.split(" ")[0] not in hashes]
+        files = {key.removeprefix("file:"): value for key, value in self.inputs.items() if key.startswith("file:")}
+        lacking = []
+        for name, value in files.items():
+            link = value.removeprefix(LINK_INPUT) if value.startswith(LINK_INPUT) else None
+            if link is not None and ".." not in PurePosixPath(name).parts:
+                writer.write_link(name, link, may_lead_out=True)
+            elif link is None and value.split(" ")[0] not in hashes:
+                lacking.append(name)
         return tuple(f"its recipe lacks {name}" for name in sorted(lacking))
 
     def recipe_text(self, store: SourceStore) -> str:

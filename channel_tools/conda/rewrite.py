@@ -25,6 +25,7 @@ from channel_tools.conda.archive import stream_component
 from channel_tools.conda.contents import content_of, damaged_package, read_path_rows
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
 from channel_tools.conda.writer import ENGINE_LEVEL, copy_component, open_component
+from channel_tools.system.archives import UnsafeMemberError, check_link
 from channel_tools.system.build_id import renew_build_id
 from channel_tools.system.document import decode_json
 from channel_tools.system.files import atomic_path
@@ -263,9 +264,23 @@ def _info_name(member: tarfile.TarInfo) -> str:
 def _write_info(archive: zipfile.ZipFile, name: str, members: Iterable[Member], changed: Mapping[str, bytes]) -> None:
     with _in_one_piece(archive, name) as tar:
         for member, before in members:
+            if member.issym() and _leads_out(member):
+                continue
             content = changed.get(_info_name(member), before)
             member.size = 0 if content is None else len(content)
             tar.addfile(member, None if content is None else io.BytesIO(content))
+
+
+def _leads_out(link: tarfile.TarInfo) -> bool:
+    """Whether a link of the recipe's sources, which info/ has as they are, leads out of the package; clients refuse it.
+
+    The recorded inputs have the text of each link.
+    """
+    try:
+        check_link(link.name, link.linkname)
+    except UnsafeMemberError:
+        return True
+    return False
 
 
 @contextlib.contextmanager

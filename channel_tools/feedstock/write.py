@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from channel_tools.matrix import ZIP_KEYS
 from channel_tools.plan.inputs import OUTSIDE_FOLDER, TreeFiles
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import atomic_path, disk_full_reported
+from channel_tools.system.source_files import copy_source_file
 from channel_tools.system.yamlfile import dump_yaml
 
 if TYPE_CHECKING:
@@ -88,10 +88,7 @@ def _copy_files(rendered: Sequence[RenderedPackage], destination: Path, tree: Tr
     tree_files = TreeFiles(tree.root)
     files = {file.target: file for package in rendered for file in tree_files.of_build(package)}
     for target, file in sorted(files.items()):
-        path = destination / target
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file.path, path)
-        path.chmod(0o755 if file.executable else 0o644)
+        copy_source_file(file.path, destination / target, follow=file.link is None)
 
 
 def _config(variants: FeedstockVariants, request: FeedstockRequest) -> dict[str, object]:

@@ -73,10 +73,10 @@ class TreeWriter:
         path.chmod(_PROGRAM_MODE if executable else _FILE_MODE)
         return path
 
-    def write_link(self, name: str, target: str) -> None:
+    def write_link(self, name: str, target: str, *, may_lead_out: bool = False) -> None:
         """A symbolic link. Absolute targets stay as they are for a repair step to change; packing refuses them."""
         path = self._path_of(name)
-        if not target.startswith("/"):
+        if not target.startswith("/") and not may_lead_out:
             try:
                 check_link(name, target)
             except UnsafeMemberError as err:

@@ -6,7 +6,11 @@ Keys are ``kind:name``: ``recipe:tests``, ``file:src/udp.cc``, ``source:<address
 to show. The mapping is stored in the package's metadata, so that a later plan can name what changed.
 
 One rule decides which files belong to a build, for both the digest and the rendered folder, so a build cannot use a
-file that is not hashed. The rule ignores .gitignore: a tree must have the same digest as an archive and as a clone.
+file that is not hashed. What git ignores and does not track is no part of it, unless a source says
+``use_gitignore: false``: a tree has the same digest as an archive and as a clone.
+
+Links below a source that is a folder stay links, as they are for the engine. Elsewhere, what leads out of the recipe's
+folder is replaced by what it leads to, which must be in the tree.
 """
 
 from __future__ import annotations
@@ -23,9 +27,17 @@ from typing import TYPE_CHECKING
 from channel_tools.plan.model import SCHEMA_VERSION, BuildFile
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.files import located, sha256_of_file
+from channel_tools.system.settings import Tree
+from channel_tools.system.source_files import (
+    ignored_by_git,
+    is_program,
+    link_target,
+    list_source_files,
+    work_tree_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from channel_tools.matrix.model import RecipeFile, RenderedPackage
     from channel_tools.plan.model import EnvironmentName, PublishedPackage
@@ -33,6 +45,8 @@ if TYPE_CHECKING:
     from channel_tools.system.yamlfile import YamlValue
 
 HASH_DIGITS = 7
+LINK_INPUT = "-> "
+"""What the input of a link begins with; its text follows."""
 _HASH_PLACE = "{hash}"
 OUTSIDE_FOLDER = "_tree"
 """The folder for files from outside the recipe's folder in a rendered folder, by their path in the tree."""
@@ -40,6 +54,7 @@ _SKIPPED_FOLDERS = re.compile(
     r"__pycache__|\..*_cache|\.git|\.hg|\.svn|\.idea|\.vscode|\.venv|.*\.egg-info|_?build|cmake-build-.*|build-.*|output"
 )
 _SKIPPED_FILES = re.compile(r".*\.py[co]|.*~|\.#.*|#.*#|.*\.sw[op]|.*\.orig|.*\.rej|\.DS_Store|\.tmp-.*")
+_OUTSIDE_HINT = "move it into the tree: a rendered recipe contains everything it needs"
 _GENERATED = frozenset({"recipe.yaml", "variants.yaml", "conda_build_config.yaml"})
 _SCRIPT_SUFFIXES = frozenset({".sh", ".bash", ".bat", ".py"})
 _SHELL_SUFFIXES = frozenset({".sh", ".bash"})
@@ -96,8 +111,14 @@ def recipe_inputs(rendered: RenderedPackage) -> dict[str, str]:
 
 
 def file_inputs(files: Iterable[BuildFile]) -> dict[str, str]:
-    """The files that belong to the build; whether a file is executable counts as content."""
-    return {f"file:{file.name}": file.sha256 + (" executable" if file.executable else "") for file in files}
+    """The files that belong to the build: the text of a link; a hash of others, and whether the owner may run them."""
+    return {f"file:{file.name}": _file_input(file) for file in files}
+
+
+def _file_input(file: BuildFile) -> str:
+    if file.link is not None:
+        return LINK_INPUT + file.link
+    return file.sha256 + (" executable" if file.executable else "")
 
 
 def influences(environment: EnvironmentName, record: Resolved) -> bool:
@@ -141,85 +162,150 @@ def _hash_of(value: YamlValue | Sequence[Mapping[str, YamlValue]] | Mapping[str,
 
 
 class TreeFiles:
-    """The files of a tree for one command: listed, checked and hashed once for all variants."""
+    """The files of a tree for one command: listed, checked and hashed once for all variants.
 
-    def __init__(self, root: Path) -> None:
+    ``real_root`` is the tree that links in ``root`` lead to, if that is made of links (matrix/changed_tree.py).
+    """
+
+    def __init__(self, root: Path, *, real_root: Path | None = None) -> None:
         self.root = root
+        self._real_roots = [each.resolve() for each in (root, real_root or root)]
         self._of_builds: dict[tuple[object, ...], tuple[BuildFile, ...]] = {}
         self._listed: dict[Path, list[Path]] = {}
+        self._ignored: dict[Path, frozenset[Path]] = {}
+        self._ignored_in_recipes: Callable[[Path], bool] | None = None
         self._hashes: dict[Path, str] = {}
 
     def of_build(self, rendered: RenderedPackage) -> tuple[BuildFile, ...]:
         """The files of a build by target; README files beside the recipe count only if the recipe names them.
 
-        Raises ConfigError (file, line) if the recipe names a file that does not exist or is outside the tree, or if a
-        script accesses files outside the recipe's folder.
+        Raises ConfigError (file, line) if the recipe names a file that does not exist or is outside the tree, by itself
+        or by a link, or if a script accesses files outside the recipe's folder.
         """
-        names = [
-            name
+        sources = {
+            (source.location, source.entry.get("use_gitignore") is False)
             for source in rendered.sources
-            for name in [*([source.location] if source.kind == "path" else []), *source.patches]
-        ]
+            if source.kind == "path"
+        }
+        patches = {name for source in rendered.sources for name in source.patches}
         licenses = license_files(rendered.recipe)
-        build_key = (rendered.recipe_file.path, tuple(names), tuple(licenses))
+        build_key = (rendered.recipe_file.path, frozenset(sources), frozenset(patches), tuple(licenses))
         if build_key not in self._of_builds:
-            self._of_builds[build_key] = self._collect(rendered.recipe_file, names, licenses)
+            self._of_builds[build_key] = self._collect(rendered.recipe_file, sources, patches, licenses)
         return self._of_builds[build_key]
 
-    def _collect(self, recipe_file: RecipeFile, names: Sequence[str], licenses: Sequence[str]) -> tuple[BuildFile, ...]:
+    def _collect(
+        self,
+        recipe_file: RecipeFile,
+        sources: Collection[tuple[str, bool]],
+        patches: Iterable[str],
+        licenses: Iterable[str],
+    ) -> tuple[BuildFile, ...]:
         folder = recipe_file.folder
-        named = [path for name in names for path in self._files_at(recipe_file, name, key_path=("source",))]
+        files: dict[Path, BuildFile] = {}
         for name in licenses:
             path = located(folder, name)
             if ".." in PurePosixPath(name).parts or (path.parent == folder and path.is_file()):
-                named += self._files_at(recipe_file, name, key_path=("about", "license_file"))
-        wanted = frozenset(named)
-        inside = [path for path in self._list(folder) if path in wanted or not _is_left_out(path, folder)]
-        for path in (recipe_file.path, *inside):
-            _check_stays_inside(path)
-        for path in {*inside, *named}:
-            _check_shell_script(path)
-        files = (self._build_file(path, folder) for path in dict.fromkeys([*inside, *named]))
-        return tuple(sorted(files, key=lambda file: file.target))
+                path = self._named(recipe_file, name, key_path=("about", "license_file"))
+                for below in self._list(path) if path.is_dir() else [path]:
+                    files[below] = self._build_file(below, folder)
+        for name in patches:
+            path = self._named(recipe_file, name, key_path=("source",))
+            files[path] = self._build_file(path, folder)
+        folders = []
+        for name, is_whole in sorted(sources, key=lambda source: source[1]):  # those without ignored files first
+            path = self._named(recipe_file, name, key_path=("source",))
+            if not path.is_dir():
+                files[path] = self._build_file(path, folder)
+                continue
+            folders.append(path)
+            ignored = self._ignored_below(path)
+            for below in self._list(path):
+                if below not in files and (is_whole or below not in ignored):
+                    files[below] = self._build_file(below, folder, stays_link=True, is_ignored=below in ignored)
+        ignored = self._ignored_below(folder)
+        for path in self._list(folder):
+            if path in files or path in ignored or _is_left_out(path, folder) or _is_below(path, folders):
+                continue
+            files |= {below: file for below, file in self._beside(recipe_file, path) if below not in files}
+        for path in (recipe_file.path, *files):
+            if path not in files or files[path].link is None:
+                if path.is_relative_to(folder):
+                    _check_stays_inside(path)
+                _check_shell_script(path)
+        return tuple(sorted(files.values(), key=lambda file: file.target))
 
-    def _build_file(self, path: Path, folder: Path) -> BuildFile:
-        if path not in self._hashes:
-            self._hashes[path] = sha256_of_file(path)
+    def _beside(self, recipe_file: RecipeFile, path: Path) -> Iterator[tuple[Path, BuildFile]]:
+        """The file beside a recipe at ``path``, or what a link there leads to if that is not beside the recipe, too."""
+        folder = recipe_file.folder
+        led = path.resolve() if path.is_symlink() else path
+        if led.is_relative_to(folder.resolve()) or not led.exists():
+            yield path, self._build_file(path, folder, stays_link=True)
+            return
+        self._check_inside(recipe_file, path, path.relative_to(folder).as_posix())
+        for below in self._list(path) if path.is_dir() else [path]:
+            yield below, self._build_file(below, folder, stays_link=below != path)
+
+    def _build_file(self, path: Path, folder: Path, *, stays_link: bool = False, is_ignored: bool = False) -> BuildFile:
+        link = link_target(path) if stays_link else None
+        sha256 = "" if link is not None else self._hashes.get(path)
+        if sha256 is None:
+            sha256 = self._hashes[path] = sha256_of_file(path)
         text, start = str(path), f"{folder}{os.sep}"
         inside = text.removeprefix(start) if text.startswith(start) else None  # most are, and paths are slow
         return BuildFile(
             path=path,
             name=inside or os.path.relpath(path, folder),
             target=inside or target_of(path, folder, self.root),
-            sha256=self._hashes[path],
-            executable=bool(path.stat().st_mode & 0o100),
+            sha256=sha256,
+            link=link,
+            executable=link is None and is_program(path),
+            is_ignored=is_ignored,
         )
 
     def _list(self, folder: Path) -> list[Path]:
-        """All files below ``folder`` that the rule does not skip, sorted by path."""
+        """All files and links below ``folder`` that the rule does not skip, sorted by path."""
         if folder not in self._listed:
-            paths: list[str] = []
-            for parent, folders, names in os.walk(folder):
-                folders[:] = [name for name in folders if not _is_skipped(parent, name)]
-                paths += [f"{parent}{os.sep}{name}" for name in names if not _SKIPPED_FILES.fullmatch(name)]
-            files = sorted(filter(os.path.isfile, paths), key=lambda path: path.split(os.sep))  # noqa: PTH206 - paths are slow
-            self._listed[folder] = [Path(path) for path in files]
+            self._listed[folder] = list_source_files(
+                folder, without_folder=_is_skipped, without_file=lambda name: _SKIPPED_FILES.fullmatch(name) is not None
+            )
         return self._listed[folder]
 
-    def _files_at(self, recipe_file: RecipeFile, name: str, *, key_path: tuple[str, ...]) -> list[Path]:
-        """The file, or those of the folder, that the recipe names by a path."""
+    def _ignored_below(self, folder: Path) -> frozenset[Path]:
+        """Those of _list that git ignores; none in a copy of an upstream, which is as its record says.
+
+        None, too, where git ignores all of a folder: it is then in a place for such things, not made of them.
+        """
+        if folder not in self._ignored:
+            files, tree = self._list(folder), Tree(root=self.root)
+            ignored: frozenset[Path] = frozenset()
+            if folder.is_relative_to(tree.recipes) and work_tree_of(folder) == work_tree_of(tree.recipes):
+                if self._ignored_in_recipes is None:  # one process for all recipes
+                    self._ignored_in_recipes = ignored_by_git(tree.recipes)
+                ignored = frozenset(filter(self._ignored_in_recipes, files))
+            elif not folder.is_relative_to(tree.upstreams):
+                ignored = frozenset(filter(ignored_by_git(folder), files))
+            self._ignored[folder] = ignored if len(ignored) < len(files) else frozenset()
+        return self._ignored[folder]
+
+    def _named(self, recipe_file: RecipeFile, name: str, *, key_path: tuple[str, ...]) -> Path:
+        """The file or folder that the recipe names by a path."""
         path = located(recipe_file.folder, name)
         if not path.is_relative_to(self.root):
             message = f"{name} is outside the tree {self.root}"
-            hint = "move it into the tree: a rendered recipe contains everything it needs"
-            raise recipe_file.document.error(message, *key_path, hint=hint)
-        if path.is_dir():
-            return self._list(path)
-        if path.is_file():
-            return [path]
+            raise recipe_file.document.error(message, *key_path, hint=_OUTSIDE_HINT)
+        if path.is_dir() or path.is_file():
+            self._check_inside(recipe_file, path, name, *key_path)
+            return path
         message = f"the recipe names {name}, which does not exist"
         hint = f"correct the name or add {path.relative_to(self.root)}"
         raise recipe_file.document.error(message, *key_path, hint=hint)
+
+    def _check_inside(self, recipe_file: RecipeFile, path: Path, name: str, *key_path: str) -> None:
+        led = path.resolve()
+        if not any(led.is_relative_to(root) for root in self._real_roots):
+            message = f"{name} leads by a link to {led}, which is outside the tree {self.root}"
+            raise recipe_file.document.error(message, *key_path, hint=_OUTSIDE_HINT)
 
 
 def target_of(path: Path, folder: Path, root: Path) -> str:
@@ -232,6 +318,10 @@ def target_of(path: Path, folder: Path, root: Path) -> str:
 def _is_skipped(parent: str, name: str) -> bool:
     """Whether a folder holds what builds, editors and caches write; a Python package of such a name is source."""
     return _SKIPPED_FOLDERS.fullmatch(name) is not None and not os.path.isfile(f"{parent}/{name}/__init__.py")  # noqa: PTH113 - paths are slow
+
+
+def _is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path == folder or path.is_relative_to(folder) for folder in folders)
 
 
 def _is_left_out(path: Path, folder: Path) -> bool:

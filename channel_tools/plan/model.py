@@ -36,13 +36,18 @@ class PublishedPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildFile:
-    """A file that belongs to a build: ``name`` as in the recipe, ``target`` in the rendered folder."""
+    """A file or link that belongs to a build: ``name`` as in the recipe, ``target`` in the rendered folder."""
 
     path: Path
     name: str
     target: str
     sha256: str
+    """Of its bytes; empty for a link."""
     executable: bool
+    link: str | None = None
+    """The text of what stays a link; of any other link, the file is what it leads to."""
+    is_ignored: bool = False
+    """Whether git ignores it, and it is there for a source with ``use_gitignore: false`` alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

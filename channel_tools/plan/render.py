@@ -8,8 +8,8 @@ templates would seem to use none of them.
 
 from __future__ import annotations
 
+import glob
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +21,7 @@ from channel_tools.plan.model import SCHEMA_VERSION
 from channel_tools.plan.resolve import pin_expression
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported, located, sha256_of_file
+from channel_tools.system.source_files import copy_source_file, link_target
 from channel_tools.system.yamlfile import YamlValue, dump_yaml, read_yaml
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ EXTRA_KEY = "channel_tools"
 _RECIPE = "recipe.yaml"
 _VARIANTS = "variants.yaml"
 _ENGINE_KEYS = frozenset({"build_platform", "host_platform", "target_platform"})
-_FILE_MODE = 0o644
-_EXECUTABLE_MODE = 0o755
 
 
 class SourcePlaces(Protocol):
@@ -103,12 +102,12 @@ def _write_folder(package: PlannedPackage, folder: Path, tree: Tree, places: Sou
     folder.mkdir()
     for file in package.files:
         target = folder / file.target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file.path, target)
-        if sha256_of_file(target) != file.sha256:  # the package's name is that of the planned content
+        copy_source_file(file.path, target, follow=file.link is None)
+        link = link_target(target)
+        if link != file.link or (link is None and sha256_of_file(target) != file.sha256):
+            # the package's name is that of the planned content
             message = "the file changed after the build was planned"
             raise ConfigError(message, path=file.path, hint="run the command again; finished builds are kept")
-        target.chmod(_EXECUTABLE_MODE if file.executable else _FILE_MODE)
     origin = package.rendered.recipe_file.path.relative_to(tree.root).as_posix()
     header = f"# Evaluated from {origin} by channel_tools; changes are lost when it is rendered again.\n"
     (folder / _RECIPE).write_text(header + dump_yaml(rendered_recipe(package, tree, places)), encoding="utf-8")
@@ -206,12 +205,30 @@ def _fixed_requirements(package: PlannedPackage, requirements: Mapping[str, Yaml
 
 def _inside_source(package: PlannedPackage, entry: dict[str, YamlValue], tree: Tree) -> dict[str, YamlValue]:
     if isinstance(path := entry.get("path"), str):
+        if entry.get("use_gitignore") is not False:
+            _leave_out_ignored(package, entry, located(package.rendered.recipe_file.folder, path))
         entry["path"] = _inside(package, path, tree)
         # the files were already selected when they were copied; a .gitignore around the copy must have no effect
         entry["use_gitignore"] = False
     if isinstance(patches := entry.get("patches"), list):
         entry["patches"] = [_inside(package, str(name), tree) for name in patches]
     return entry
+
+
+def _leave_out_ignored(package: PlannedPackage, entry: dict[str, YamlValue], folder: Path) -> None:
+    """Keep what git ignores out of a source whose folder has it for another source, which takes all of it."""
+    ignored: list[YamlValue] = [
+        glob.escape(file.path.relative_to(folder).as_posix())
+        for file in package.files
+        if file.is_ignored and file.path.is_relative_to(folder)
+    ]
+    if not ignored:
+        return
+    chosen = entry.get("filter")
+    globs: dict[str, YamlValue] = dict(chosen) if isinstance(chosen, dict) else {"include": chosen} if chosen else {}
+    excluded = globs.get("exclude") or []
+    globs["exclude"] = [*(excluded if isinstance(excluded, list) else [excluded]), *ignored]
+    entry["filter"] = globs
 
 
 def _inside(package: PlannedPackage, name: str, tree: Tree) -> str:

@@ -30,6 +30,7 @@ from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.hashing import HashedStream
 from channel_tools.system.processes import CommandResult, end_process_group, run_command, start_command, watch_command
+from channel_tools.system.source_files import git_environment
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
@@ -44,13 +45,6 @@ _SHA256_DIGITS = 64
 _NETRC = ".netrc"
 _MISSING_HINT = "fetch it there, or add its path to the recipe's extra.source_excludes"
 _REFUSED_HINT = "nothing of it was written; tell those who keep the repository, and name a revision without it"
-_LOCATING = frozenset(
-    {
-        "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE",
-    }
-)  # fmt: skip
-"""Environment variables that would make git use another repository than the given one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,13 +206,6 @@ def _checked_entries(commit: str, folder: TreeEntry, content: bytes) -> list[Tre
         message = f"commit {commit}: object {folder.object} ({folder.path or 'its root'}) is not a tree of git's"
         raise IntegrityError(message, hint=_REFUSED_HINT) from None
     return list(entries.values())
-
-
-def git_environment() -> dict[str, str]:
-    """The environment for git: no prompts, no lazy fetching, untranslated messages."""
-    own = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
-    inherited = {key: value for key, value in os.environ.items() if key not in _LOCATING}
-    return inherited | own
 
 
 @contextlib.contextmanager

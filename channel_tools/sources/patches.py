@@ -19,11 +19,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from channel_tools.sources.archives import is_zip
-from channel_tools.sources.git import git_environment
 from channel_tools.system.archives import check_member_path, members_of_tar
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.processes import run_command
+from channel_tools.system.source_files import git_environment
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:

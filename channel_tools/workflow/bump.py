@@ -327,7 +327,9 @@ class _Bump:
                     self._settings, needed_sources([package]), jobs=_DOWNLOADS_AT_ONCE, progress=self._progress
                 )
                 root = self._changed.root
-                tried = patched_sources(store, package, TreeFiles(root).of_build(package))
+                tried = patched_sources(
+                    store, package, TreeFiles(root, real_root=self._loaded.tree.root).of_build(package)
+                )
             if (key := repr(tried)) not in seen:
                 seen.add(key)
                 for path, error in try_patches(tried):
