@@ -32,11 +32,11 @@ from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX, subdirs_of
 from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.repodata import REPODATA, RUN_EXPORTS, encode_repodata, encode_run_exports
 from channel_tools.foundation.unpack import TreeWriter
-from channel_tools.plan.inputs import LINK_INPUT
 from channel_tools.provenance.statements import recorded_in
 from channel_tools.sources.model import NeededSource, file_name_of, source_excludes
 from channel_tools.system.errors import FoundationError, NetworkError, UsageError
 from channel_tools.system.files import link_or_copy
+from channel_tools.system.source_files import LINK_MARK
 from channel_tools.system.yamlfile import dump_yaml, load_plain_yaml
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class RecordedBuild:
         files = {key.removeprefix("file:"): value for key, value in self.inputs.items() if key.startswith("file:")}
         lacking = []
         for name, value in files.items():
-            link = value.removeprefix(LINK_INPUT) if value.startswith(LINK_INPUT) else None
+            link = value.removeprefix(LINK_MARK) if value.startswith(LINK_MARK) else None
             if link is not None and ".." not in PurePosixPath(name).parts:
                 writer.write_link(name, link, may_lead_out=True)
             elif link is None and value.split(" ")[0] not in hashes:

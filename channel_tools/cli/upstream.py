@@ -47,3 +47,8 @@ def update(
         )
         at = f" at {change.commit}" if change.commit else ""
         print_line(f"{settings.tree.upstreams / change.name}{at}: {counts}")
+        if change.moved_from is not None:
+            print_line(
+                f"{change.name}: the tag was moved: it named {change.moved_from} when it was copied before. Tags are "
+                "meant to stay; look at what changed, and ask those who keep the repository, before you build"
+            )

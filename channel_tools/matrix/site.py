@@ -8,9 +8,7 @@ recorded: a tree is the same on every machine and without a network.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,10 +21,11 @@ from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, nearest_names_hint
 from channel_tools.system.files import located
 from channel_tools.system.settings import Tree
+from channel_tools.system.source_files import ignored_among, list_source_files, source_digest
 from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.system.yamlfile import YamlDocument
@@ -89,8 +88,8 @@ class RecordedUpstream:
     address: str
     rev: str | None
     commit: str | None
-    files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^(x:)?[0-9a-f]{64}$")]]
-    """By path below ``upstreams/NAME``; ``x:`` marks executable files."""
+    files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^((x:)?[0-9a-f]{64}|-> .+)$")]]
+    """By path below ``upstreams/NAME``; ``x:`` marks executable files, ``-> `` the text of a link."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,7 +206,15 @@ def upstream_record_text(recorded: Mapping[str, RecordedUpstream]) -> str:
 
 
 def files_to_copy(folder: Path) -> Iterator[str]:
-    """The paths below an upstream's folder that a copy has: recipes, variants, patches, and licences beside them."""
+    """The files and links of an upstream's folder that a copy has, but for what git ignores there.
+
+    They are paths below it: recipes, variants, patches, and licences beside them.
+    """
+    return iter(_without_ignored(folder, files_of_copy(folder)))
+
+
+def files_of_copy(folder: Path) -> Iterator[str]:
+    """All that a copy in ``folder`` has, or would have: its record has a digest of each."""
     return filter(is_copied, _files_below(folder, _COPIED_FOLDERS))
 
 
@@ -223,24 +230,28 @@ def files_to_export(tree: Tree) -> Iterator[str]:
     """The paths below the tree's root that another site needs to plan and build what the tree does."""
     own = {tree.site_file.name}
     files = _files_below(tree.root, (*_COPIED_FOLDERS, tree.locks.name, tree.upstreams.name))
-    return (path for path in files if "/" in path or path in own or is_copied(path))
+    return (path for path in _without_ignored(tree.root, files) if "/" in path or path in own or is_copied(path))
 
 
 def _files_below(folder: Path, tops: Collection[str]) -> Iterator[str]:
-    """The regular files of a folder by relative path, sorted: beside and below ``tops``, without links and caches."""
-    for parent, folders, names in os.walk(folder):
-        is_top = parent == str(folder)
-        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT and (name in tops or not is_top))
-        for name in sorted(names):
-            path = folder.__class__(parent, name)
-            if path.is_file() and not path.is_symlink():
-                yield path.relative_to(folder).as_posix()
+    """The files and links of a folder by relative path, sorted: beside and below ``tops``, without caches."""
+    start = str(folder)
+    listed = list_source_files(
+        folder,
+        without_folder=lambda parent, name: name in _LEFT_OUT or (parent == start and name not in tops),
+        without_file=lambda _name: False,
+    )
+    return (path.relative_to(folder).as_posix() for path in listed)
 
 
-def digest_of(path: Path) -> str:
-    """A file's sha256 as the record has it."""
-    mark = "x:" if path.stat().st_mode & 0o100 else ""
-    return mark + hashlib.sha256(path.read_bytes()).hexdigest()
+def _without_ignored(folder: Path, names: Iterable[str]) -> list[str]:
+    """The names without what git ignores of the tree in ``folder``; its record says what a copy of an upstream has."""
+    listed = list(names)
+    ignored: set[str] = set()
+    for top in _COPIED_FOLDERS:
+        below = [folder / name for name in listed if name.startswith(f"{top}/")]
+        ignored |= {path.relative_to(folder).as_posix() for path in ignored_among(below, folder / top)}
+    return [name for name in listed if name not in ignored]
 
 
 def _check_copy(tree: Tree, upstream: Upstream, recorded: RecordedUpstream | None) -> None:
@@ -253,7 +264,7 @@ def _check_copy(tree: Tree, upstream: Upstream, recorded: RecordedUpstream | Non
         was = " ".join(filter(None, (shown_address(recorded.address), recorded.rev)))
         message = f"the upstream {upstream.name!r} was copied from {was}, not from what this file names"
         raise ConfigError(message, path=path, hint=hint)
-    digests = {name: digest_of(copy / name) for name in files_to_copy(copy)}
+    digests = {name: source_digest(copy / name) for name in files_of_copy(copy)}
     if digests != recorded.files:
         changed = sorted(name for name in {*digests, *recorded.files} if digests.get(name) != recorded.files.get(name))
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""  # noqa: PLR2004 - a readable line

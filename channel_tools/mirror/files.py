@@ -113,29 +113,20 @@ class Member:
     size_bytes: int
 
 
-def write_members(
-    destination: IO[bytes],
-    members: Iterable[tuple[str, AbstractContextManager[IO[bytes]]]],
-    *,
-    executable_bits: bool = False,
-) -> None:
-    """Write files, given as ``(path, file to open)``, to a tar file in this order; the same files give the same bytes.
-
-    With ``executable_bits``, what its owner may run stays so.
-    """
+def write_members(destination: IO[bytes], members: Iterable[tuple[str, AbstractContextManager[IO[bytes]]]]) -> None:
+    """Write files, as ``(path, file to open)``, to a tar file in this order; the same files give the same bytes."""
     for name, file in members:
         with file as stream:
-            status = os.fstat(stream.fileno())
-            size_bytes, executable = status.st_size, executable_bits and bool(status.st_mode & stat.S_IXUSR)
-            destination.write(_header(name, size_bytes, mode=0o755 if executable else 0o644))
+            size_bytes = os.fstat(stream.fileno()).st_size
+            destination.write(_header(name, size_bytes))
             shutil.copyfileobj(stream, destination, 1 << 20)
             destination.write(b"\0" * (-size_bytes % _BLOCK))
     destination.write(b"\0" * (_END_BLOCKS * _BLOCK))
 
 
-def _header(name: str, size_bytes: int, *, mode: int) -> bytes:
+def _header(name: str, size_bytes: int) -> bytes:
     info = tarfile.TarInfo(name)
-    info.size, info.mode, info.mtime = size_bytes, mode, 0
+    info.size = size_bytes
     if size_bytes < _OCTAL_LIMIT:
         try:
             return info.tobuf(tarfile.USTAR_FORMAT)

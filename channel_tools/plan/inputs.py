@@ -29,7 +29,9 @@ from channel_tools.system.errors import ConfigError
 from channel_tools.system.files import located, sha256_of_file
 from channel_tools.system.settings import Tree
 from channel_tools.system.source_files import (
-    ignored_by_git,
+    LINK_MARK,
+    gitignore_of,
+    ignored_among,
     is_program,
     link_target,
     list_source_files,
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from channel_tools.system.yamlfile import YamlValue
 
 HASH_DIGITS = 7
-LINK_INPUT = "-> "
-"""What the input of a link begins with; its text follows."""
 _HASH_PLACE = "{hash}"
 OUTSIDE_FOLDER = "_tree"
 """The folder for files from outside the recipe's folder in a rendered folder, by their path in the tree."""
@@ -117,7 +117,7 @@ def file_inputs(files: Iterable[BuildFile]) -> dict[str, str]:
 
 def _file_input(file: BuildFile) -> str:
     if file.link is not None:
-        return LINK_INPUT + file.link
+        return LINK_MARK + file.link
     return file.sha256 + (" executable" if file.executable else "")
 
 
@@ -272,20 +272,17 @@ class TreeFiles:
         return self._listed[folder]
 
     def _ignored_below(self, folder: Path) -> frozenset[Path]:
-        """Those of _list that git ignores; none in a copy of an upstream, which is as its record says.
-
-        None, too, where git ignores all of a folder: it is then in a place for such things, not made of them.
-        """
+        """Those of _list that git ignores; none in a copy of an upstream, which is as its record says."""
         if folder not in self._ignored:
             files, tree = self._list(folder), Tree(root=self.root)
-            ignored: frozenset[Path] = frozenset()
             if folder.is_relative_to(tree.recipes) and work_tree_of(folder) == work_tree_of(tree.recipes):
                 if self._ignored_in_recipes is None:  # one process for all recipes
-                    self._ignored_in_recipes = ignored_by_git(tree.recipes)
-                ignored = frozenset(filter(self._ignored_in_recipes, files))
-            elif not folder.is_relative_to(tree.upstreams):
-                ignored = frozenset(filter(ignored_by_git(folder), files))
-            self._ignored[folder] = ignored if len(ignored) < len(files) else frozenset()
+                    self._ignored_in_recipes = gitignore_of(tree.recipes)
+                self._ignored[folder] = ignored_among(files, folder, is_ignored=self._ignored_in_recipes)
+            elif folder.is_relative_to(tree.upstreams):
+                self._ignored[folder] = frozenset()
+            else:
+                self._ignored[folder] = ignored_among(files, folder)
         return self._ignored[folder]
 
     def _named(self, recipe_file: RecipeFile, name: str, *, key_path: tuple[str, ...]) -> Path:

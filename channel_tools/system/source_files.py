@@ -7,18 +7,22 @@ what is hashed is what is copied.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from channel_tools.system.errors import ConfigError
+from channel_tools.system.files import sha256_of_file
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-PROGRAM_MODE, FILE_MODE = 0o755, 0o644
+LINK_MARK = "-> "
+"""What stands before the text of a link where files have a hash."""
+_PROGRAM_MODE, _FILE_MODE = 0o755, 0o644
 _LOCATING = frozenset(
     {
         "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -57,12 +61,25 @@ def is_program(path: Path) -> bool:
 
 def copy_source_file(path: Path, destination: Path, *, follow: bool = False) -> None:
     """Copy a file with mode 0644 or 0755, or a link as a link (unless ``follow``), making the folders above it."""
+    link = None if follow else link_target(path)
+    if link is not None:
+        write_source_file(destination, io.BytesIO(), link=link)
+        return
+    with path.open("rb") as stream:
+        write_source_file(destination, stream, executable=is_program(path))
+
+
+def write_source_file(
+    destination: Path, content: IO[bytes], *, executable: bool = False, link: str | None = None
+) -> None:
+    """Write a file with the bytes of a stream and mode 0644 or 0755, or a ``link``, making the folders above it."""
     destination.parent.mkdir(parents=True, exist_ok=True)
-    if not follow and (link := link_target(path)) is not None:
+    if link is not None:
         destination.symlink_to(link)
         return
-    shutil.copyfile(path, destination)
-    destination.chmod(PROGRAM_MODE if is_program(path) else FILE_MODE)
+    with destination.open("wb") as stream:
+        shutil.copyfileobj(content, stream)
+    destination.chmod(_PROGRAM_MODE if executable else _FILE_MODE)
 
 
 def git_environment() -> dict[str, str]:
@@ -77,7 +94,7 @@ def work_tree_of(folder: Path) -> Path | None:
     return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
 
 
-def ignored_by_git(folder: Path) -> Callable[[Path], bool]:
+def gitignore_of(folder: Path) -> Callable[[Path], bool]:
     """Whether a file or link below ``folder`` is left out by .gitignore files of its repository, if it is in one.
 
     What is tracked is not ignored, so that a clone and an archive of a commit have the same files. The user's own lists
@@ -111,3 +128,22 @@ def ignored_by_git(folder: Path) -> Callable[[Path], bool]:
     names = frozenset(result.stdout.split("\0"))
     # names of files are bytes, and the output was decoded
     return lambda path: os.fsencode(path.relative_to(top)).decode(errors="replace") in names
+
+
+def ignored_among(
+    files: Sequence[Path], folder: Path, *, is_ignored: Callable[[Path], bool] | None = None
+) -> frozenset[Path]:
+    """The files of ``folder`` that git ignores, by what gitignore_of says of it or of a folder above it.
+
+    None where git ignores every one: the folder is then in a place for such things, not made of them.
+    """
+    ignored = frozenset(filter(is_ignored or gitignore_of(folder), files))
+    return ignored if len(ignored) < len(files) else frozenset()
+
+
+def source_digest(path: Path) -> str:
+    """A file's sha256, with ``x:`` before it if it is a program, or ``-> `` and the text of a link."""
+    link = link_target(path)
+    if link is not None:
+        return LINK_MARK + link
+    return ("x:" if is_program(path) else "") + sha256_of_file(path)

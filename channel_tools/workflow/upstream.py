@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from channel_tools.matrix.site import (
     RECORD_NAME,
     RecordedUpstream,
     Upstream,
-    digest_of,
+    files_of_copy,
     files_to_copy,
     is_copied,
     read_site,
@@ -25,10 +25,11 @@ from channel_tools.matrix.site import (
 )
 from channel_tools.sources.git import GitFetcher, git_environment_for
 from channel_tools.sources.gittree import clash_in
-from channel_tools.system.archives import UnsafeMemberError, check_link
+from channel_tools.system.archives import UnsafeMemberError, check_link, check_links
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError
 from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, exclusive_lock, located, write_text_atomically
 from channel_tools.system.processes import run_command
+from channel_tools.system.source_files import copy_source_file, source_digest, write_source_file
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class UpstreamChange:
 
     name: str
     commit: str | None
+    moved_from: str | None
+    """The commit that a tag named before, if the tag names another now."""
     added: tuple[str, ...]
     changed: tuple[str, ...]
     removed: tuple[str, ...]
@@ -78,23 +81,24 @@ def update_upstreams(
         changes = []
         for upstream in (upstreams[name] for name in dict.fromkeys(names or upstreams)):
             with progress.task(f"copying {upstream.name}", total=None):
-                new = _copy(tree, upstream, start or tree.root, progress)
-            changes.append(_change(recorded.get(upstream.name), new))
+                new, is_tag = _copy(tree, upstream, start or tree.root, progress)
+            changes.append(_change(recorded.get(upstream.name), new, is_tag=is_tag))
             recorded[upstream.name] = new
             tree.locks.mkdir(exist_ok=True)
             write_text_atomically(tree.locks / RECORD_NAME, upstream_record_text(recorded))
     return changes
 
 
-def _copy(tree: Tree, upstream: Upstream, start: Path, progress: Progress) -> RecordedUpstream:
+def _copy(tree: Tree, upstream: Upstream, start: Path, progress: Progress) -> tuple[RecordedUpstream, bool]:
+    """Copy an upstream; returns what to record, and whether its revision is a tag."""
     destination = upstream_tree(tree, upstream.name).root
     with atomic_path(destination) as temporary:
         temporary.mkdir(parents=True)
         if upstream.rev is None:
-            commit = None
+            commit, is_tag = None, False
             _copy_folder(tree, upstream, start, temporary)
         else:
-            commit = _copy_revision(tree, upstream, start, temporary, progress)
+            commit, is_tag = _copy_revision(tree, upstream, start, temporary, progress)
         if not (temporary / _STACKS).is_file():
             message = (
                 f"the upstream {upstream.name!r} ({upstream.address}) has no {_STACKS}, so it is no tree of recipes"
@@ -102,11 +106,12 @@ def _copy(tree: Tree, upstream: Upstream, start: Path, progress: Progress) -> Re
             raise ConfigError(
                 message, path=tree.site_file, hint="name the folder or repository that has recipes/ and variants/"
             )
-        files = {path: digest_of(temporary / path) for path in files_to_copy(temporary)}
+        files = {path: source_digest(temporary / path) for path in files_of_copy(temporary)}
         if destination.is_dir():
             # a folder cannot be replaced in one step: the old one is moved away first and then removed
             destination.rename(temporary.with_name(TEMPORARY_PREFIX + destination.name))
-    return RecordedUpstream(name=upstream.name, address=upstream.address, rev=upstream.rev, commit=commit, files=files)
+    new = RecordedUpstream(name=upstream.name, address=upstream.address, rev=upstream.rev, commit=commit, files=files)
+    return new, is_tag
 
 
 def _copy_folder(tree: Tree, upstream: Upstream, start: Path, destination: Path) -> None:
@@ -115,16 +120,16 @@ def _copy_folder(tree: Tree, upstream: Upstream, start: Path, destination: Path)
         message = f"the upstream {upstream.name!r} is {folder}, which is not a folder"
         raise ConfigError(message, path=tree.site_file, hint="correct path, which is relative to site.yaml")
     for path in files_to_copy(folder):
-        (destination / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(folder / path, destination / path)
-        (destination / path).chmod(0o755 if os.access(folder / path, os.X_OK) else 0o644)
+        copy_source_file(folder / path, destination / path)
 
 
-def _copy_revision(tree: Tree, upstream: Upstream, start: Path, destination: Path, progress: Progress) -> str:
-    """Copy the files of a git revision; returns its commit."""
+def _copy_revision(
+    tree: Tree, upstream: Upstream, start: Path, destination: Path, progress: Progress
+) -> tuple[str, bool]:
+    """Copy the files of a git revision; returns its commit, and whether it is a tag."""
     local = located(start, upstream.address)
     address = str(local) if local.is_dir() else upstream.address
-    commit = _commit_of(tree, upstream, address)
+    commit, is_tag = _commit_of(tree, upstream, address)
     progress.note(f"{upstream.name}: {upstream.address} at {upstream.rev}")
     with temporary_folder() as folder:
         fetcher = GitFetcher(folder=folder / "repository.git", urls=(address,), excludes=(), poll=lambda: None)
@@ -134,28 +139,29 @@ def _copy_revision(tree: Tree, upstream: Upstream, start: Path, destination: Pat
             _check_together(repository, commit, entries)
         except IntegrityError as err:
             raise err.with_message(f"the upstream {upstream.name!r} ({upstream.address}): {err.message}") from None
-        files = [entry for entry in entries if entry.is_file]
+        files = [entry for entry in entries if entry.is_file or entry.is_link]
         waiting = iter(files)
 
         def write(_name: str, size: int, stream: IO[bytes]) -> None:
             entry = next(waiting)
-            target = destination / entry.path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(stream.read(size))
-            target.chmod(0o755 if entry.is_program else 0o644)
+            content = stream.read(size)
+            link = os.fsdecode(content) if entry.is_link else None
+            write_source_file(destination / entry.path, io.BytesIO(content), executable=entry.is_program, link=link)
 
         repository.read_objects([entry.object for entry in files], write)
-    return commit
+    return commit, is_tag
 
 
 def _check_together(repository: GitRepository, commit: str, entries: Sequence[TreeEntry]) -> None:
     """Raise IntegrityError for links that lead out of the tree, and for two paths that some systems take for one."""
     hint = "nothing of it was written; tell those who keep the repository, and name a revision without it"
     links = [entry for entry in entries if entry.is_link]
-    targets = repository.read_contents([link.object for link in links])
+    contents = repository.read_contents([link.object for link in links])
+    targets = {link.path: os.fsdecode(content) for link, content in zip(links, contents, strict=True)}
     try:
-        for link, target in zip(links, targets, strict=True):
-            check_link(link.path, os.fsdecode(target))
+        for name, target in targets.items():
+            check_link(name, target)
+        check_links(targets, ())
     except UnsafeMemberError as err:
         raise IntegrityError(f"commit {commit}: {err}", hint=hint) from None
     if (clash := clash_in(entry.path for entry in entries)) is not None:
@@ -163,11 +169,11 @@ def _check_together(repository: GitRepository, commit: str, entries: Sequence[Tr
         raise IntegrityError(message, hint=hint)
 
 
-def _commit_of(tree: Tree, upstream: Upstream, address: str) -> str:
-    """The commit that a tag or branch of the repository names now; a full commit is itself."""
+def _commit_of(tree: Tree, upstream: Upstream, address: str) -> tuple[str, bool]:
+    """The commit that a tag or branch of the repository names now, and whether it is a tag; a full commit is itself."""
     rev = upstream.rev or ""
     if _COMMIT.fullmatch(rev):
-        return rev
+        return rev, False
     with git_environment_for(address) as environ:
         result = run_command(["git", "ls-remote", "--", address, rev, f"{rev}^{{}}"], env=environ, check=False)
     if result.returncode != 0:
@@ -178,16 +184,18 @@ def _commit_of(tree: Tree, upstream: Upstream, address: str) -> str:
     commits = {name: commit for commit, _, name in lines}
     for name in (f"refs/tags/{rev}^{{}}", f"refs/tags/{rev}", f"refs/heads/{rev}", rev):
         if name in commits:
-            return commits[name]
+            return commits[name], name.startswith("refs/tags/")
     message = f"the upstream {upstream.name!r} has no tag or branch {rev!r} at {upstream.address}"
     raise ConfigError(message, path=tree.site_file, hint="name a tag, a branch, or the 40 digits of a commit")
 
 
-def _change(old: RecordedUpstream | None, new: RecordedUpstream) -> UpstreamChange:
+def _change(old: RecordedUpstream | None, new: RecordedUpstream, *, is_tag: bool) -> UpstreamChange:
     before = {} if old is None else old.files
+    is_moved = is_tag and old is not None and (old.address, old.rev) == (new.address, new.rev)
     return UpstreamChange(
         name=new.name,
         commit=new.commit,
+        moved_from=old.commit if old is not None and is_moved and old.commit != new.commit else None,
         added=tuple(sorted(new.files.keys() - before.keys())),
         changed=tuple(sorted(path for path in new.files.keys() & before.keys() if new.files[path] != before[path])),
         removed=tuple(sorted(before.keys() - new.files.keys())),

@@ -15,6 +15,7 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import json
+import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,6 @@ from channel_tools.foundation.model import LockedArtifact
 from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
 from channel_tools.matrix.site import files_to_export
 from channel_tools.mirror.exporting.plan import ExtraFile
-from channel_tools.mirror.files import write_members
 from channel_tools.mirror.format import SOURCES_FOLDER, TOOL_FOLDER, ToolWheels
 from channel_tools.sources.transfer import export_entries
 from channel_tools.system.beneath import Beneath
@@ -36,6 +36,7 @@ from channel_tools.system.document import decode_json
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
 from channel_tools.system.extras import AIR_GAPPED
 from channel_tools.system.files import atomic_path, exclusive_lock, open_regular, sha256_of_file, write_bytes_atomically
+from channel_tools.system.source_files import is_program, link_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -221,9 +222,19 @@ def export_sources(store: SourceStore, entries: Sequence[Path], folder: Path, pr
 
 def export_tree(tree: Tree, folder: Path) -> ExtraFile:
     """Write the tree to one tar file below ``folder``: what another site needs to plan and build what it does."""
-    with atomic_path(folder / TREE) as temporary, temporary.open("wb") as stream:
-        members = ((path, open_regular(tree.root / path)) for path in files_to_export(tree))
-        write_members(stream, members, executable_bits=True)
+    with (
+        atomic_path(folder / TREE) as temporary,
+        tarfile.open(temporary, mode="w", format=tarfile.GNU_FORMAT, errors="surrogateescape") as tar,
+    ):
+        for name in files_to_export(tree):
+            path, member = tree.root / name, tarfile.TarInfo(name)
+            if (link := link_target(path)) is not None:
+                member.type, member.linkname, member.mode = tarfile.SYMTYPE, link, 0o777
+                tar.addfile(member)
+                continue
+            with open_regular(path) as stream:
+                member.size, member.mode = path.stat().st_size, 0o755 if is_program(path) else 0o644
+                tar.addfile(member, stream)
     return _extra(TREE, folder / TREE)
 
 

@@ -39,9 +39,13 @@ build:
     - cp hello $PREFIX/share/base $PREFIX/bin/
     - date -d @$SOURCE_DATE_EPOCH > $PREFIX/bin/date
     - ln -s toy $PREFIX/bin/same
+    - test "$(readlink away)" = /etc/hostname && test "$(readlink out)" = ../../../shared/file
+    - cp -d link $PREFIX/bin/
 requirements: {host: [base]}
 about: {license: BSD-3-Clause}
 """
+_LINKS = {"link": "hello", "away": "/etc/hostname", "out": "../../../shared/file", "nowhere": "never", "folder": "."}
+"""Links among the sources of toy."""
 _NOISY = """\
 schema_version: 1
 package: {name: noisy, version: '1.0'}
@@ -97,6 +101,8 @@ def _write_tree(folder: Path) -> Path:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    for name, target in _LINKS.items():
+        (folder / "recipes/toy/src" / name).symlink_to(target)
     return folder
 
 
@@ -136,7 +142,7 @@ def test_a_package_has_the_same_bytes_wherever_and_whenever_it_is_built(
 ) -> None:
     tree = _write_tree(tmp_path / "another place, deeper and with spaces in it" / "tree")
     for path in tree.rglob("*"):
-        os.utime(path, (1, 1))
+        os.utime(path, (1, 1), follow_symlinks=False)
     environ = {"LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "TZ": "Pacific/Kiritimati", "HOME": str(tmp_path)}
     before = in_namespaces() if user == "another user" else ()
     command = [*before, sys.executable, "-c", _ON_ONE_CORE, *_build_words(tree, foundation), "--package", "toy"]

@@ -10,8 +10,10 @@ from channel_tools.matrix import expand_stacks, load_tree
 from channel_tools.requests.feedstock import FeedstockRequest
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import Settings, Tree
+from channel_tools.system.source_files import link_target
 from channel_tools.workflow.render import export_feedstock
 from tests.unit.matrix.toytree import FILES, write_tree
+from tests.unit.sources.toys import git
 
 HOMEPAGE = "https://example.org/toy"
 
@@ -54,6 +56,22 @@ def test_it_holds_the_recipe_its_files_and_the_settings(tmp_path: Path) -> None:
         "osx_64": None,
         "win_64": None,
     }
+
+
+def test_it_has_links_as_links_and_nothing_that_git_ignores(tmp_path: Path) -> None:
+    changes = {
+        "recipes/libtoy/.gitignore": ".env\n*.dat\n",
+        "recipes/libtoy/.env": "x",
+        "recipes/libtoy/src/a.dat": "x",
+    }
+    (tmp_path / "tree" / "recipes" / "libtoy" / "src").mkdir(parents=True)
+    git(tmp_path / "tree", "init", "-q")
+    links = {"link.c": "toy.c", "folder": "proto", "dangling": "nowhere", "away": "/etc/hostname"}
+    for name, target in links.items():
+        (tmp_path / "tree" / "recipes" / "libtoy" / "src" / name).symlink_to(target)
+    recipe = exported(tmp_path, "libtoy", changes=changes) / "recipe"
+    assert {name: link_target(recipe / "src" / name) for name in links} == links
+    assert {path.name for path in recipe.rglob("*") if path.suffix == ".dat" or path.name == ".env"} == set()
 
 
 def test_only_paths_homepage_and_maintainers_of_the_recipe_change(tmp_path: Path) -> None:

@@ -2,18 +2,22 @@
 from __future__ import annotations
 
 import shutil
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
 
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.site import files_to_export, read_site, read_source_mirrors, upstream_trees
-from channel_tools.plan.inputs import TreeFiles
+from channel_tools.mirror.exporting.extras import export_tree
+from channel_tools.plan.inputs import TreeFiles, file_inputs
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Tree
+from channel_tools.system.source_files import link_target
 from channel_tools.workflow.upstream import update_upstreams
 from tests.unit.foundation.registries import NotedProgress
 from tests.unit.matrix.toytree import PLATFORM, write_tree
+from tests.unit.sources.toys import git
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +134,7 @@ def test_an_exported_tree_builds_from_the_same_files(tmp_path: Path) -> None:
             assert files == [(file.name, file.sha256) for file in TreeFiles(exported.root).of_build(theirs[name])]
 
 
-@pytest.mark.parametrize("damage", ["changed", "added", "removed", "mode"])
+@pytest.mark.parametrize("damage", ["changed", "added", "removed", "mode", "linked", "added-link", "linked-folder"])
 def test_a_copy_that_is_not_as_recorded_is_refused(tmp_path: Path, damage: str) -> None:
     site = write_site(tmp_path)
     path = site.upstreams / "toys" / "recipes" / "libtoy" / "build.sh"
@@ -141,6 +145,15 @@ def test_a_copy_that_is_not_as_recorded_is_refused(tmp_path: Path, damage: str) 
         path.write_text("more\n")
     elif damage == "removed":
         path.unlink()
+    elif damage == "linked":  # the same bytes, from elsewhere
+        path.rename(tmp_path / "build.sh")
+        path.symlink_to(tmp_path / "build.sh")
+    elif damage == "added-link":
+        path = path.with_name("more.sh")
+        path.symlink_to(tmp_path / "toys" / "recipes" / "libtoy" / "build.sh")
+    elif damage == "linked-folder":
+        path = path.with_name("tests")
+        path.symlink_to(tmp_path / "toys" / "recipes" / "libtoy")
     else:
         path.chmod(0o755)
     with pytest.raises(ConfigError, match=f"not as it was recorded: recipes/libtoy/{path.name}") as caught:
@@ -148,6 +161,44 @@ def test_a_copy_that_is_not_as_recorded_is_refused(tmp_path: Path, damage: str) 
     assert "overrides" in str(caught.value.hint)
     update_upstreams(site, (), progress=NotedProgress())
     load_tree(site)
+
+
+LINKS = {
+    "recipes/libtoy/src/link.c": "toy.c",
+    "recipes/libtoy/src/linked": "proto",
+    "recipes/libtoy/src/dangling": "nowhere",
+    "recipes/libtoy/src/absolute": "/etc/hostname",
+    "recipes/libtoy/src/outside": "../../../LICENSE",
+    "recipes/libtoy/more.sh": "../toy-switch/src/switch.c",
+}
+
+
+def test_copies_and_exports_have_an_upstreams_links_and_nothing_that_git_ignores(tmp_path: Path) -> None:
+    site = write_site(tmp_path)
+    toys = write_tree(tmp_path / "toys", {"recipes/libtoy/.gitignore": ".env\n", "recipes/libtoy/.env": "PASSWORD=x\n"})
+    for name, target in LINKS.items():
+        (toys.root / name).symlink_to(target)
+    git(toys.root, "init", "-q")
+    (change,) = update_upstreams(site, (), progress=NotedProgress())
+    assert set(change.added) == {*LINKS, "recipes/libtoy/.gitignore"}
+    assert {name: link_target(site.upstreams / "toys" / name) for name in LINKS} == LINKS
+
+    (site.root / ".gitignore").write_text("*.c\n.env\n")
+    (site.root / "recipes" / "mine" / ".env").write_text("PASSWORD=x\n")
+    (site.root / "recipes" / "mine" / "link").symlink_to("recipe.yaml")
+    git(site.root, "init", "-q")
+    load_tree(site)  # what is copied is as recorded, whatever git ignores here
+    with tarfile.open(export_tree(site, tmp_path).file) as tar:
+        tar.extractall(tmp_path / "exported", filter="tar")
+    exported = Tree(root=tmp_path / "exported")
+    assert link_target(exported.recipes / "mine" / "link") == "recipe.yaml"
+    assert not (exported.recipes / "mine" / ".env").exists()
+    digests = []
+    for tree in (site, exported, toys):
+        files = TreeFiles(tree.root).of_build(rendered(tree, "udp")["libtoy"])
+        digests.append(file_inputs(files))
+    assert digests[0] == digests[1] == digests[2]
+    assert digests[0]["file:src/absolute"] == "-> /etc/hostname"
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
-from channel_tools.plan.inputs import TreeFiles
+from channel_tools.plan.inputs import TreeFiles, file_inputs
 from channel_tools.system.errors import ConfigError
+from channel_tools.system.source_files import copy_source_file, link_target
 from tests.unit.matrix.toytree import FILES, PLATFORM, write_tree
+from tests.unit.sources.toys import git
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from channel_tools.plan import BuildFile
@@ -20,7 +24,7 @@ RECIPE = "recipes/libtoy/recipe.yaml"
 
 
 def _files(
-    root: Path, changes: dict[str, str | None] | None = None, *, package: str = "libtoy"
+    root: Path, changes: Mapping[str, str | None] | None = None, *, package: str = "libtoy"
 ) -> dict[str, BuildFile]:
     loaded = load_tree(write_tree(root, changes))
     packages = expand_stacks(loaded, [find_stack(loaded, None)], foundation_kind="registry", platform=PLATFORM)
@@ -140,3 +144,138 @@ def test_a_script_must_not_leave_its_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"uses files outside the recipe's folder") as caught:
         _files(tmp_path, {"recipes/libtoy/build.sh": 'set -e\ncp "${RECIPE_DIR}/../other/x" .\n'})
     assert (caught.value.path, caught.value.line) == (tmp_path / "recipes/libtoy/build.sh", 2)
+
+
+def _link(root: Path, name: str, target: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "target", ["toy.c", "proto", "nowhere", "/etc/hostname", "../../../LICENSE", "../build.sh", ".", "proto/"]
+)
+def test_a_link_in_a_source_stays_a_link(tmp_path: Path, target: str) -> None:
+    write_tree(tmp_path)
+    before = file_inputs(_files(tmp_path).values())
+    _link(tmp_path, "recipes/libtoy/src/link", target)
+    file = _files(tmp_path)["src/link"]
+    assert (file.link, file.target) == (target, "src/link")
+    copy_source_file(file.path, tmp_path / "copy" / file.target, follow=file.link is None)
+    assert link_target(tmp_path / "copy" / "src" / "link") == target
+    assert file_inputs(_files(tmp_path).values()) == before | {"file:src/link": f"-> {target}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "expected"),
+    [
+        ("extra.sh", "../toy-switch/src/switch.c", {"extra.sh": "switch"}),
+        ("tests", "../toy-switch/src", {"tests/switch.c": "switch"}),
+        ("more.sh", "build.sh", {"more.sh": "-> build.sh"}),
+        ("data", "src/proto", {"data": "-> src/proto"}),
+        ("data", "nowhere", {"data": "-> nowhere"}),
+    ],
+    ids=["file", "folder", "file-beside", "folder-beside", "dangling"],
+)
+def test_a_link_beside_a_recipe_brings_what_is_not_beside_it(
+    tmp_path: Path, name: str, target: str, expected: dict[str, str]
+) -> None:
+    changes: dict[str, str | None] = {"recipes/toy-switch/src/switch.c": "switch"}
+    before = _files(tmp_path, changes)
+    _link(tmp_path, f"recipes/libtoy/{name}", target)
+    files = {each: file for each, file in _files(tmp_path, changes).items() if each not in before}
+    contents = {each: file.path.read_text() if file.link is None else f"-> {file.link}" for each, file in files.items()}
+    assert contents == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "is_folder"),
+    [
+        ("recipes/libtoy/build.sh", False),
+        ("recipes/libtoy/tests", True),
+        ("recipes/libtoy/src", True),
+        ("patches/libtoy/0001-louder.patch", False),
+        ("patches/libtoy", True),
+        ("LICENSE", False),
+    ],
+)
+def test_a_link_to_what_is_outside_the_tree_is_refused(tmp_path: Path, name: str, is_folder: bool) -> None:  # noqa: FBT001 - a row
+    root, outside = tmp_path / "tree", tmp_path / "outside"
+    write_tree(root)
+    path = root / name
+    if path.exists():
+        path.rename(outside)
+    elif is_folder:
+        write_tree(outside)
+    path.symlink_to(outside)
+    with pytest.raises(ConfigError, match=f"leads by a link to {outside}.*, which is outside the tree"):
+        _files(root)
+
+
+def test_a_source_that_is_a_link_to_a_folder_of_the_tree_has_its_files(tmp_path: Path) -> None:
+    write_tree(tmp_path)
+    before = file_inputs(_files(tmp_path).values())
+    (tmp_path / "recipes/libtoy/src").rename(tmp_path / "shared")
+    _link(tmp_path, "recipes/libtoy/src", "../../shared")
+    assert file_inputs(_files(tmp_path).values()) == before
+
+
+IGNORED = {
+    ".gitignore": "/output/\n.env\n",
+    "recipes/libtoy/.env": "PASSWORD=made-up\n",
+    "recipes/libtoy/src/.gitignore": "*.dat\ngen/\n",
+    "recipes/libtoy/src/.env": "PASSWORD=made-up\n",
+    "recipes/libtoy/src/big.dat": "x",
+    "recipes/libtoy/src/kept.dat": "tracked all the same",
+    "recipes/libtoy/src/gen/g.txt": "x",
+    "recipes/libtoy/src/new.txt": "neither tracked nor ignored",
+}
+ABSENT = {".env", "src/.env", "src/big.dat", "src/gen/g.txt"}
+
+
+@pytest.mark.parametrize("place", ["", "within/another"])
+def test_what_git_ignores_is_no_part(tmp_path: Path, place: str) -> None:
+    root = tmp_path / place
+    write_tree(root, IGNORED)
+    every = _files(root)
+    assert every.keys() >= ABSENT, "there is no repository"
+    git(tmp_path, "init", "-q")
+    git(root, "add", "-f", "recipes/libtoy/src/kept.dat")
+    files = _files(root)
+    assert every.keys() - files.keys() == ABSENT
+    assert {name: file for name, file in every.items() if name not in ABSENT} == files
+
+
+def test_what_git_ignores_is_part_of_a_source_that_takes_all(tmp_path: Path) -> None:
+    recipe = FILES[RECIPE].replace(
+        "  - path: src\n    patches",
+        "  - path: src\n    use_gitignore: false\n    target_directory: whole\n"
+        "  - path: src\n    filter: ['**/*']\n    patches",
+    )
+    write_tree(tmp_path)
+    git(tmp_path, "init", "-q")
+    files = _files(tmp_path, IGNORED | {RECIPE: recipe})
+    assert {name for name, file in files.items() if file.is_ignored} == ABSENT - {".env"} | {"src/kept.dat"}
+    assert ".env" not in files
+
+
+def test_a_tree_in_a_place_that_git_ignores_has_all_its_files(tmp_path: Path) -> None:
+    root = tmp_path / "output" / "tree"
+    write_tree(root)
+    before = _files(root)
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".gitignore").write_text("output/\n")
+    assert _files(root) == before
+
+
+def test_a_repository_within_the_tree_says_what_it_ignores(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"recipes/libtoy/src/.gitignore": "*.dat\n", "recipes/libtoy/src/a.dat": "x"})
+    git(tmp_path, "init", "-q")
+    git(tmp_path / "recipes/libtoy/src", "init", "-q")
+    assert "src/a.dat" not in _files(tmp_path)
+
+
+def test_a_file_whose_name_is_no_utf_8_can_be_ignored(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"recipes/libtoy/src/.gitignore": "*.dat\n"})
+    (tmp_path / "recipes/libtoy/src" / os.fsdecode(b"\xfc.dat")).touch()
+    git(tmp_path, "init", "-q")
+    assert [name for name in _files(tmp_path) if name.endswith(".dat")] == []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +20,6 @@ from tests.unit.matrix.toytree import write_tree
 from tests.unit.sources.toys import git
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from channel_tools.matrix import FoundationKind
     from channel_tools.requests.names import CiService
 
@@ -99,7 +98,7 @@ def test_a_tree_on_a_repository_records_the_commit_of_a_revision(tmp_path: Path,
     assert f'"commit": "{commit}"' in (tree.locks / "upstreams.json").read_text()
     assert (copy / "recipes" / "libtoy" / "build.sh").stat().st_mode & 0o777 == 0o755
     assert not (copy / "docs").exists()
-    assert not (copy / "recipes" / "libtoy" / "link").exists()
+    assert (copy / "recipes" / "libtoy" / "link").readlink() == Path("build.sh")
 
     (repository / "variants" / "udp.yaml").write_text("transport: [rdma]\n")
     git(repository, "commit", "-q", "-a", "-m", "second")
@@ -107,6 +106,24 @@ def test_a_tree_on_a_repository_records_the_commit_of_a_revision(tmp_path: Path,
     moved = rev == "main"
     assert (change.commit != commit, bool(change.changed)) == (moved, moved)
     load_tree(tree)
+
+
+@pytest.mark.parametrize("kind", ["annotated", "lightweight", "branch", "named anew"])
+def test_a_tag_that_was_moved_is_named(tmp_path: Path, kind: str) -> None:
+    repository = _repository(tmp_path / "toys")
+    commit = git(repository, "rev-parse", "HEAD")
+    _init(tmp_path / "mine", f"file://{repository}@{'main' if kind == 'branch' else 'v1'}")
+    tree = Tree(root=tmp_path / "mine")
+    (repository / "variants" / "udp.yaml").write_text("transport: [rdma]\n")
+    git(repository, "commit", "-q", "-a", "-m", "second")
+    if kind == "named anew":
+        git(repository, "tag", "v2")
+        tree.site_file.write_text(tree.site_file.read_text().replace("v1", "v2"))
+    else:
+        git(repository, "tag", "-f", *(("-a", "-m", "again") if kind == "annotated" else ()), "v1")
+    (change,) = update_upstreams(tree, (), progress=NotedProgress())
+    assert change.changed == ("variants/udp.yaml",)
+    assert change.moved_from == (commit if kind in {"annotated", "lightweight"} else None)
 
 
 @pytest.mark.parametrize(
