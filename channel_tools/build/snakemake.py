@@ -20,7 +20,7 @@ from channel_tools.build import pbs
 from channel_tools.build.remote import BUILDS_FILE, read_outcome, results_of, write_builds
 from channel_tools.system.errors import CommandError, UsageError
 from channel_tools.system.extras import missing
-from channel_tools.system.files import write_text_atomically
+from channel_tools.system.files import absolute_path, write_text_atomically
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def snakemake_command(
     if not Path(on).is_dir():
         message = f"--on {on}: expected {SLURM}, {PBS} or a folder"
         raise UsageError(message, hint="name the folder of a Snakemake profile, which has a config.yaml")
-    return [*command, "--profile", str(Path(on).absolute()), *(["--jobs", str(jobs)] if jobs else [])]
+    return [*command, "--profile", str(absolute_path(Path(on))), *(["--jobs", str(jobs)] if jobs else [])]
 
 
 def _pbs_options(folder: Path, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from channel_tools.build.compiler_cache import CompilerCache
 from channel_tools.build.conda_build import PROGRAM
 from channel_tools.build.model import BuildTools
 from channel_tools.system.errors import CommandError, UsageError
+from channel_tools.system.files import absolute_path
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def find_compiler_cache(name: CacheName, environ: Mapping[str, str], *, cache: P
         update=f"install a newer one ({_INSTALL[name]}), or leave out --compiler-cache",
     )
     folder = Path(environ.get(_FOLDER_VARIABLES[name]) or cache / name)
-    return CompilerCache(name=name, program=program.absolute(), folder=folder.absolute())
+    return CompilerCache(name=name, program=absolute_path(program), folder=absolute_path(folder))
 
 
 def _find_program(name: str, environ: Mapping[str, str], *, needs: str, install: str, update: str) -> Path:

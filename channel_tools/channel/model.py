@@ -13,6 +13,7 @@ from channel_tools.conda.addresses import channel_address, channel_name, has_cre
 from channel_tools.requests.names import DEFAULT_FOUNDATION, FOUNDATIONS, FoundationKind, FoundationTraits
 from channel_tools.system.beneath import folder_beneath
 from channel_tools.system.errors import UsageError
+from channel_tools.system.files import absolute_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -115,7 +116,7 @@ class Channel:
     @property
     def address(self) -> str:
         """The ``file://`` address for conda clients."""
-        return self.path.absolute().as_uri()
+        return absolute_path(self.path).as_uri()
 
     @property
     def record_folder(self) -> Path:

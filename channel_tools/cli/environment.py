@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from channel_tools.provenance.trust import Trust
     from channel_tools.system.settings import Settings
 
+_SHOWN = 5
+
 app = typer.Typer(no_args_is_help=True, help="Environments installed from the channel.")
 
 
@@ -95,7 +97,7 @@ def _lines(change: PackageChanges) -> Iterator[str]:
 
 
 def _show(result: EnvironmentResult, *, as_json: bool, dry_run: bool) -> None:
-    """Print a result; after a dry run, what would come and go, too."""
+    """Print a result, also to those who asked for quiet; after a dry run, what would come and go, too."""
     change = result.change
     if as_json:
         packages = [asdict(record) for record in result.records]
@@ -105,7 +107,7 @@ def _show(result: EnvironmentResult, *, as_json: bool, dry_run: bool) -> None:
             "removed": [asdict(package) for package in change.removed],
             "replaced": [{"before": asdict(before), "after": asdict(after)} for before, after in change.replaced],
         }
-        print_json({**document, "dry_run": dry_run, **changes})
+        print_json({**document, "dry_run": dry_run, **changes, "left_out": list(result.left_out)})
         return
     if dry_run:
         for line in _lines(change):
@@ -119,6 +121,10 @@ def _show(result: EnvironmentResult, *, as_json: bool, dry_run: bool) -> None:
         f"{result.prefix}: {counted(len(result.records), 'package')}, {result.size_bytes / 1e6:.0f} MB; "
         f"{summary} ({result.seconds:.1f} s)"
     )
+    if lost := result.left_out:
+        listed = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
+        words = "packages have files of the same name; only one of each was installed, left out"
+        print_line(f"{result.prefix}: {words}: {listed}")
 
 
 @app.command("add")

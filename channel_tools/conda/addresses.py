@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urljoin, urlsplit, urlunsplit
 
 from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.files import absolute_path
 from channel_tools.system.settings import user_path
 
 NOT_SENT = "stored credentials (.netrc, rattler's) are not sent to http addresses of other machines: use https"
@@ -209,7 +210,7 @@ def file_address(path: str) -> str:
 
 def _folder_address(folder: Path) -> str:
     """The address of a folder. Clients resolve ``..`` in it as text, so what it means to the system is said here."""
-    return (folder.resolve() if ".." in folder.parts else folder.absolute()).as_uri()
+    return absolute_path(folder).as_uri()
 
 
 def channel_name(address: str) -> str:

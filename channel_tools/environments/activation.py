@@ -16,6 +16,7 @@ from rattler.exceptions import ActivationError
 from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, activate
 
 from channel_tools.system.errors import CommandError, UsageError
+from channel_tools.system.files import absolute_path
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: 
     if ``prefix`` is not an environment or has a path at which none can work, and CommandError if an activation script
     fails.
     """
-    prefix = prefix.absolute()
+    prefix = absolute_path(prefix)
     check_prefix_path(prefix)
     check_environment(prefix)
     all_kept = {name: value for name, value in environ.items() if _OF_ANOTHER.fullmatch(name) is None}

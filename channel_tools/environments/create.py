@@ -37,7 +37,7 @@ from channel_tools.pins.lock import in_installation_order, repodata_record
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import SolveError, UsageError
-from channel_tools.system.files import read_regular
+from channel_tools.system.files import absolute_path, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -84,10 +84,10 @@ async def create_environment(
         parse_spec(spec)
     addresses, client = make_client([channel_address(channel) for channel in channels])
     target = InstallTarget(
-        prefix=prefix.absolute(),
+        prefix=absolute_path(prefix),
         requested=by_name(specs),
         command=_command("create", prefix, specs, channels),
-        package_cache=package_cache.absolute(),
+        package_cache=absolute_path(package_cache),
         subdir=subdir,
         client=client,
         hash_cached=check is not None,
@@ -113,7 +113,7 @@ async def create_environment(
 def _command(word: str, prefix: Path, specs: Sequence[str], channels: Sequence[str]) -> list[str]:
     """The words of a command for the environment's history."""
     options = [word for channel in channels for word in ("--channel", without_credentials(channel_address(channel)))]
-    return ["channel_tools", "env", word, str(prefix.absolute()), *specs, *options]
+    return ["channel_tools", "env", word, str(absolute_path(prefix)), *specs, *options]
 
 
 def _is_there(state: EnvironmentState, target: InstallTarget, unmet: Sequence[str]) -> bool:
@@ -150,7 +150,7 @@ def _listed(texts: Sequence[str]) -> str:
 def environment_channels(prefix: Path) -> tuple[str, ...]:
     """The channels that an environment's packages are from, in order of priority. Raises as read_state."""
     check_environment(prefix)
-    return read_state(prefix.absolute()).channels
+    return read_state(absolute_path(prefix)).channels
 
 
 async def extend_environment(
@@ -176,7 +176,7 @@ async def extend_environment(
     started = time.monotonic()
     for spec in specs:
         parse_spec(spec)
-    prefix = prefix.absolute()
+    prefix = absolute_path(prefix)
     check_environment(prefix)
     state = read_state(prefix)
     chosen = channels or state.channels
@@ -190,7 +190,7 @@ async def extend_environment(
         prefix=prefix,
         requested={**earlier, **new},
         command=_command("update" if newest and not specs else "add", prefix, specs, channels),
-        package_cache=package_cache.absolute(),
+        package_cache=absolute_path(package_cache),
         subdir=subdir,
         client=client,
         hash_cached=check is not None,
@@ -245,10 +245,10 @@ async def create_locked_environment(
         parse_spec(spec)
     exact = [f"{record.name.normalized}=={record.version}={record.build}" for record in records]
     target = InstallTarget(
-        prefix=prefix.absolute(),
+        prefix=absolute_path(prefix),
         requested=by_name(specs or exact),
         command=_command("create", prefix, specs, sorted({str(record.channel) for record in records})),
-        package_cache=package_cache.absolute(),
+        package_cache=absolute_path(package_cache),
         subdir=lock.platform,
         client=client,
         hash_cached=check is not None,

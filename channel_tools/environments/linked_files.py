@@ -3,12 +3,17 @@
 
 Clashes, scripts that are not run, links of several packages that together lead outside, records that name files
 outside, and files of a package that was being linked when a run was interrupted.
+
+Where two packages have a file of the same name, the environment has one of them, as with conda. Where one's file or
+link is the other's folder, py-rattler 0.28 leaves out all that the other has below it: that is refused beforehand.
 """
 
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import functools
+import os
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.contents import METADATA_BYTES, read_path_rows
@@ -16,11 +21,11 @@ from channel_tools.conda.link_scripts import link_script_paths
 from channel_tools.conda.metadata import is_inner_path
 from channel_tools.environments.package_cache import cached_name
 from channel_tools.system.archives import UnsafeMemberError, check_links
-from channel_tools.system.errors import FileAccessError, IntegrityError
+from channel_tools.system.errors import FileAccessError, IntegrityError, UsageError
 from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rattler import PrefixRecord, RepoDataRecord
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 _CLOBBERS = "__clobbers__"
 """The folder to which rattler moves files of a package that clash with another's, by the package's name."""
 _SHOWN = 5
+_OTHER_BUILDS = "choose other builds of them, or another channel"
 _NOARCH_PLACES = {"site-packages": "lib/python*/site-packages", "python-scripts": "bin"}
 """Where the folders of a package of Python modules are linked to."""
 
@@ -53,15 +59,19 @@ def check_recorded_paths(prefix: Path, installed: Iterable[PrefixRecord]) -> Non
                 raise IntegrityError(message, hint=hint)
 
 
-def check_links_together(
+def check_packages_together(
     prefix: Path,
     staying: Iterable[PrefixRecord],
     fresh: Sequence[RepoDataRecord],
     unpacked: Mapping[str, Unpacked],
+    *,
+    of_packages: Collection[str] | None,
 ) -> None:
-    """Raise IntegrityError if links of several packages, each harmless, together lead out of the environment.
+    """Raise IntegrityError if packages, each harmless, cannot be in one environment.
 
-    ``staying`` are installed and stay, ``fresh`` are to be linked from what is ``unpacked``, by cached_name.
+    Their links may together lead out of it, and a file or link of one may have the name of a folder of another.
+    A file of the user's may not be in the place of theirs: what is not among the paths ``of_packages``, None if that is
+    not known. ``staying`` are installed and stay, ``fresh`` are to be linked from what is ``unpacked``, by cached_name.
     """
     links = {
         str(row.relative_path): str((prefix / row.relative_path).readlink())
@@ -70,18 +80,59 @@ def check_links_together(
         if row.path_type.softlink and (prefix / row.relative_path).is_symlink()
     }
     folders: set[str] = set()
+    packages: dict[str, str] = {}
+    coming: set[str] = set()
+    for installed in staying:
+        rows = installed.paths_data.paths
+        packages |= dict.fromkeys((str(row.relative_path) for row in rows), cached_name(installed))
     modules = _modules_folder([*fresh, *staying])
     for record in fresh:
         package = unpacked[cached_name(record)]
         linked_path = functools.partial(_place_of, modules=modules if _is_of_modules(record) else None)
         links |= {linked_path(name): target for name, target in package.links.items() if not name.startswith("info/")}
         folders |= {linked_path(name) for name in package.folders if name.partition("/")[0] != "info"}
+        linked = {linked_path(name) for name in package.files if name.partition("/")[0] != "info"}
+        packages |= dict.fromkeys(linked, cached_name(record))
+        coming |= linked
+    _check_folders(prefix, packages)
+    if of_packages is not None:
+        _check_users_files(prefix, coming.difference(of_packages))
     try:
         check_links(links, folders)
     except UnsafeMemberError as err:
         names = ", ".join(sorted(cached_name(record) for record in fresh if unpacked[cached_name(record)].links))
         message = f"{prefix}: these packages cannot be installed together: {err} (packages with links: {names})"
-        raise IntegrityError(message, hint="choose other builds of them, or another channel") from None
+        raise IntegrityError(message, hint=_OTHER_BUILDS) from None
+
+
+def _check_folders(prefix: Path, packages: Mapping[str, str]) -> None:
+    """Raise IntegrityError if a path is a folder, too; ``packages`` maps the paths of files and links to packages."""
+    folders: dict[str, str] = {}
+    for path, package in packages.items():
+        while (path := path.rpartition("/")[0]) and path not in folders:
+            folders[path] = package
+    if both := sorted(packages.keys() & folders.keys()):
+        listed = "; ".join(
+            f"{path!r} is a file of {packages[path]}, a folder of {folders[path]}" for path in both[:_SHOWN]
+        )
+        message = f"{prefix}: these packages cannot be installed together: {listed}"
+        raise IntegrityError(message, hint=_OTHER_BUILDS)
+
+
+def _check_users_files(prefix: Path, coming: Iterable[str]) -> None:
+    """Raise UsageError if something else is where the files and folders of packages that are ``coming`` would be."""
+    taken, seen = set(), set[str]()
+    for path in coming:
+        if os.path.lexists(prefix / path):
+            taken.add(path)
+        while (path := path.rpartition("/")[0]) and path not in seen:
+            seen.add(path)
+            if os.path.lexists(prefix / path) and not (prefix / path).is_dir():
+                taken.add(path)
+    if taken:
+        listed = ", ".join(sorted(taken)[:_SHOWN]) + (f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else "")
+        message = f"{prefix}: packages would replace files that are of no package: {listed}; nothing was changed"
+        raise UsageError(message, hint="move these away, or remove what brought them (pip uninstall), and run it again")
 
 
 def _is_of_modules(record: RepoDataRecord) -> bool:
@@ -104,15 +155,22 @@ def _place_of(path: str, *, modules: str | None) -> str:
     return path if folder is None else f"{folder}/{below}".rstrip("/")
 
 
-def clashing_files(prefix: Path) -> str:
-    """Describe files that are not in the environment, since other packages have files of that name; "" for none."""
+def clashing_files(prefix: Path) -> tuple[str, ...]:
+    """``FILE of PACKAGE`` for files that are not in the environment, since another package has others of that name."""
     folder = prefix / _CLOBBERS
-    paths = [path.relative_to(folder).parts for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-    lost = sorted(f"{'/'.join(file)} of {package}" for package, *file in paths)
-    if not lost:
-        return ""
-    listed = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
-    return f"{prefix}: packages have files of the same name; only one of each was installed, left out: {listed}"
+    lost = []
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            package, *file = path.relative_to(folder).parts
+            if not _is_same(path, prefix.joinpath(*file)):
+                lost.append(f"{'/'.join(file)} of {package}")
+    return tuple(sorted(lost))
+
+
+def _is_same(file: Path, other: Path) -> bool:
+    if file.is_symlink() or other.is_symlink():
+        return file.is_symlink() and other.is_symlink() and file.readlink() == other.readlink()
+    return other.is_file() and filecmp.cmp(file, other, shallow=False)
 
 
 def scripts_not_run(prefix: Path, names: Iterable[str], actions: Iterable[str], *, windows: bool) -> str:

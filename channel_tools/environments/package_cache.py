@@ -97,6 +97,8 @@ class Unpacked:
 
     look: str
     private: bool
+    files: frozenset[str] = field(repr=False)
+    """The paths of all that is no folder, links included."""
     links: dict[str, str] = field(repr=False)
     folders: frozenset[str] = field(repr=False)
 
@@ -308,7 +310,7 @@ def _keep_others_from_writing(folder: Path) -> None:
 
 def _look_at(folder: Path) -> Unpacked:
     """How the files of an unpacked package look, without reading them."""
-    lines, links, folders, private = [], {}, set(), _is_private(folder.lstat())
+    lines, files, links, folders, private = [], set(), {}, set(), _is_private(folder.lstat())
     below = [""]
     while below:
         parent = below.pop()
@@ -320,6 +322,7 @@ def _look_at(folder: Path) -> Unpacked:
                     folders.add(name)
                     below.append(f"{name}/")
                     continue
+                files.add(name)
                 if stat.S_ISLNK(status.st_mode):
                     links[name] = os.readlink(entry.path)  # noqa: PTH115 - as text
                 if name != _RECORD:
@@ -327,7 +330,7 @@ def _look_at(folder: Path) -> Unpacked:
                     lines.append(f"{name}\0{status.st_mode:o} {times}")
     text = "\n".join(sorted(lines)).encode(errors="surrogateescape")
     look = hashlib.sha256(text).hexdigest()
-    return Unpacked(look=look, private=private, links=links, folders=frozenset(folders))
+    return Unpacked(look=look, private=private, files=frozenset(files), links=links, folders=frozenset(folders))
 
 
 def _unlisted_of(folder: Path) -> str:

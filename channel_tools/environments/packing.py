@@ -7,15 +7,20 @@ conda-pack takes what packages installed from the package cache, where no prefix
 
 from __future__ import annotations
 
+import collections
+import filecmp
 from typing import TYPE_CHECKING
 
 from channel_tools.environments.activation import check_environment
 from channel_tools.system.errors import UsageError
 from channel_tools.system.extras import needs_extra
-from channel_tools.system.files import atomic_path
+from channel_tools.system.files import absolute_path, atomic_path, new_file_mode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from conda_pack import File
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.zst", ".tar", ".zip")
 """The archives that conda-pack writes, by their names' endings."""
@@ -40,15 +45,50 @@ def pack_environment(prefix: Path, archive: Path, *, threads: int) -> int:
     with needs_extra("pack", "packing an environment"):
         from conda_pack import CondaEnv, CondaPackException  # noqa: PLC0415 - of an extra
 
+    prefix = absolute_path(prefix)
     check_environment(prefix)
     ending = next(ending for ending in SUFFIXES if archive.name.endswith(ending))
     try:
         environment = CondaEnv.from_prefix(str(prefix), on_missing_cache="raise")
+        environment.files = _as_they_are(environment.files, prefix)
         with atomic_path(archive) as temporary:
             environment.pack(output=str(temporary), format=ending.removeprefix("."), n_threads=threads)
-            temporary.chmod(0o644)
+            temporary.chmod(new_file_mode())
     except CondaPackException as err:
         reason = " ".join(str(err).split())
         hint = "create the environment again with channel_tools env create, and pack it before anything else changes it"
+        if "--zip-symlinks" in reason:
+            reason = "a link leads to a file of another package, and zip files have no links"
+            hint = f"pack it as a tar file: -o {archive.name.removesuffix(ending)}.tar.gz"
         raise UsageError(f"{prefix}: cannot be packed: {reason}", hint=hint) from None
     return archive.stat().st_size
+
+
+def _as_they_are(files: Sequence[File], prefix: Path) -> list[File]:
+    """The files, but those that several packages have only once: as the environment has them.
+
+    Raises UsageError where nothing says whose it is, and it is a binary file with the prefix in it.
+    """
+    packages: dict[str, list[File]] = collections.defaultdict(list)
+    for file in files:
+        packages[file.target].append(file)
+    return [same[0] if len(same) == 1 else _installed(same, prefix / target) for target, same in packages.items()]
+
+
+def _installed(same: Sequence[File], path: Path) -> File:
+    """The file of several of the same name that is at ``path``."""
+    written = []
+    for file in same:
+        if file.prefix_placeholder is not None:
+            written.append(file)
+        elif not path.is_symlink() and filecmp.cmp(file.source, path, shallow=False):
+            return file
+    if len(written) == 1:
+        return written[0]
+    if any(file.file_mode == "binary" for file in written):
+        message = f"{path}: several packages have this file, which has the path of the environment in it"
+        raise UsageError(message, hint="install only one of them, or pack the environment without")
+    file = same[0]
+    # conda-pack looks for the prefix in a text of unknown origin
+    file.source, file.prefix_placeholder, file.file_mode = str(path), None, "unknown"
+    return file

@@ -29,7 +29,7 @@ from channel_tools.environments.activation import check_environment, check_prefi
 from channel_tools.environments.history import append_revision
 from channel_tools.environments.install_errors import install_error, panics_reported
 from channel_tools.environments.linked_files import (
-    check_links_together,
+    check_packages_together,
     check_recorded_paths,
     clashing_files,
     remove_unrecorded,
@@ -37,8 +37,15 @@ from channel_tools.environments.linked_files import (
 )
 from channel_tools.environments.package_cache import PackageStore, cached_name, fetch_packages
 from channel_tools.environments.state import META, Unfinished, identity, mark_unfinished, read_state, unmark
-from channel_tools.system.errors import ChannelError, UsageError
-from channel_tools.system.files import atomic_path, disk_full_reported, exclusive_lock, walk_entries
+from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
+from channel_tools.system.files import (
+    absolute_path,
+    atomic_path,
+    disk_full_reported,
+    exclusive_lock,
+    new_file_mode,
+    walk_entries,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,6 +105,7 @@ class EnvironmentResult:
     ``records`` are sorted by name, ``changed`` counts packages linked, replaced or removed (0 if it was up to date),
     ``size_bytes`` is the size of the prefix's files, with hard links to the package cache counted once. ``change`` says
     which packages came and went. If nothing was to be done, ``records`` and ``change`` are those that would be.
+    ``left_out`` are files that are not there because another package has others of the same name, ``FILE of PACKAGE``.
     """
 
     prefix: Path
@@ -106,6 +114,7 @@ class EnvironmentResult:
     seconds: float
     size_bytes: int
     change: PackageChanges = PackageChanges()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +172,7 @@ def installed_environment(prefix: Path) -> EnvironmentResult:
     """
     started = time.monotonic()
     check_environment(prefix)
-    return unchanged(read_state(prefix.absolute()), started=started)
+    return unchanged(read_state(absolute_path(prefix)), started=started)
 
 
 def unchanged(state: EnvironmentState, *, started: float) -> EnvironmentResult:
@@ -217,13 +226,18 @@ async def apply_solution(
     afterwards completes the environment.
     """
     change = _change_to(solution, state)
-    changed = 0
+    changed, is_new = 0, not (target.prefix / META).exists()
     if announce is None or change.is_empty or announce(change):
         with exclusive_lock(target.prefix / META / _LOCK, resource=f"the environment {target.prefix}"):
             if not read_state(target.prefix).is_as(state):
                 message = f"{target.prefix}: was changed by another run while this one found out what to install"
                 raise ChannelError(message, hint="run the same command again")
-            changed = await _bring_to(solution, target, state, progress)
+            try:
+                changed = await _bring_to(solution, target, state, progress)
+            except (IntegrityError, UsageError):
+                if is_new:
+                    _remove_lock(target.prefix)
+                raise
     return EnvironmentResult(
         prefix=target.prefix,
         records=_packages(solution),
@@ -231,7 +245,17 @@ async def apply_solution(
         seconds=time.monotonic() - started,
         size_bytes=_size_of(target.prefix),
         change=change,
+        left_out=clashing_files(target.prefix) if changed else (),
     )
+
+
+def _remove_lock(prefix: Path) -> None:
+    """Remove what the lock alone has made of a new environment, so that a refused one leaves nothing."""
+    for name in (_LOCK, f"{_LOCK}.owner"):
+        (prefix / META / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # there is something else
+        (prefix / META).rmdir()
+        prefix.rmdir()
 
 
 def _change_to(solution: Sequence[rattler.RepoDataRecord], state: EnvironmentState) -> PackageChanges:
@@ -275,8 +299,13 @@ async def _bring_to(
     fresh = [record for record in solution if identity(record) not in present or record.name.normalized in relinked]
     check_recorded_paths(target.prefix, installed)
     unpacked = await fetch_packages(fresh, target.store, name=target.prefix.name, progress=progress)
-    check_links_together(
-        target.prefix, [record for record in installed if identity(record) in identities], fresh, unpacked
+    paths = {str(row.relative_path) for record in installed for row in record.paths_data.paths}
+    check_packages_together(
+        target.prefix,
+        [record for record in installed if identity(record) in identities],
+        fresh,
+        unpacked,
+        of_packages=paths if unfinished is None else None,
     )
     for path in state.damaged:
         path.unlink()
@@ -292,7 +321,6 @@ async def _bring_to(
     await _install(solution, target, installed=installed, relinked=relinked, progress=progress)
     _record(target, solution)
     unmark(target.prefix)
-    _note(clashing_files(target.prefix), progress)
     linked = {record.name.normalized for record in fresh}
     _note(scripts_not_run(target.prefix, linked, ACTIONS, windows=target.is_windows), progress)
     return len(fresh) + len(_names(present) - _names(identities))
@@ -358,6 +386,7 @@ def _record(target: InstallTarget, solution: Iterable[rattler.RepoDataRecord]) -
     All records are read, also those that are written here: py-rattler 0.28 reports no full disk when it writes the last
     bytes of one. Raises as install_error says for one that is cut off.
     """
+    mode = new_file_mode()  # py-rattler 0.28 writes records that its user alone can read
     try:
         for path in sorted((target.prefix / META).glob("*.json")):
             record = rattler.PrefixRecord.from_path(path)
@@ -367,6 +396,7 @@ def _record(target: InstallTarget, solution: Iterable[rattler.RepoDataRecord]) -
                 with atomic_path(path) as temporary:
                     record.write_to_path(temporary, pretty=True)
                     rattler.PrefixRecord.from_path(temporary)
+            path.chmod(mode)
     except IoError as err:
         raise install_error(err, prefix=target.prefix, package_cache=target.package_cache) from err
     append_revision(target.prefix, target.requested, solution, command=target.command)

@@ -23,7 +23,7 @@ from channel_tools.plan.own import OWN_CHANNEL
 from channel_tools.plan.run_exports import FolderRunExports
 from channel_tools.requests.names import DEFAULT_FOUNDATION, FOUNDATIONS
 from channel_tools.system.errors import FoundationError, IntegrityError
-from channel_tools.system.files import read_regular, sha256_of_file
+from channel_tools.system.files import absolute_path, read_regular, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -221,7 +221,7 @@ def _open_foundation(
     if platform not in subdirs:
         message = f"{folder / platform / 'repodata.json'}: {traits.label} has no index for {platform}"
         raise FoundationError(message, hint=traits.absent_hint)
-    channel = Channel(folder.absolute().as_uri())
+    channel = Channel(absolute_path(folder).as_uri())
     sources = tuple(_open_index(channel, subdir, folder / subdir / REPODATA) for subdir in subdirs)
     return FoundationIndex(
         label=traits.label,

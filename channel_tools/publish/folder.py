@@ -38,7 +38,7 @@ from channel_tools.publish.model import (
 )
 from channel_tools.system.beneath import Beneath, folder_of, status_in
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
-from channel_tools.system.files import check_replaceable
+from channel_tools.system.files import absolute_path, check_replaceable
 from channel_tools.system.settings import user_path
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def open_folder(address: str) -> FolderTarget:
         raise UsageError("'': not a place to publish to", hint="give a folder or an address")
     if scheme_of(address):
         parse_address(address)
-    path = (local_path(address) or user_path(address)).absolute()
+    path = absolute_path(local_path(address) or user_path(address))
     check_replaceable(path, folder=True)
     return FolderTarget(root=path)
 

@@ -19,7 +19,7 @@ from channel_tools.conda.metadata import subdir_of
 from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageRef, stem_of
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
-from channel_tools.system.files import sha256_of_file
+from channel_tools.system.files import absolute_path, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -230,7 +230,7 @@ def _package_file(path: Path) -> PackageFile:
     return PackageFile(
         subdir=subdir,
         file_name=path.name,
-        path=path.absolute(),
+        path=absolute_path(path),
         sha256=sha256_of_file(path),
         size_bytes=path.stat().st_size,
     )

@@ -17,6 +17,7 @@ from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.ranks.hosts import Host, hosts_of_the_job
 from channel_tools.ranks.launchers import Start, meeting_point, pick_launcher, rank_commands
 from channel_tools.ranks.services import choose_port
+from channel_tools.system.files import absolute_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -122,7 +123,7 @@ def find_placement(
     """
     activated = activated_environment(prefix, environ=environ, inherit=True)
     return Placement(
-        prefix=prefix.absolute(),
+        prefix=absolute_path(prefix),
         ranks=ranks,
         hosts=tuple(hosts) or hosts_of_the_job(ranks, environ=activated) or (this_host(ranks),),
         are_named=bool(hosts) and are_named,
@@ -135,7 +136,7 @@ def find_placement(
 def placement_here(prefix: Path, ranks: int, *, variables: Mapping[str, str]) -> Placement:
     """The placement of ranks on this machine; ``variables``, of an activated environment, are all they are given."""
     return Placement(
-        prefix=prefix.absolute(),
+        prefix=absolute_path(prefix),
         ranks=ranks,
         hosts=(this_host(ranks),),
         are_named=False,

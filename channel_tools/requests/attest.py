@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 from channel_tools.requests import options
 from channel_tools.system.errors import UsageError
+from channel_tools.system.files import absolute_path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +31,7 @@ class AttestRequest:
     def as_texts(self) -> dict[str, str]:
         """The request as plain values, for signing processes on other machines."""
         paths = {"signing_key": self.signing_key, "passphrase_file": self.passphrase_file}
-        named = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
+        named = {name: str(absolute_path(path)) for name, path in paths.items() if path is not None}
         return {"command": shlex.join(self.command), **named}
 
     @classmethod

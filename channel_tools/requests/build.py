@@ -15,6 +15,7 @@ from channel_tools.requests.foundation import BuildFoundationRequest, Foundation
 from channel_tools.requests.names import CacheName, EngineName
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import UsageError
+from channel_tools.system.files import absolute_path
 from channel_tools.system.settings import available_cores
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ClusterRequest:
 
     def workflow_folder(self, settings: Settings) -> Path:
         """The folder of the workflow."""
-        return settings.output / _WORKFLOW if self.destination is None else self.destination.absolute()
+        return settings.output / _WORKFLOW if self.destination is None else absolute_path(self.destination)
 
     def rendered(self, settings: Settings) -> Path:
         """The folder with the recipe folders that are built from."""

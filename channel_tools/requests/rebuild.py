@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from channel_tools.system.errors import UsageError
+from channel_tools.system.files import absolute_path
 
 if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
@@ -45,4 +46,4 @@ class RebuildRequest:
 
     def folder(self, settings: Settings) -> Path:
         """The folder for the new package."""
-        return (self.destination or settings.output / "rebuilt").absolute()
+        return absolute_path(self.destination or settings.output / "rebuilt")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from channel_tools.system.files import absolute_path
 from channel_tools.system.settings import available_cores
 
 _WORKERS_AT_MOST = 1024
@@ -51,7 +52,7 @@ class ServeRequest:
     @property
     def root(self) -> Path:
         """The folder's absolute path."""
-        return self.folder.absolute()
+        return absolute_path(self.folder)
 
     @property
     def worker_count(self) -> int:

@@ -64,6 +64,18 @@ def located(folder: Path, text: str) -> Path:
     return Path(os.path.normpath(folder / text))
 
 
+def absolute_path(path: Path) -> Path:
+    """The absolute path without ``..``, for what is written into files, which outlive the folders passed on the way.
+
+    Links are followed only before a ``..``: a site's own name for a place stays.
+    """
+    path = path.absolute()
+    while ".." in path.parts:
+        place = path.parts.index("..")
+        path = Path(*path.parts[: place + 1]).resolve().joinpath(*path.parts[place + 1 :])
+    return path
+
+
 def special_kind(path: Path) -> str | None:
     """The kind of special file at ``path``, links followed, such as ``a device``; None for a regular file or folder.
 
@@ -247,6 +259,14 @@ def read_tail(path: Path) -> str:
     with open_regular(path) as stream:
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES))
         return stream.read(_TAIL_BYTES).decode(errors="replace")
+
+
+def new_file_mode() -> int:
+    """The mode of files that this process makes, by its umask: for those that a library has made private."""
+    # os.umask() answers only by changing it, for all threads
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    umask = next(line.partition(":")[2] for line in status.splitlines() if line.startswith("Umask:"))
+    return 0o666 & ~int(umask, 8)
 
 
 def link_or_copy(source: Path, destination: Path) -> None:

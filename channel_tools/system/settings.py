@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import platformdirs
 
 from channel_tools.system.errors import UsageError
+from channel_tools.system.files import absolute_path
 from channel_tools.system.work_folder import choose_work_folder
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def make_settings(*, root: Path | None, output: Path | None, environ: Mapping[st
     chosen_root = root or _path_of(environ, ROOT_VARIABLE)
     tree = Tree(root=_checked_root(chosen_root) if chosen_root else _find_root(cwd))
     chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or tree.root / "output"
-    return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
+    return Settings(tree=tree, output=absolute_path(chosen_output), cache=find_cache(environ), environ=dict(environ))
 
 
 def make_stacks_settings(folder: Path, *, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:
@@ -172,8 +173,8 @@ def make_stacks_settings(folder: Path, *, output: Path | None, environ: Mapping[
     Results are written to ``output`` (None: ``output`` in ``cwd``).
     """
     chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or cwd / "output"
-    tree = Tree(root=folder.absolute(), has_recipes=False)
-    return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
+    tree = Tree(root=absolute_path(folder), has_recipes=False)
+    return Settings(tree=tree, output=absolute_path(chosen_output), cache=find_cache(environ), environ=dict(environ))
 
 
 def active_prefix(environ: Mapping[str, str]) -> Path | None:
@@ -206,7 +207,7 @@ def make_recipe_settings(path: Path, *, output: Path | None, environ: Mapping[st
         raise UsageError(message, hint=f"channel_tools build --root {recipe.parents[2]} --package {recipe.parent.name}")
     chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or cwd / "output"
     tree = Tree(root=recipe.parent, recipe=recipe)
-    return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
+    return Settings(tree=tree, output=absolute_path(chosen_output), cache=find_cache(environ), environ=dict(environ))
 
 
 def wants_user_settings(environ: Mapping[str, str]) -> bool:
@@ -224,7 +225,7 @@ def available_cores() -> int:
 
 def find_cache(environ: Mapping[str, str]) -> Path:
     """The user's cache folder, also for commands that need no tree."""
-    return (_path_of(environ, CACHE_VARIABLE) or user_folder("cache")).absolute()
+    return absolute_path(_path_of(environ, CACHE_VARIABLE) or user_folder("cache"))
 
 
 def user_folder(kind: Literal["cache", "config", "state"]) -> Path:

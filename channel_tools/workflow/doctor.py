@@ -12,6 +12,7 @@ from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
+from channel_tools.system.files import absolute_path
 from channel_tools.system.settings import active_prefix
 from channel_tools.workflow.launch import installed_stack, is_installed, method_of
 
@@ -41,7 +42,7 @@ def run_doctor(
     an environment of several stacks.
     """
     chosen = prefix or active_prefix(environ)
-    prefix = None if chosen is None else chosen.absolute()
+    prefix = None if chosen is None else absolute_path(chosen)
     variables = environ if prefix is None else activated_environment(prefix, environ=environ, inherit=True)
     installed = {} if prefix is None else installed_builds(prefix)
     loaded = load_tree(settings.tree, settings.environ)

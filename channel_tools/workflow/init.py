@@ -15,7 +15,7 @@ from channel_tools.conda.addresses import has_secret, split_revision, without_cr
 from channel_tools.matrix.site import CREDENTIALS_OF_GIT, read_site
 from channel_tools.matrix.stacks import read_stacks
 from channel_tools.system.errors import UsageError
-from channel_tools.system.files import atomic_path
+from channel_tools.system.files import absolute_path, atomic_path
 from channel_tools.system.settings import Tree, user_path
 from channel_tools.workflow.upstream import update_upstreams
 
@@ -38,7 +38,7 @@ def init_tree(request: InitRequest, *, progress: Progress) -> tuple[str, ...]:
     stack cannot have and for an upstream without a revision, with credentials or in a home folder that does not exist,
     and the errors of update_upstreams.
     """
-    folder = request.folder.absolute()
+    folder = absolute_path(request.folder)
     name = folder.name
     if not _NAME.fullmatch(name):
         message = f"{name!r} cannot be the name of a stack: expected lower-case letters, digits, - _ and ."

@@ -13,6 +13,7 @@ from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.ranks.jobs import JobOptions, job_script
 from channel_tools.ranks.plan import find_placement, plan_ranks
 from channel_tools.system.errors import UsageError
+from channel_tools.system.files import absolute_path
 from channel_tools.system.settings import active_prefix
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[st
     """The text of the request's job script. Raises as launchable_stack and job_script do."""
     if request.emit is None:
         raise ValueError("the request has no scheduler")
-    prefix = chosen_prefix(request.prefix, environ).absolute()
+    prefix = absolute_path(chosen_prefix(request.prefix, environ))
     stack = launchable_stack(settings, request.stack, prefix)
     # the environment's own record says on the job's host, too, which stack it is
     named = () if request.stack is None and not settings.tree.has_recipes else ("--stack", stack.name)

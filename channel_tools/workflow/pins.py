@@ -18,6 +18,7 @@ from channel_tools.pins.files import CONDA_LOCK, FORMATS, formats_in, pin_files,
 from channel_tools.pins.lock import compare_locks
 from channel_tools.pins.solve import check_published, published_addresses, with_addresses
 from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
+from channel_tools.system.files import absolute_path
 from channel_tools.workflow.environment import install_channels, variants_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
     """
     variants = variants_of(settings, request.install.stack)
     stack = variants.stack
-    folder = (request.folder or settings.output / "pins" / stack.name).absolute()
+    folder = absolute_path(request.folder or settings.output / "pins" / stack.name)
     earlier = _earlier_lock(folder, stack)
     wanted = _fill_in(settings, request, variants, earlier)
     still_valid = not request.update and earlier is not None and _holds(earlier, wanted)

@@ -47,7 +47,7 @@ from channel_tools.mirror.format import (
 from channel_tools.mirror.metadata import TrustedBundle, check_trusted, verify_metadata
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import IntegrityError, UsageError
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.files import absolute_path, exclusive_lock
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class ImportTarget:
 
     def folder(self, channel: BundleChannel) -> Path | None:
         """The channel's folder, None if it is on a server."""
-        return None if self.server is not None else self.files.absolute() / CHANNELS_FOLDER / channel.name
+        return None if self.server is not None else absolute_path(self.files) / CHANNELS_FOLDER / channel.name
 
     def address(self, channel: BundleChannel) -> str:
         """The address to publish the channel to: its folder, or its URL with any credentials."""

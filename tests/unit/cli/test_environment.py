@@ -151,3 +151,14 @@ def test_what_makes_no_sense_is_an_error(prefix: Path, words: tuple[str, ...], m
 def test_a_folder_that_is_no_environment_is_an_error(tmp_path: Path) -> None:
     for words in (("add", tmp_path, "tool"), ("update", tmp_path)):
         assert "not an environment" in run(*words, code=UsageError.exit_code).stderr
+
+
+def test_files_that_are_left_out_are_said_to_the_quiet_and_in_json(tmp_path: Path, channel: ToyChannel) -> None:
+    channel.add("first", files={"share/same": b"first"}, index=False)
+    channel.add("second", files={"share/same": b"second"})
+    words = ("create", tmp_path / "env", "first", "second", "-c", channel.root)
+    shown = run(*words, "--quiet").stdout.splitlines()
+    assert len(shown) == 2
+    assert shown[1].endswith("of the same name; only one of each was installed, left out: share/same of second")
+    words = ("create", tmp_path / "other", "first", "second", "-c", channel.root)
+    assert json.loads(run(*words, "--json").stdout)["left_out"] == ["share/same of second"]

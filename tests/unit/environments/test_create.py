@@ -7,10 +7,12 @@ import os
 import resource
 import shutil
 import socket
+import stat
 import subprocess
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import rattler
@@ -28,11 +30,10 @@ from channel_tools.system.files import exclusive_lock
 from channel_tools.system.progress import SilentProgress
 from tests.support.conda_history import conda_requests
 from tests.unit.environments.conftest import make_channel
-from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
+from tests.unit.environments.toychannel import PREFIX_PLACEHOLDER, SUBDIR, ToyChannel, served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from channel_tools.environments.create import Check
     from channel_tools.system.progress import Progress, Task
@@ -465,13 +466,73 @@ def files_of(prefix: Path) -> dict[str, bytes]:
 
 class TestClashingFiles:
     def test_what_is_left_out_is_said(self, install: Installer, channel: ToyChannel) -> None:
-        channel.add("first", files={"share/same": b"first", "share/own": b""}, index=False)
-        channel.add("second", files={"share/same": b"second"})
-        progress = RecordingProgress()
-        install("first", "second", progress=progress)
+        equal = {"share/license": b"the same"}
+        channel.add("first", files={"share/same": b"first", "share/own": b"", **equal}, index=False)
+        channel.add("second", files={"share/same": b"second", **equal})
+        assert install("first", "second").left_out == ("share/same of second",)
         assert (install.prefix / "share/same").read_bytes() == b"first"
-        (note,) = progress.notes
-        assert note.endswith("left out: share/same of second")
+
+    @pytest.mark.parametrize(
+        ("first", "second", "path"),
+        [
+            ({"files": {"bin": b"a file"}}, {"files": {"bin/tool": b""}}, "bin"),
+            ({"links": {"lib/one": "../share"}}, {"files": {"lib/one/deep/file": b""}}, "lib/one"),
+            ({"files": {"share/a/b/c": b""}}, {"links": {"share/a": "b"}}, "share/a"),
+            (
+                {"files": {"site-packages/one/two.py": b""}, "subdir": "noarch", "noarch": "python"},
+                {"files": {"lib/python/site-packages/one": b""}},
+                "lib/python/site-packages/one",
+            ),
+        ],
+        ids=["a file named bin", "a link", "a link above", "modules"],
+    )
+    def test_a_folder_of_one_that_is_a_file_of_another_is_refused_before_anything_is_written(
+        self, install: Installer, channel: ToyChannel, first: dict[str, Any], second: dict[str, Any], path: str
+    ) -> None:
+        channel.add("first", **first, index=False)
+        channel.add("second", **second)
+        with pytest.raises(IntegrityError, match=f"cannot be installed together: '{path}' is a file of"):
+            install("first", "second")
+        assert not install.prefix.exists()
+        install("second")
+        before = files_of(install.prefix)
+        with pytest.raises(IntegrityError, match=f"cannot be installed together: '{path}' is a file of"):
+            install.extend("first", channels=[channel.address])
+        assert files_of(install.prefix) == before
+
+    @pytest.mark.parametrize("taken", ["share/extra", "share/extra/below", "share/extra/one/two/mine"])
+    def test_a_file_of_the_users_is_not_replaced(self, install: Installer, channel: ToyChannel, taken: str) -> None:
+        install("tool")
+        (install.prefix / taken).parent.mkdir(parents=True, exist_ok=True)
+        (install.prefix / taken).write_bytes(b"mine")
+        before = files_of(install.prefix)
+        channel.add("extra", files={"share/extra/one/two": b"theirs", "share/extra/below/three": b"theirs"})
+        with pytest.raises(UsageError, match="would replace files that are of no package: share/extra"):
+            install.extend("extra")
+        assert files_of(install.prefix) == before
+        shutil.rmtree(install.prefix / "share/extra") if taken.count("/") > 1 else (install.prefix / taken).unlink()
+        assert install.extend("extra").changed == 1
+
+
+def test_records_are_readable_for_those_who_may_read_the_environment(install: Installer) -> None:
+    previous = os.umask(0o027)
+    try:
+        install("tool")
+    finally:
+        os.umask(previous)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in install.prefix.glob("conda-meta/*.json")} == {0o640}
+
+
+@pytest.mark.parametrize("place", ["gone/../env", "./gone/deeper/../../env"])
+def test_no_file_of_an_environment_names_a_folder_on_the_way_to_it(
+    install: Installer, channel: ToyChannel, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    channel.add("script", files={"bin/script": f"#!{PREFIX_PLACEHOLDER}/bin/sh\necho {PREFIX_PLACEHOLDER}\n".encode()})
+    (install.root / "gone/deeper").mkdir(parents=True)
+    monkeypatch.chdir(install.root)
+    replace(install, root=Path(place).parent, prefix_name="env")("script")
+    assert [name for name, content in files_of(install.prefix).items() if b"gone" in content] == []
+    assert (install.prefix / "bin/script").read_text().endswith(f"echo {install.prefix}\n")
 
 
 class TestLinkScripts:

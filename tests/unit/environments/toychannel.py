@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 from channel_tools.pins import solve_lock
-from tests.support.packages import write_conda
+from tests.support.packages import link, write_conda
 from tests.support.server_thread import in_thread
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class ToyChannel:
         depends: Sequence[str] = (),
         constrains: Sequence[str] = (),
         files: Mapping[str, bytes] | None = None,
+        links: Mapping[str, str] | None = None,
         index: bool = True,
         without: Collection[str] = (),
         noarch: str = "generic",
@@ -75,7 +76,7 @@ class ToyChannel:
         }
         said |= {"noarch": noarch} if subdir == "noarch" else {}
         said = {key: value for key, value in said.items() if key not in without}
-        _write_package(archive, said, files or {f"share/{name}": name.encode()})
+        _write_package(archive, said, files or {f"share/{name}": name.encode()}, links or {})
         if index:
             self.index()
         return archive
@@ -151,9 +152,16 @@ class _QuietHandler(http.server.SimpleHTTPRequestHandler):
         del format, args
 
 
-def _write_package(archive: Path, index: Mapping[str, object], files: Mapping[str, bytes]) -> None:
-    paths = {"paths": [_path_entry(path, content) for path, content in files.items()], "paths_version": 1}
-    payload = {path: (_header(path), content) for path, content in files.items()}
+def _write_package(
+    archive: Path, index: Mapping[str, object], files: Mapping[str, bytes], links: Mapping[str, str]
+) -> None:
+    rows = [_path_entry(path, content) for path, content in files.items()]
+    rows += [{"_path": path, "path_type": "softlink"} for path in links]
+    paths = {"paths": rows, "paths_version": 1}
+    payload: dict[str, tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]] = {
+        path: (_header(path), content) for path, content in files.items()
+    }
+    payload |= {path: link(path, target) for path, target in links.items()}
     write_conda(archive, payload, {"index.json": index, "paths.json": paths, "about.json": {}})
 
 

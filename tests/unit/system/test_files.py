@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from channel_tools.system.errors import ChannelError, DiskFullError, FileAccessError, error_from_os
 from channel_tools.system.files import (
+    absolute_path,
     atomic_path,
     disk_full_reported,
     exclusive_lock,
@@ -283,3 +284,15 @@ def test_a_folder_is_removed_beside_a_process_that_removes_its_files(
     assert raced
     assert not folder.exists()
     remove_tree(folder)
+
+
+def test_an_absolute_path_has_no_folders_that_are_passed_by_and_keeps_the_names_of_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real/deep").mkdir(parents=True)
+    (tmp_path / "named").symlink_to("real/deep")
+    monkeypatch.chdir(tmp_path / "real")
+    assert absolute_path(Path("../named/env")) == tmp_path / "named/env"
+    assert absolute_path(Path("../named/../env")) == tmp_path / "real/env"
+    assert absolute_path(Path("nowhere/../env")) == tmp_path / "real/env"
+    assert absolute_path(tmp_path / "named") == tmp_path / "named"
