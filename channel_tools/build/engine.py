@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -23,9 +24,12 @@ from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
 from channel_tools.build.special_files import shown_name, special_file
 from channel_tools.conda.engine_messages import explained, in_our_words
 from channel_tools.foundation.bytecode import compile_modules
+from channel_tools.sources.patches import apply_patch, needs_git
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError
+from channel_tools.system.files import located
+from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -118,6 +122,7 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
         compression_threads=spec.compression_threads,
     )
     try:
+        preparation.begin()
         built = variant.run_build(
             tool_config=tools,
             output_dir=spec.output,
@@ -140,17 +145,32 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
 
 
 class _Preparation:
-    """Actions before a build's script, when its environments are installed, and after the script."""
+    """Actions before a build's script, when its environments are installed, and after the script.
+
+    Patches with what engines do not know (needs_git) are applied then, as they were checked. Until then, the engine
+    sees empty ones in their place.
+    """
 
     def __init__(self, spec: WorkerSpec, end: Callable[[WorkerResult], NoReturn]) -> None:
         self._spec = spec
         self._end = end
         self._compilers: CachedCompilers | None = None
+        self._patches: list[_Patch] = []
+        self._texts: dict[Path, bytes] = {}
 
     @property
     def is_needed(self) -> bool:
         """Whether a build without this preparation would not be what the user requested."""
-        return self._spec.tools.compiler_cache is not None
+        return self._spec.tools.compiler_cache is not None or bool(self._patches)
+
+    def begin(self) -> None:
+        """Take the patches of the recipe from the engine, if it would not apply all of one."""
+        patches = list(_patches_of(self._spec.recipe_folder))
+        if any(needs_git(patch.path) for patch in patches):
+            self._patches = patches
+            self._texts = {patch.path: patch.path.read_bytes() for patch in patches}
+            for path in self._texts:
+                path.write_bytes(b"")
 
     def prepare(self) -> None:
         """Prepare the build; if that fails, the build ends here."""
@@ -158,6 +178,10 @@ class _Preparation:
             return
         try:
             (build_folder,) = (self._spec.output / "bld").iterdir()
+            self._give_back()
+            for patch in self._patches:
+                print(f"Applying with git: {patch.path}", flush=True)  # noqa: T201 - as above
+                apply_patch(patch.path, build_folder / "work" / patch.folder, source=f"the source of {patch.path.name}")
             if (cache := self._spec.tools.compiler_cache) is not None:
                 self._compilers = CachedCompilers(cache, build_folder / "build_env", self._spec.output.parent)
                 self._compilers.wrap()
@@ -165,13 +189,36 @@ class _Preparation:
             print(f"error: {err}", flush=True)  # noqa: T201 - as above
             self._end(WorkerResult(failure="other", message=str(err)))
 
+    def _give_back(self) -> None:
+        """Write the patches that were taken from the engine; the package has them with its recipe."""
+        for path, content in self._texts.items():
+            path.write_bytes(content)
+
     def conclude(self) -> None:
         """Log the statistics of the compiler cache."""
+        self._give_back()
         if self._compilers is not None:
             try:
                 print(self._compilers.statistics(), flush=True)  # noqa: T201 - as above
             except ChannelToolsError as err:
                 print(f"warning: no statistics of the compiler cache: {err}", flush=True)  # noqa: T201
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Patch:
+    """A patch of a recipe's folder, and the folder of its source in the build's work folder."""
+
+    path: Path
+    folder: str
+
+
+def _patches_of(recipe_folder: Path) -> Iterator[_Patch]:
+    """The patches of a rendered recipe, in the order in which they apply."""
+    recipe = load_plain_yaml((recipe_folder / RECIPE_FILE).read_bytes())
+    sources = recipe.get("source") or [] if isinstance(recipe, dict) else []
+    for source in sources if isinstance(sources, list) else [sources]:
+        for name in source.get("patches") or []:
+            yield _Patch(path=located(recipe_folder, str(name)), folder=str(source.get("target_directory") or ""))
 
 
 def _variant_config(path: Path) -> VariantConfig:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,7 +24,7 @@ from channel_tools.system.archives import check_member_path, members_of_tar
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.processes import run_command
-from channel_tools.system.source_files import git_environment
+from channel_tools.system.source_files import git_environment, link_target
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
@@ -42,9 +43,22 @@ _FAILED = re.compile(r"error: while searching for:\n(.*?)\n?error: patch failed:
 _STATES = (
     (re.compile(r"error: (.+): No such file or directory"), "it changes {}, which does not exist"),
     (re.compile(r"error: (.+): already exists in working directory"), "it creates {}, which already exists"),
+    (re.compile(r"error: (.+): wrong type"), "{} is a link and the patch changes a file, or the other way round"),
+    (
+        re.compile(r"error: (?:affected file '|)(.+?)'? is beyond a symbolic link"),
+        "it changes {}, which is behind a link",
+    ),
 )
 _AT_LINE = re.compile(r"at (?:line |\S+:)(\d+)")
 _GIT_WORDS = 4
+_BEYOND_ENGINES = re.compile(
+    rb"old mode |new mode |new file mode (?!100644)|deleted file mode 120000|index \S+ 120000|copy from "
+    rb'|(?:diff --git|---|\+\+\+|rename from|rename to) .*"'
+)
+"""Header lines of what needs_git says."""
+_QUOTED_NAMES = re.compile(rb'("(?:[^"\\]|\\.)*"|\S+) ("(?:[^"\\]|\\.)*"|\S+)')
+Content = bytes | str
+"""The bytes of a file, or the text of a symbolic link."""
 _NEAR_LINES = 500
 _FORMAT_HINT = "write it with git diff or git format-patch"
 
@@ -75,7 +89,7 @@ class PatchedSource:
     name: str
     """Its name in errors."""
     content: Path | Mapping[str, Path]
-    """An archive, or files by their path in the source."""
+    """An archive, or files and links by their path in the source."""
     patches: tuple[Path, ...] = ()
     folder: str = ""
     """The folder of the build's work folder that it is unpacked into (``target_directory``)."""
@@ -102,8 +116,7 @@ def try_patches(sources: Sequence[PatchedSource]) -> Iterator[tuple[Path, Config
             for name, content in _content(source, _patched_names(sources[index:], source.folder)).items():
                 if content is not None:
                     check_member_path(name)
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / name).write_bytes(content)
+                    _write(folder / name, content, work)
             for path in source.patches:
                 try:
                     apply_patch(path, folder, source=source.name)
@@ -111,6 +124,18 @@ def try_patches(sources: Sequence[PatchedSource]) -> Iterator[tuple[Path, Config
                     yield path, err
                 else:
                     yield path, None
+
+
+def _write(path: Path, content: Content, work: Path) -> None:
+    """Write a file or link below ``work``, over what an earlier source has there; nothing through a link out of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.resolve().is_relative_to(work.resolve()):
+        return
+    path.unlink(missing_ok=True)
+    if isinstance(content, str):
+        path.symlink_to(content)
+    else:
+        path.write_bytes(content)
 
 
 def _patched_names(sources: Sequence[PatchedSource], folder: str) -> set[str]:
@@ -126,12 +151,13 @@ def _patched_names(sources: Sequence[PatchedSource], folder: str) -> set[str]:
     return {name.relative_to(start).as_posix() for name in named if name.is_relative_to(start)}
 
 
-def _content(source: PatchedSource, names: Collection[str]) -> Mapping[str, bytes | None]:
+def _content(source: PatchedSource, names: Collection[str]) -> Mapping[str, Content | None]:
     if not names:
         return {}
     if isinstance(source.content, Path):
         return read_files(source.content, names)
-    return {name: source.content[name].read_bytes() for name in names if name in source.content}
+    paths = {name: source.content[name] for name in names if name in source.content}
+    return {name: path.read_bytes() if (link := link_target(path)) is None else link for name, path in paths.items()}
 
 
 def apply_patch(patch: Path, folder: Path, *, source: str) -> None:
@@ -159,17 +185,12 @@ def read_patch(patch: Path) -> list[PatchedFile]:
     """
     lines = patch.read_bytes().splitlines()
     files: list[PatchedFile] = []
-    old_left = new_left = 0
-    for number, line in enumerate(lines, start=1):
-        if old_left > 0 or new_left > 0:
-            old_left -= line[:1] in {b" ", b"-", b""}
-            new_left -= line[:1] in {b" ", b"+", b""}
-        elif line.startswith((b"GIT binary patch", b"Binary files ")):
+    for number, line in _outside_of_hunks(lines):
+        if line.startswith((b"GIT binary patch", b"Binary files ")):
             message = "the patch has binary changes, which cannot be checked"
             raise ConfigError(message, path=patch, line=number, hint="leave them out of the patch")
-        elif (hunk := _HUNK.match(line)) and files:
-            old_left, new_left = (1 if text is None else int(text) for text in (hunk[2], hunk[3]))
-            files[-1].hunks.append(Hunk(patch_line=number, start=int(hunk[1]), count=old_left))
+        if (hunk := _HUNK.match(line)) and files:
+            files[-1].hunks.append(Hunk(patch_line=number, start=int(hunk[1]), count=_count(hunk[2])))
         elif (file := _header(lines, number)) is not None:
             files.append(file)
     if not files:
@@ -182,34 +203,87 @@ def read_patch(patch: Path) -> list[PatchedFile]:
     return files
 
 
-def read_files(archive: Path, names: Collection[str]) -> dict[str, bytes | None]:
-    """The content of the archive's files with these names, below its single top folder if it has one; None: absent."""
+def needs_git(patch: Path) -> bool:
+    """Whether the patch changes what engines ignore or cannot read: modes, links, copies, and names in quotes.
+
+    py-rattler-build 0.73 drops modes without a word, takes a link for the file that it leads to, and does not read
+    names with other letters than those of ASCII, which git writes in quotes.
+    """
+    return any(
+        _BEYOND_ENGINES.match(line) or (line.startswith(b"diff --git ") and len(line.split()) != _GIT_WORDS)
+        for _number, line in _outside_of_hunks(patch.read_bytes().splitlines())
+    )
+
+
+def _outside_of_hunks(lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a patch with their numbers, without the text of hunks."""
+    old_left = new_left = 0
+    for number, line in enumerate(lines, start=1):
+        if old_left > 0 or new_left > 0:
+            old_left -= line[:1] in {b" ", b"-", b""}
+            new_left -= line[:1] in {b" ", b"+", b""}
+            continue
+        if hunk := _HUNK.match(line):
+            old_left, new_left = _count(hunk[2]), _count(hunk[3])
+        yield number, line
+
+
+def _count(text: bytes | None) -> int:
+    return 1 if text is None else int(text)
+
+
+def read_files(archive: Path, names: Collection[str]) -> dict[str, Content | None]:
+    """The content of the archive's files and links with these names; None: absent.
+
+    The names are below its single top folder if it has one.
+    """
     tops: set[str] = set()
-    contents: dict[PurePosixPath, bytes] = {}
+    contents: dict[PurePosixPath, Content | PurePosixPath] = {}
     for name, content in _members(archive, names):
         tops.add(name.parts[0] if name.parts else "")
         if content is not None:
             contents[name] = content
     shared = next(iter(tops)) if len(tops) == 1 else None
-    texts: dict[str, bytes | None] = dict.fromkeys(names)
+    texts: dict[str, Content | None] = dict.fromkeys(names)
+    same: dict[str, str] = {}
     for name, content in contents.items():
-        inside = name.relative_to(shared).as_posix() if shared is not None else name.as_posix()
-        if inside in texts:
+        inside = _inside(name, shared)
+        if inside not in texts:
+            continue
+        if isinstance(content, PurePosixPath):
+            same[inside] = _inside(content, shared)
+        else:
             texts[inside] = content
+    if same:
+        others = read_files(archive, set(same.values()))
+        texts |= {name: others[other] for name, other in same.items()}
     return texts
 
 
-def _members(archive: Path, names: Collection[str]) -> Iterator[tuple[PurePosixPath, bytes | None]]:
-    """Every member's name, with its content if it may be one of the wanted ones."""
+def _inside(name: PurePosixPath, top: str | None) -> str:
+    return name.relative_to(top).as_posix() if top is not None and name.is_relative_to(top) else name.as_posix()
+
+
+def _members(archive: Path, names: Collection[str]) -> Iterator[tuple[PurePosixPath, Content | PurePosixPath | None]]:
+    """Every member's name, with its content, or the name of the same file, if it may be one of the wanted ones."""
     if is_zip(archive.name):
         with zipfile.ZipFile(archive) as packed:
             for info in packed.infolist():
                 name = PurePosixPath(info.filename)
-                yield name, packed.read(info) if not info.is_dir() and _may_be(name, names) else None
+                content = packed.read(info) if not info.is_dir() and _may_be(name, names) else None
+                is_link = stat.S_ISLNK(info.external_attr >> 16)
+                yield name, os.fsdecode(content) if is_link and content is not None else content
         return
     for member, stream in members_of_tar(archive):
         name = PurePosixPath(member.name)
-        yield name, stream.read() if stream is not None and _may_be(name, names) else None
+        if not _may_be(name, names):
+            yield name, None
+        elif member.issym():
+            yield name, member.linkname
+        elif member.islnk():
+            yield name, PurePosixPath(member.linkname)
+        else:
+            yield name, None if stream is None else stream.read()
 
 
 def _may_be(name: PurePosixPath, names: Collection[str]) -> bool:
@@ -243,7 +317,12 @@ class _Attempt:
             name, start = match[2], int(match[3])
             hunks = [(number, hunk) for file in self._named(name) for number, hunk in enumerate(file.hunks, start=1)]
             number, line = next(((number, hunk.patch_line) for number, hunk in hunks if hunk.start == start), (1, 1))
-            difference = _difference(self._lines_of(name), match[1].splitlines(), start)
+            link = link_target(self._folder / name)
+            difference = (
+                _difference(self._lines_of(name), match[1].splitlines(), start)
+                if link is None
+                else f"the source has a link to {link} there; expected a file or another link"
+            )
             return self._refused(f"hunk {number} of {name}: {difference}", line=line)
         for pattern, words in _STATES:
             if match := pattern.search(output):
@@ -262,7 +341,7 @@ class _Attempt:
     def _count_present(self, strip: int) -> int:
         """How many of the files that the patch changes exist, with that many leading folders removed."""
         return sum(
-            file.old is not None and (self._folder / _stripped(file.old, strip)).is_file() for file in self._files
+            file.old is not None and os.path.lexists(self._folder / _stripped(file.old, strip)) for file in self._files
         )
 
     def _named(self, name: str) -> list[PatchedFile]:
@@ -272,6 +351,8 @@ class _Attempt:
 
     def _lines_of(self, name: str) -> list[str]:
         path = self._folder / name
+        if (link := link_target(path)) is not None:
+            return [link]
         return path.read_text(errors="replace").splitlines() if path.is_file() else []
 
 
@@ -295,25 +376,39 @@ def _difference(content: Sequence[str], expected: Sequence[str], start: int) -> 
 def _header(lines: Sequence[bytes], number: int) -> PatchedFile | None:
     """The header that starts at a line, counted from 1; None if there is none."""
     line = lines[number - 1]
-    words = line.split()
     if line.startswith(b"--- ") and number < len(lines) and lines[number].startswith(b"+++ "):
         return PatchedFile(patch_line=number, old=_name(line[4:]), new=_name(lines[number][4:]))
-    if line.startswith(b"diff --git ") and len(words) == _GIT_WORDS:
-        return PatchedFile(patch_line=number, old=_name(words[2]), new=_name(words[3]))
+    if line.startswith(b"diff --git ") and (names := _git_names(line.removeprefix(b"diff --git "))):
+        return PatchedFile(patch_line=number, old=_name(names[0]), new=_name(names[1]))
     if line.startswith((b"rename from ", b"copy from ")) and number < len(lines):
-        old, new = line.partition(b" from ")[2], lines[number].partition(b" to ")[2]
-        return PatchedFile(patch_line=number, old="a/" + _text(old), new="b/" + _text(new))
+        old, new = (_unquoted(each.partition(word)[2]) for each, word in ((line, b" from "), (lines[number], b" to ")))
+        return PatchedFile(patch_line=number, old=f"a/{old}", new=f"b/{new}")
     return None
 
 
+def _git_names(text: bytes) -> tuple[bytes, bytes] | None:
+    """The two names after ``diff --git``; None for different ones with blanks, which other lines give."""
+    if match := _QUOTED_NAMES.fullmatch(text) or re.fullmatch(rb"(\S+) (\S+)", text):
+        return match[1], match[2]
+    half = len(text) // 2
+    return (
+        (text[:half], text[half + 1 :])
+        if text[:half].partition(b"/")[2] == text[half + 1 :].partition(b"/")[2]
+        else None
+    )
+
+
 def _name(text: bytes) -> str | None:
-    name = _text(text).partition("\t")[0].strip()
+    name = _unquoted(text.partition(b"\t")[0].strip())
     return None if name == os.devnull else name
+
+
+def _unquoted(text: bytes) -> str:
+    """A name as git writes it, in quotes and with escapes if it has to (core.quotePath in git-config(1))."""
+    if len(text) < 2 or not text.startswith(b'"') or not text.endswith(b'"'):  # noqa: PLR2004 - two quotes
+        return text.decode(errors="replace")
+    return os.fsdecode(text[1:-1].decode("unicode_escape").encode("latin-1"))
 
 
 def _stripped(name: str, strip: int) -> str:
     return "/".join(name.split("/")[strip:]) or name
-
-
-def _text(line: bytes) -> str:
-    return line.decode(errors="replace")

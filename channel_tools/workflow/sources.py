@@ -302,9 +302,12 @@ def _patched_source(
     content_path = located(folder, source.location) if need is None else store.known(need).path
     file_name = source.entry.get("file_name")
     name = str(file_name or (content_path.name if need is None else file_name_of(source.location)))
-    content: Path | dict[str, Path] = {name: content_path}
+    content: Path | dict[str, Path] = {name: content_path.resolve()}
     if need is None and content_path.is_dir():
-        inside = [file.path for file in files if file.path.is_relative_to(content_path)]
+        is_whole = source.entry.get("use_gitignore") is False
+        inside = [
+            file.path for file in files if file.path.is_relative_to(content_path) and (is_whole or not file.is_ignored)
+        ]
         content = {path.relative_to(content_path).as_posix(): path for path in inside}
     elif source.kind == "git" or (file_name is None and is_archive(name)):
         content = content_path

@@ -19,6 +19,7 @@ from channel_tools.build.model import BuildJob
 from channel_tools.build.tools import find_conda_build
 from channel_tools.build.usage import read_usage
 from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
+from channel_tools.conda.archive import read_info_files, stream_component
 from channel_tools.system.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
 from channel_tools.system.work_folder import choose_work_folder
 from channel_tools.workflow.debug import find_failed, shell_command, work_folder_of
@@ -47,7 +48,7 @@ def toy(
     test: str | None = None,
     build_string: str = BUILD,
     extra: dict[str, object] | None = None,
-    sources: Sequence[Mapping[str, str]] = (),
+    sources: Sequence[Mapping[str, object]] = (),
 ) -> BuildJob:
     """Write a recipe that needs no compiler and no foundation; its job."""
     recipe = {
@@ -99,6 +100,56 @@ def test_a_package_is_built_wherever_its_recipe_and_channel_lie(tmp_path: Path, 
         assert sorted(path.name for path in work.iterdir()) == [".lock", ".lock.owner"]
     assert [result.status for result in results] == ["built", "built"]
     assert published(folder) == ["after", "toy"]
+
+
+PATCHES = (
+    """\
+diff --git a/tool.sh b/tool.sh
+new file mode 100755
+--- /dev/null
++++ b/tool.sh
+@@ -0,0 +1 @@
++echo one
+diff --git a/link b/link
+index 1..2 120000
+--- a/link
++++ b/link
+@@ -1 +1 @@
+-plain
+\\ No newline at end of file
++tool.sh
+\\ No newline at end of file
+""",
+    "--- a/tool.sh\n+++ b/tool.sh\n@@ -1 +1 @@\n-echo one\n+echo two\n",
+)
+"""The first has what engines do not know, the second changes what it makes."""
+
+
+def test_a_build_has_what_its_patches_say_and_its_package_has_the_patches(folder: Path) -> None:
+    script = 'test "$(readlink sub/link) $(readlink other/link)" = "tool.sh plain" && test ! -e other/tool.sh'
+    sources: list[dict[str, object]] = [
+        {"path": "src", "target_directory": "sub", "patches": ["0.patch", "1.patch"]},
+        {"path": "src", "target_directory": "other"},
+    ]
+    job = toy(
+        folder, "toy", script=f"{script} && mkdir $PREFIX/share && cp -p sub/tool.sh $PREFIX/share/toy", sources=sources
+    )
+    recipe = folder / "recipes" / "toy"
+    (recipe / "src").mkdir()
+    (recipe / "src" / "plain").write_text("plain\n")
+    (recipe / "src" / "link").symlink_to("plain")
+    for number, text in enumerate(PATCHES):
+        (recipe / f"{number}.patch").write_text(text)
+    assert [result.status for result in build(folder, [job])] == ["built"]
+    (package,) = (folder / "channel" / "noarch").glob("toy-*.conda")
+    (made,) = (
+        (member.mode & 0o777, stream.read())
+        for member, stream in stream_component(package, "pkg")
+        if stream is not None
+    )
+    assert made == (0o755, b"echo two\n")
+    texts = read_info_files(package, frozenset({f"recipe/{number}.patch" for number in range(2)}))
+    assert [texts[f"recipe/{number}.patch"].decode() for number in range(2)] == list(PATCHES)
 
 
 def test_a_name_too_long_for_a_prefix_is_refused_before_anything_is_built(folder: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import difflib
 import subprocess
+import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channel_tools.sources.patches import PatchedSource, apply_patch, check_patches, read_files
+from channel_tools.sources.patches import PatchedSource, apply_patch, check_patches, needs_git, read_files
 from channel_tools.system.errors import ConfigError
-from tests.unit.sources.toys import tar_gz
+from tests.unit.sources.toys import git, tar_gz
 
 LINES = [f"line {number}\n" for number in range(1, 31)]
 BEFORE = "".join(LINES)
@@ -236,3 +237,122 @@ def test_patches_change_the_files_of_a_folder_and_of_the_sources_before_it_exact
         check_patches([first, last])
     with pytest.raises(ConfigError, match=r"wrong\.patch:3: .* to folder: hunk 1 of b\.c: line 9 is 'line 9'"):
         check_patches([first, replace(below, patches=(wrong,)), last])
+
+
+KINDS: dict[str, tuple[str, bool]] = {
+    "content": ("echo new > tool.sh", False),
+    "new-program": ("echo new > new.sh; chmod +x new.sh", True),
+    "made-a-program": ("chmod +x plain.txt", True),
+    "made-a-program-and-changed": ("chmod +x plain.txt; echo more >> plain.txt", True),
+    "no-program-any-more": ("chmod -x tool.sh", True),
+    "program-changed": ("echo more >> tool.sh", False),
+    "link-led-elsewhere": ("ln -sfn tool.sh link", True),
+    "link-removed": ("rm link", True),
+    "link-made": ("ln -s tool.sh other", True),
+    "link-to-a-folder-made": ("ln -s sub other", True),
+    "dangling-link-removed": ("rm dangling", True),
+    "link-made-a-file": ("rm link; echo text > link", True),
+    "file-made-a-link": ("rm plain.txt; ln -s tool.sh plain.txt", True),
+    "letters-of-other-languages": ("echo new > 'ü.txt'", True),
+    "blanks": ("echo more >> 'sp ace.txt'", True),
+    "blanks-and-a-mode-alone": ("chmod +x 'sp ace.txt'", True),
+    "blanks-renamed": ("git mv 'sp ace.txt' 'other name.txt'", True),
+    "quotes": ("echo new > 'a\"b.txt'", True),
+    "renamed": ("git mv plain.txt sub/moved.txt", False),
+    "removed": ("rm plain.txt", False),
+    "emptied-folder": ("rm sub/a.txt", False),
+    "empty-file": (": > empty.txt", False),
+    "hard-link-changed": ("echo more >> hard.txt", False),
+}
+"""What a commit does, and whether engines do not know a part of it."""
+
+
+def _upstream(root: Path) -> Path:
+    """A repository of an upstream with files of every kind; its first commit."""
+    (root / "sub").mkdir(parents=True)
+    (root / "tool.sh").write_text("echo old\n")
+    (root / "tool.sh").chmod(0o755)
+    (root / "plain.txt").write_text("one\ntwo\nthree\n")
+    (root / "sub" / "a.txt").write_text("a\n")
+    (root / "sp ace.txt").write_text("blank\n")
+    (root / "hard.txt").write_text("hard\n")
+    (root / "link").symlink_to("plain.txt")
+    (root / "dangling").symlink_to("nowhere")
+    git(root, "init", "-q")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "first")
+    return root
+
+
+def _archive(root: Path, kind: str, folder: Path) -> Path | dict[str, Path]:
+    """The first commit as a source of a kind."""
+    if kind == "folder":
+        git(root, "worktree", "add", "-q", str(folder / "files"), "HEAD")
+        paths = [path for path in (folder / "files").rglob("*") if path.is_symlink() or path.is_file()]
+        return {path.relative_to(folder / "files").as_posix(): path for path in paths if path.name != ".git"}
+    archive = folder / f"toy.{kind}"
+    if kind == "zip":
+        git(root, "archive", "--prefix=toy-1/", "--format=zip", f"--output={archive}", "HEAD")
+        return archive
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(root / "hard.txt", "toy-1/first.txt")
+        for name in git(root, "ls-files", "-z").split("\0"):
+            if name == "hard.txt":
+                member = tarfile.TarInfo("toy-1/hard.txt")
+                member.type, member.linkname = tarfile.LNKTYPE, "toy-1/first.txt"
+                tar.addfile(member)
+            elif name:
+                tar.add(root / name, f"toy-1/{name}")
+    return archive
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip", "folder"])
+@pytest.mark.parametrize("change", KINDS)
+def test_what_git_writes_applies_to_every_kind_of_source(tmp_path: Path, change: str, kind: str) -> None:
+    root = _upstream(tmp_path / "upstream")
+    content = _archive(root, kind, tmp_path)
+    script, beyond = KINDS[change]
+    subprocess.run(["/bin/sh", "-ec", script], cwd=root, check=True)
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "second")
+    patch = tmp_path / "x.patch"
+    patch.write_text(git(root, "format-patch", "--stdout", "-1", "--no-ext-diff") + "\n")
+    check_patches([PatchedSource(name="toy", content=content, patches=(patch,))])
+    assert needs_git(patch) == beyond
+
+    copy = tmp_path / "copy"
+    git(root, "worktree", "add", "-q", "--detach", str(copy), "HEAD~1")
+    apply_patch(patch, copy, source="toy")
+    assert git(copy, "add", "-A") == ""
+    assert git(copy, "write-tree") == git(root, "rev-parse", "HEAD^{tree}")
+
+
+def test_a_file_that_is_a_link_in_the_source_is_named(tmp_path: Path) -> None:
+    archive, patch = tmp_path / "toy.tar.gz", tmp_path / "x.patch"
+    (tmp_path / "link").symlink_to("real")
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "link", "toy-1/link")
+    patch.write_text("--- a/link\n+++ b/link\n@@ -1 +1 @@\n-real\n+other\n")
+    with pytest.raises(ConfigError, match=r"x\.patch:3: .* hunk 1 of link: the source has a link to real there"):
+        check_patches([PatchedSource(name="toy", content=archive, patches=(patch,))])
+
+
+def test_nothing_is_written_through_a_link_of_an_earlier_source(tmp_path: Path) -> None:
+    outside, patch = tmp_path / "outside", tmp_path / "x.patch"
+    outside.mkdir()
+    (tmp_path / "away").symlink_to(outside)
+    (outside / "kept").write_text("kept\n")
+    (tmp_path / "file").write_text("other\n")
+    (tmp_path / "link").symlink_to(outside / "kept")
+    patch.write_text(
+        "".join(f"--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-other\n+more\n" for name in ("away/kept", "link"))
+    )
+    first = PatchedSource(name="first", content={"away": tmp_path / "away", "link": tmp_path / "link"})
+    second = PatchedSource(
+        name="second", content={"away/kept": tmp_path / "file", "link": tmp_path / "file"}, patches=(patch,)
+    )
+    patch_of_both = tmp_path / "both.patch"
+    patch_of_both.write_text("--- a/away\n+++ b/away\n@@ -1 +1 @@\n-x\n+y\n")
+    with pytest.raises(ConfigError):
+        check_patches([first, second, replace(second, patches=(patch_of_both,))])
+    assert (outside / "kept").read_text() == "kept\n"
