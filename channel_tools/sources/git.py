@@ -20,9 +20,8 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
-from urllib.parse import urljoin
 
 from channel_tools.conda.addresses import is_confidential, scheme_of, shown_address, text_without_credentials
 from channel_tools.sources.gittree import ENTRIES, PATH_BYTES, TreeEntry, fault_of, read_tree
@@ -256,6 +255,8 @@ class GitFetcher:
     poll: Callable[[], None]
     """Called a few times a second while git fetches; an exception from it ends the fetch."""
     mirrors: SourceMirrors = field(default_factory=SourceMirrors)
+    _found: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
+    """The addresses of each repository that was asked for, by its path in the source."""
 
     def find(self, path: str, commit: str, url: str) -> GitRepository:
         """The repository with ``commit``, fetched if it is missing; used by write_archive.
@@ -268,7 +269,8 @@ class GitFetcher:
             self.folder.mkdir(parents=True)
             self._git("init", "--quiet", "--bare", f"--object-format={kind}", ".")
         problems = []
-        for address in self._addresses(url):
+        self._found[path] = self._addresses(path, url)
+        for address in self.mirrors.addresses(self._found[path]):
             problem = self._fetch(repository, address, commit, path)
             if problem is None:
                 return repository
@@ -276,13 +278,22 @@ class GitFetcher:
         subject = f"commit {commit}" + (f" of the submodule {path}" if path else "")
         raise NetworkError(f"{subject} cannot be fetched:\n" + "\n".join(problems))
 
-    def _addresses(self, url: str) -> list[str]:
-        """The source's own addresses, or a submodule's, which may be relative to any of those; on mirrors first."""
-        if not url:
-            return list(self.mirrors.addresses(self.urls))
-        if not url.startswith(("./", "../")):
-            return list(self.mirrors.addresses([url]))
-        return list(self.mirrors.addresses(_joined(base, url) for base in self.urls))
+    def _addresses(self, path: str, url: str) -> tuple[str, ...]:
+        """The source's own addresses, or those of a submodule, which may be relative to the repository that names it.
+
+        Raises IntegrityError for a submodule on this machine that a repository elsewhere names, as git refuses it.
+        """
+        if not path or not url:
+            return self.urls
+        above = max((known for known in self._found if not known or path.startswith(f"{known}/")), key=len, default="")
+        bases = self._found.get(above, self.urls)
+        if url.startswith(("./", "../")):
+            return tuple(submodule_address(base, url) for base in bases)
+        if _is_local(url) and not all(map(_is_local, bases)):
+            message = f"the submodule {path} is named as {shown_address(url)}, a repository on this machine"
+            hint = "nothing of it was read; tell those who keep the repository, or set submodules: false in the recipe"
+            raise IntegrityError(message, hint=hint)
+        return (url,)
 
     def _fetch(self, repository: GitRepository, address: str, commit: str, path: str) -> str | None:
         remote = "source"
@@ -344,11 +355,29 @@ def exclusion(globs: Sequence[str]) -> Callable[[str], bool]:
     return lambda path: expression is not None and expression.match(path) is not None
 
 
-def _joined(base: str, relative: str) -> str:
+def _is_local(address: str) -> bool:
+    """Whether git takes an address for a path of this machine: not HOST:PATH, nor another protocol's."""
+    return scheme_of(address) == "file" or ("://" not in address and ":" not in address.partition("/")[0])
+
+
+def submodule_address(base: str, relative: str) -> str:
+    """The address of a submodule that .gitmodules gives as ``./...`` or ``../...``, of a repository at ``base``.
+
+    Each ``../`` takes the last part of the path away, as git does with all kinds of addresses, but not the host.
+
+    >>> submodule_address("git://host/group/top.git", "../sub.git"), submodule_address("me@host:top.git", "../sub.git")
+    ('git://host/group/sub.git', 'me@host:sub.git')
+    """
     if "://" in base:
-        return urljoin(base.rstrip("/") + "/", relative)
-    head, colon, tail = base.partition(":")  # user@host:path
-    joined = PurePosixPath(tail if colon else head)
-    for part in PurePosixPath(relative).parts:
-        joined = joined.parent if part == ".." else joined / part
-    return f"{head}:{joined}" if colon else str(joined)
+        scheme, _, rest = base.partition("://")
+        host, _, path = rest.partition("/")
+        start = f"{scheme}://{host}/"
+    else:
+        host, colon, path = ("", "", base) if _is_local(base) else base.partition(":")
+        start = host + colon + ("/" if path.startswith("/") else "")
+    parts = path.strip("/").split("/")
+    while relative.startswith(("./", "../")):
+        step, _, relative = relative.partition("/")
+        if step == "..":
+            parts = parts[:-1]
+    return start + "/".join([*parts, relative])

@@ -23,7 +23,7 @@ from channel_tools.matrix.site import (
     upstream_record_text,
     upstream_tree,
 )
-from channel_tools.sources.git import GitFetcher, git_environment_for
+from channel_tools.sources.git import SUBMODULE_MODE, GitFetcher, git_environment_for
 from channel_tools.sources.gittree import clash_in
 from channel_tools.system.archives import UnsafeMemberError, check_link, check_links
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError
@@ -153,8 +153,11 @@ def _copy_revision(
 
 
 def _check_together(repository: GitRepository, commit: str, entries: Sequence[TreeEntry]) -> None:
-    """Raise IntegrityError for links that lead out of the tree, and for two paths that some systems take for one."""
+    """Raise IntegrityError for links that lead out, submodules, and two paths that some systems take for one."""
     hint = "nothing of it was written; tell those who keep the repository, and name a revision without it"
+    if submodule := next((entry for entry in entries if entry.mode == SUBMODULE_MODE), None):
+        message = f"commit {commit} has the submodule {submodule.path!r}, whose files a copy would lack"
+        raise IntegrityError(message, hint="clone it with its submodules, and name the folder by path: in site.yaml")
     links = [entry for entry in entries if entry.is_link]
     contents = repository.read_contents([link.object for link in links])
     targets = {link.path: os.fsdecode(content) for link, content in zip(links, contents, strict=True)}

@@ -4,9 +4,12 @@ from __future__ import annotations
 import base64
 import io
 import os
+import signal
+import socket
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +17,15 @@ import msgspec
 import pytest
 import zstandard
 
-from channel_tools.sources.git import GitFetcher, GitRepository, exclusion, open_repository
+from channel_tools.sources.git import GitFetcher, GitRepository, exclusion, open_repository, submodule_address
 from channel_tools.sources.gitarchive import GitManifest, verify_archive
 from channel_tools.sources.mirrors import SourceMirrors
 from channel_tools.sources.store import MANIFEST, SourceStore, check_entry
 from channel_tools.system.archives import members_of_tar
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.files import sha256_of_file
+from tests.support.ports import free_port
+from tests.support.processes import wait_for
 from tests.support.scripted_server import ScriptedServer, scripted
 from tests.unit.sources.toys import git, git_need, make_repository
 
@@ -254,7 +259,8 @@ def test_commits_and_submodules_come_from_a_sites_mirrors(
 ) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     make_repository(tmp_path / "inner", {"inner": b"1"})
-    commit = make_repository(tmp_path / "toy", FILES, submodules={"third/inner": tmp_path / "inner"})
+    make_repository(tmp_path / "toy", FILES, submodules={"third/inner": tmp_path / "inner"})
+    commit = _with_address(tmp_path / "toy", "third/inner", "../inner")
     inner, toy = _served_repository(tmp_path, "inner"), _served_repository(tmp_path, "toy")
     need = git_need(commit, "https://upstream.invalid/group/toy")
     mirrors = SourceMirrors(places=(("https://upstream.invalid/group/", f"{tmp_path.as_uri()}/"),))
@@ -264,6 +270,103 @@ def test_commits_and_submodules_come_from_a_sites_mirrors(
     assert "third/inner/inner" in members(store.add_commit(need, fetcher.find, origin=need.urls[0]).path)
     assert fetcher.mirrors.addresses(["https://upstream.invalid/group/inner"])[0] == inner
     assert fetcher.mirrors.addresses(need.urls) == (toy, need.urls[0])
+
+
+def _with_address(repository: Path, submodule: str, address: str) -> str:
+    """Commit another address of a submodule; the new commit."""
+    git(repository, "config", "-f", ".gitmodules", f"submodule.{submodule}.url", address)
+    git(repository, "commit", "-q", "-a", "--allow-empty", "-m", address)
+    return git(repository, "rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize(
+    ("base", "relative", "expected"),
+    [
+        ("https://h/g/top.git", "../sub.git", "https://h/g/sub.git"),
+        ("https://h/g/top.git/", "../sub.git", "https://h/g/sub.git"),
+        ("git://h:9418/g/top.git", "../sub.git", "git://h:9418/g/sub.git"),
+        ("ssh://git@h:22/g/top", "../../other/sub", "ssh://git@h:22/other/sub"),
+        ("git+ssh://h/g/top", "./sub", "git+ssh://h/g/top/sub"),
+        ("file:///srv/top.git", "../sub.git", "file:///srv/sub.git"),
+        ("git@h:g/top.git", "../sub.git", "git@h:g/sub.git"),
+        ("git@h:top.git", "../sub.git", "git@h:sub.git"),
+        ("git@h:/srv/top.git", "../sub.git", "git@h:/srv/sub.git"),
+        ("/srv/g/top.git", ".././sub.git", "/srv/g/sub.git"),
+        ("/srv/a:b/top.git", "../sub.git", "/srv/a:b/sub.git"),
+        ("https://h/top.git", "../../../sub.git", "https://h/sub.git"),
+        ("https://h/g/top.git", "../a/../sub.git", "https://h/g/a/../sub.git"),
+    ],
+)
+def test_a_relative_submodule_is_beside_its_repository(base: str, relative: str, expected: str) -> None:
+    assert submodule_address(base, relative) == expected
+
+
+@pytest.mark.parametrize("scheme", ["git", "file"])
+def test_relative_submodules_are_relative_to_what_names_them(
+    tmp_path: Path, store: SourceStore, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """The inner one is beside the middle one, which is elsewhere."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    make_repository(tmp_path / "b" / "inner", {"inner": b"1"})
+    make_repository(tmp_path / "b" / "middle", {"middle": b"2"}, submodules={"in": tmp_path / "b" / "inner"})
+    _with_address(tmp_path / "b" / "middle", "in", "../inner")
+    make_repository(tmp_path / "a" / "toy", {"top": b"3"}, submodules={"mid": tmp_path / "b" / "middle"})
+    commit = _with_address(tmp_path / "a" / "toy", "mid", "../../b/middle")
+    for name in ("b/inner", "b/middle", "a/toy"):
+        _served_repository(tmp_path, name)
+    with _served(tmp_path) if scheme == "git" else nullcontext(tmp_path.as_uri()) as base:
+        need = git_need(commit, f"{base}/a/toy")
+        fetcher = GitFetcher(folder=tmp_path / "fetched.git", urls=need.urls, excludes=(), poll=lambda: None)
+        stored = store.add_commit(need, fetcher.find, origin="fetched")
+    assert {"top", "mid/middle", "mid/in/inner"} <= members(stored.path).keys()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[str]:
+    """The address of git's own server for the repositories below ``folder``."""
+    port = free_port()
+    words = [
+        "daemon",
+        "--export-all",
+        f"--base-path={folder}",
+        "--listen=127.0.0.1",
+        f"--port={port}",
+        "--informative-errors",
+    ]
+    with subprocess.Popen(["git", *words, str(folder)], start_new_session=True) as process:
+        try:
+            wait_for(lambda: process.poll() is not None or _answers(port))
+            yield f"git://127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("address", ["{root}/inner", "file://{root}/inner", "inner"])
+@pytest.mark.parametrize(
+    "base", ["https://upstream.invalid/toy", "git@upstream.invalid:toy", "git://upstream.invalid/toy"]
+)
+def test_a_submodule_on_this_machine_is_refused_unless_its_repository_is(
+    tmp_path: Path, store: SourceStore, monkeypatch: pytest.MonkeyPatch, address: str, base: str
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    make_repository(tmp_path / "inner", {"secret": b"of the machine"})
+    make_repository(tmp_path / "toy", {"top": b"1"}, submodules={"in": tmp_path / "inner"})
+    commit = _with_address(tmp_path / "toy", "in", address.format(root=tmp_path))
+    toy = _served_repository(tmp_path, "toy")
+    _served_repository(tmp_path, "inner")
+    need = git_need(commit, base)
+    mirrors = SourceMirrors(places=((base, toy),))
+    fetcher = GitFetcher(
+        folder=tmp_path / "fetched.git", urls=need.urls, excludes=(), poll=lambda: None, mirrors=mirrors
+    )
+    with pytest.raises(IntegrityError, match=r"the submodule in is named as .*, a repository on this machine"):
+        store.add_commit(need, fetcher.find, origin="fetched")
+    assert store.find(need) is None
 
 
 def test_fetching_never_downloads_what_is_excluded(

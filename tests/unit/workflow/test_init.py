@@ -10,7 +10,7 @@ import yaml
 from channel_tools.conda.platforms import current_platform
 from channel_tools.matrix import expand_stacks, load_tree
 from channel_tools.requests.init import InitRequest
-from channel_tools.system.errors import ChannelToolsError, ConfigError, NetworkError, UsageError
+from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.settings import Tree
 from channel_tools.system.yamlfile import read_yaml
 from channel_tools.workflow.init import init_tree
@@ -106,6 +106,17 @@ def test_a_tree_on_a_repository_records_the_commit_of_a_revision(tmp_path: Path,
     moved = rev == "main"
     assert (change.commit != commit, bool(change.changed)) == (moved, moved)
     load_tree(tree)
+
+
+def test_an_upstream_with_a_submodule_in_its_recipes_is_not_copied_without_it(tmp_path: Path) -> None:
+    repository = _repository(tmp_path / "toys")
+    commit = git(repository, "rev-parse", "HEAD")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},recipes/libtoy/third")
+    git(repository, "commit", "-q", "-m", "a submodule")
+    git(repository, "tag", "v2")
+    with pytest.raises(IntegrityError, match="submodule 'recipes/libtoy/third', whose files a copy would lack"):
+        _init(tmp_path / "mine", f"file://{repository}@v2")
+    assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.parametrize("kind", ["annotated", "lightweight", "branch", "named anew"])
