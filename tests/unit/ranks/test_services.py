@@ -33,10 +33,10 @@ TALKER = """
     child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     pathlib.Path(sys.argv[1], "pids").write_text(f"{os.getpid()} {child.pid}")
     print("talking", " ".join(sys.argv[2:]), flush=True)
-    print("serves at port 4711 of", os.environ["WHERE"], file=sys.stderr, flush=True)
     for rank in (0, 1, 1):
         print(f"rank {rank}: message", flush=True)
     print("x" * 100_000, flush=True)
+    print("serves at port 4711 of", os.environ["WHERE"], file=sys.stderr, flush=True)
     signal.pause()
 """
 LISTENER = """
