@@ -142,6 +142,11 @@ class Records:
     refused: dict[str, RefusedFile] = field(default_factory=dict)
 
 
+def escaped(text: str) -> str:
+    """A text with names of files in it, whose bytes are not always UTF-8, as UTF-8: ``\\udcfc`` for the byte fc."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def stamp_of(path: Path) -> Stamp:
     """Size and modification time of a file."""
     return Stamp.of(path.stat())
@@ -375,7 +380,7 @@ def _read_file(file: _UnreadFile) -> CachedPackage | RefusedFile:
         return RefusedFile(
             stamp=file.stamp,
             changed=file.expected_sha256 is not None,
-            message=err.message,
-            hint=err.hint or "",
+            message=escaped(err.message),  # the channel's own path may be no UTF-8
+            hint=escaped(err.hint or ""),
             published=file.published,
         )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from channel_tools.channel.listing import CHANNEL_SCHEMA, Listing
 from channel_tools.channel.model import RECORD_FOLDER, Channel, Foundation
-from channel_tools.channel.records import STATE_SCHEMA, Records, Stamp
+from channel_tools.channel.records import STATE_SCHEMA, Records, Stamp, escaped
 from channel_tools.conda.package import subdirs_of
 from channel_tools.conda.repodata import encode_json
 from channel_tools.system.document import decode_json, decode_msgpack
@@ -159,8 +159,9 @@ def decode_state(content: bytes) -> SubdirState:
 
 
 def encode_state(state: SubdirState) -> bytes:
-    """Encode the cache."""
-    return msgspec.msgpack.encode(state)
+    """Encode the cache, without refused files whose names are no UTF-8: no index lists one, and each is read again."""
+    refused = {name: file for name, file in state.records.refused.items() if escaped(name) == name}
+    return msgspec.msgpack.encode(replace(state, records=replace(state.records, refused=refused)))
 
 
 def write_state(channel: Channel, subdir: str, state: SubdirState) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from channel_tools.channel.state import read_listing, write_listing
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import Changed, hotfix, promoted_keys, retain, yank
 from channel_tools.publish.target import MaintainedTarget, maintained, open_target
-from channel_tools.system.errors import ChannelError, ConfigError, UsageError
+from channel_tools.system.errors import ChannelError, ChannelToolsError, ConfigError, UsageError
 from channel_tools.system.progress import SilentProgress
 from tests.support.packages import make_conda, own
 from tests.unit.publish.sets import make_set
@@ -426,3 +427,50 @@ def test_retention_keeps_every_package_that_a_locked_spec_accepts(
     plans = retain(target, Retention(keep=1, grace_s=0), label=None, dry_run=False, locked_specs=[spec])
     assert sorted(plans["main"].keep) == [f"linux-64/{name}.conda" for name in kept]
     assert listed(target.root) == [*kept, "toy-2.0-0"]
+
+
+ODD = os.fsdecode(b"x\xfc-1-0")
+"""A name that is no UTF-8."""
+
+
+@pytest.mark.parametrize("folder", ["target", os.fsdecode(b"\xfc/target")])
+@pytest.mark.parametrize(
+    "place",
+    [".", "linux-64", "noarch", "linux-64/shards", ".channel_tools", "label", "label/stable", "label/stable/linux-64"],
+)
+def test_names_that_are_no_utf_8_are_in_no_changes_way(tmp_path: Path, made: Path, place: str, folder: str) -> None:
+    target = FolderTarget(root=tmp_path / folder)
+    publish(target, make_conda(made, "toy"))
+    publish(target, make_conda(made, "toy"), label="stable")
+    damaged = make_conda(made, "other").read_bytes()
+    (target.root / place / f"{ODD}.conda").write_bytes(damaged)
+    (target.root / place / f"toy-1.0-0.conda.v0{ODD}.sigs").touch()
+    (target.root / place / ODD).mkdir()
+    publish(target, make_conda(made, "new"))
+    yank(target, "toy", label="stable", reason="wrong", dry_run=False)
+    yank(target, "toy", label=None, reason="wrong", dry_run=False)
+    assert listed(target.root) == ["new-1.0-0"]
+    assert yank(target, "toy", label=None, reason=None, dry_run=False)
+    assert listed(target.root) == ["new-1.0-0", "toy-1.0-0"]
+    findings = verify_channel(open_channel(target.root))
+    assert {finding.path.name for finding in findings} == (
+        {f"{ODD}.conda"} if place in {"linux-64", "noarch"} else set()
+    )
+
+
+@pytest.mark.parametrize("place", ["label", "label/stable", "label/stable/linux-64"])
+def test_a_label_that_a_link_leads_out_of_the_channel_is_refused(tmp_path: Path, made: Path, place: str) -> None:
+    target = FolderTarget(root=tmp_path / "target")
+    publish(target, make_conda(made, "toy"))
+    publish(target, make_conda(made, "toy"), label="stable")
+    (target.root / place).rename(tmp_path / "outside")
+    (target.root / place).symlink_to(tmp_path / "outside")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "outside").rglob("*")}
+    for change in (
+        lambda: publish(target, make_conda(made, "new"), label="stable"),
+        lambda: publish(target, make_conda(made, "new")),
+        lambda: yank(target, "toy", label=None, reason="wrong", dry_run=False),
+    ):
+        with pytest.raises(ChannelToolsError, match=r"is a symbolic link to .*outside, out of the folder"):
+            change()
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "outside").rglob("*")} == before
