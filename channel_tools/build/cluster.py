@@ -22,7 +22,7 @@ from channel_tools.build.snakemake import (
 from channel_tools.build.snakemake_run import await_earlier_run, run_workflow
 from channel_tools.build.worker import check_paths
 from channel_tools.system.errors import UsageError
-from channel_tools.system.files import is_locked
+from channel_tools.system.locks import is_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

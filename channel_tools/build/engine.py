@@ -24,7 +24,6 @@ from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
 from channel_tools.build.special_files import shown_name, special_file
 from channel_tools.conda.engine_messages import explained, in_our_words
 from channel_tools.foundation.bytecode import compile_modules
-from channel_tools.sources.patches import apply_patch, needs_git
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError
@@ -166,6 +165,10 @@ class _Preparation:
     def begin(self) -> None:
         """Take the patches of the recipe from the engine, if it would not apply all of one."""
         patches = list(_patches_of(self._spec.recipe_folder))
+        if not patches:
+            return
+        from channel_tools.sources.patches import needs_git  # noqa: PLC0415 - most recipes have no patches
+
         if any(needs_git(patch.path) for patch in patches):
             self._patches = patches
             self._texts = {patch.path: patch.path.read_bytes() for patch in patches}
@@ -180,6 +183,8 @@ class _Preparation:
             (build_folder,) = (self._spec.output / "bld").iterdir()
             self._give_back()
             for patch in self._patches:
+                from channel_tools.sources.patches import apply_patch  # noqa: PLC0415 - seldom needed
+
                 print(f"Applying with git: {patch.path}", flush=True)  # noqa: T201 - as above
                 apply_patch(patch.path, build_folder / "work" / patch.folder, source=f"the source of {patch.path.name}")
             if (cache := self._spec.tools.compiler_cache) is not None:

@@ -25,8 +25,9 @@ from channel_tools.build.model import FINISHED, BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.worker import left_where_denied, notes_of, package_of, start_child, usage_of, was_killed
 from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError
-from channel_tools.system.files import exclusive_lock, remove_tree
+from channel_tools.system.files import remove_tree
 from channel_tools.system.kernel import count_oom_kills
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.processes import end_process_group
 
 if TYPE_CHECKING:

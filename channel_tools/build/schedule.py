@@ -26,7 +26,7 @@ from channel_tools.channel.records import cached_package
 from channel_tools.channel.store import published_packages
 from channel_tools.conda.package import PackageKey
 from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.processes import end_process_group, wait_for_any
 from channel_tools.system.progress import duration_in_words
 from channel_tools.system.work_folder import make_work_folder

@@ -28,7 +28,8 @@ from channel_tools.build.schedule import held_back
 from channel_tools.build.snakemake import EVENTS_FILE, PBS, SLURM, unlock_command, workflow_environ
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import BuildError, CommandError
-from channel_tools.system.files import exclusive_lock, is_locked, read_tail
+from channel_tools.system.files import read_tail
+from channel_tools.system.locks import exclusive_lock, is_locked
 from channel_tools.system.processes import Deadline, run_command, running_program, wait_for_any
 from channel_tools.system.schedulers import remedy_for, scheduler_of
 

@@ -34,7 +34,8 @@ from channel_tools.conda.package import NOARCH, PackageKey, remove_sidecars, sub
 from channel_tools.conda.repodata import SHARDS_FOLDER
 from channel_tools.system.beneath import folder_beneath
 from channel_tools.system.errors import ChannelError, FoundationError
-from channel_tools.system.files import disk_full_reported, exclusive_lock
+from channel_tools.system.files import disk_full_reported
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:

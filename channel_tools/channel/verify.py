@@ -34,7 +34,7 @@ from channel_tools.conda.repodata import (
 )
 from channel_tools.system.document import convert, decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelToolsError
-from channel_tools.system.files import is_locked
+from channel_tools.system.locks import is_locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,14 +38,8 @@ from channel_tools.environments.linked_files import (
 from channel_tools.environments.package_cache import PackageStore, cached_name, fetch_packages
 from channel_tools.environments.state import META, Unfinished, identity, mark_unfinished, read_state, unmark
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
-from channel_tools.system.files import (
-    absolute_path,
-    atomic_path,
-    disk_full_reported,
-    exclusive_lock,
-    new_file_mode,
-    walk_entries,
-)
+from channel_tools.system.files import absolute_path, atomic_path, disk_full_reported, new_file_mode, walk_entries
+from channel_tools.system.locks import exclusive_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

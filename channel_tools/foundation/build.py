@@ -38,13 +38,8 @@ from channel_tools.foundation.unpack import unpack_conda
 from channel_tools.foundation.worker import MULTIARCH, PackageJob, make_packages
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import FoundationError
-from channel_tools.system.files import (
-    TEMPORARY_PREFIX,
-    exclusive_lock,
-    link_or_copy,
-    remove_leftovers,
-    sha256_of_file,
-)
+from channel_tools.system.files import TEMPORARY_PREFIX, link_or_copy, remove_leftovers, sha256_of_file
+from channel_tools.system.locks import exclusive_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -17,13 +17,8 @@ from channel_tools.foundation.apt import DEB_ARCHITECTURES, OTHER_FOUNDATION, Ap
 from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
-from channel_tools.system.files import (
-    disk_full_reported,
-    exclusive_lock,
-    link_or_copy,
-    remove_leftovers,
-    sha256_of_file,
-)
+from channel_tools.system.files import disk_full_reported, link_or_copy, remove_leftovers, sha256_of_file
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.progress import GrowthReport
 
 if TYPE_CHECKING:

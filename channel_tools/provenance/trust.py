@@ -18,8 +18,9 @@ from securesystemslib.signer import SSlibKey
 
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, UsageError
-from channel_tools.system.files import atomic_path, exclusive_lock, write_bytes_atomically
+from channel_tools.system.files import atomic_path, write_bytes_atomically
 from channel_tools.system.keys import SHORT, load_key, new_key
+from channel_tools.system.locks import exclusive_lock
 
 if TYPE_CHECKING:
     from pathlib import Path

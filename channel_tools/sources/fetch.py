@@ -29,9 +29,10 @@ from channel_tools.sources.model import SUPPLY_HINT, NeededSource, file_name_of
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
-from channel_tools.system.files import disk_full_reported, exclusive_lock, sha256_of_file
+from channel_tools.system.files import disk_full_reported, sha256_of_file
 from channel_tools.system.http.download import Cancelled, Download, download
 from channel_tools.system.http.pace import Retry
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import temporary_folder
 

@@ -41,12 +41,12 @@ from channel_tools.system.files import (
     TEMPORARY_PREFIX,
     atomic_path,
     disk_full_reported,
-    exclusive_lock,
     link_or_copy,
     remove_leftovers,
     sha256_of_file,
     write_bytes_atomically,
 )
+from channel_tools.system.locks import exclusive_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from channel_tools.build.node import lock_of
 from channel_tools.build.schedule import locked_builds
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import BuildError, UsageError, nearest_names_hint
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.processes import run_in_foreground
 from channel_tools.system.yamlfile import read_yaml
 

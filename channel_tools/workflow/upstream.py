@@ -27,7 +27,8 @@ from channel_tools.sources.git import SUBMODULE_MODE, GitFetcher, git_environmen
 from channel_tools.sources.gittree import clash_in
 from channel_tools.system.archives import UnsafeMemberError, check_link, check_links
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError
-from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, exclusive_lock, located, write_text_atomically
+from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, located, write_text_atomically
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.processes import run_command
 from channel_tools.system.source_files import copy_source_file, source_digest, write_source_file
 from channel_tools.system.work_folder import temporary_folder

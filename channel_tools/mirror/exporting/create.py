@@ -23,7 +23,8 @@ from channel_tools.mirror.keys import fingerprint
 from channel_tools.mirror.metadata import sign_bundle
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, UsageError
-from channel_tools.system.files import atomic_path, check_replaceable, disk_full_reported, exclusive_lock, open_regular
+from channel_tools.system.files import atomic_path, check_replaceable, disk_full_reported, open_regular
+from channel_tools.system.locks import exclusive_lock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

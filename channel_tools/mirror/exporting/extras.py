@@ -35,7 +35,8 @@ from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
 from channel_tools.system.extras import AIR_GAPPED
-from channel_tools.system.files import atomic_path, exclusive_lock, open_regular, sha256_of_file, write_bytes_atomically
+from channel_tools.system.files import atomic_path, open_regular, sha256_of_file, write_bytes_atomically
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.source_files import is_program, link_target
 
 if TYPE_CHECKING:

@@ -47,7 +47,8 @@ from channel_tools.mirror.format import (
 from channel_tools.mirror.metadata import TrustedBundle, check_trusted, verify_metadata
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import IntegrityError, UsageError
-from channel_tools.system.files import absolute_path, exclusive_lock
+from channel_tools.system.files import absolute_path
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:

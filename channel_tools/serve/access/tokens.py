@@ -24,7 +24,8 @@ from channel_tools.publish.model import is_label
 from channel_tools.serve.addresses import CHANNEL_NAME_HINT, is_channel_name
 from channel_tools.system.document import convert, decode_json
 from channel_tools.system.errors import ConfigError, UsageError, error_from_os
-from channel_tools.system.files import atomic_path, check_replaceable, exclusive_lock, read_regular
+from channel_tools.system.files import atomic_path, check_replaceable, read_regular
+from channel_tools.system.locks import exclusive_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from channel_tools.build.model import FINISHED
 from channel_tools.build.node import clear_builds, lock_of, remove_build
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.locks import exclusive_lock
 
 
 def build_in(work: Path, name: str, *, finished: bool = False) -> Path:

@@ -16,7 +16,7 @@ from channel_tools.build.schedule import BuildRun, build_packages, channels_of, 
 from channel_tools.build.worker import Child
 from channel_tools.channel import Channel, ChannelWriter, channel_writer, published_packages
 from channel_tools.system.errors import BuildError, ChannelError, ConfigError
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.processes import start_command
 from channel_tools.system.progress import NotesOnly, SilentProgress
 from tests.support.packages import CONDA_FORGE, REGISTRY, new_channel

@@ -21,7 +21,7 @@ from channel_tools.build.remote import BUILDS_FILE, Failure, Outcome, results_of
 from channel_tools.build.snakemake import EVENTS_FILE
 from channel_tools.build.snakemake_run import Submissions, await_earlier_run, run_workflow
 from channel_tools.system.errors import BuildError, CommandError, DiskFullError, SolveError
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.schedulers import QueuedJob
 from tests.support.processes import wait_for
 

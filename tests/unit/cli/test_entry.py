@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 REQUESTS = [path.stem for path in (ROOT / "channel_tools" / "requests").glob("[a-z]*.py")]
 # the command line's own libraries, and what they take themselves
 HELP_MODULES = {
-    *("", "counting", "errors", "extras", "harmless", "settings", "work_folder"),  # of channel_tools.system
+    *("", "counting", "errors", "extras", "files", "harmless", "settings", "work_folder"),  # of channel_tools.system
     *("channel_tools.requests", *(f"channel_tools.requests.{name}" for name in REQUESTS)),  # what options become
 }
 HELP_LIBRARIES = {

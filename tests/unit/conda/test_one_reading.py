@@ -39,7 +39,7 @@ ALLOWED_ADDRESSES = {
     "publish/bucket.py": (1, "a bucket's prefix"),
     "publish/third_party.py": (1, "counts the names in the form of an address"),
     "serve/addresses.py": (1, "the path of a request"),
-    "sources/git.py": (2, "a git submodule's address, relative to git's"),
+    "sources/git.py": (3, "a git submodule's address, relative to git's, which has forms of its own"),
     "system/http/client.py": (2, "any site's address, a redirect, a proxy; knows nothing of conda"),
     "build/recorded.py": (2, "the plan's name of a file"),
 }

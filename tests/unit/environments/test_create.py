@@ -26,7 +26,7 @@ from channel_tools.environments import (
 )
 from channel_tools.environments.state import Unfinished, mark_unfinished
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.progress import SilentProgress
 from tests.support.conda_history import conda_requests
 from tests.unit.environments.conftest import make_channel

@@ -14,7 +14,8 @@ from channel_tools.foundation.build import FoundationResult, build_foundation, r
 from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError
-from channel_tools.system.files import exclusive_lock, sha256_of_file
+from channel_tools.system.files import sha256_of_file
+from channel_tools.system.locks import exclusive_lock
 from tests.support.processes import run_here
 from tests.unit.foundation.archives import make_table
 from tests.unit.foundation.registries import NotedProgress, Registries, make_registries, needs_apt

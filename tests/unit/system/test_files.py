@@ -23,7 +23,6 @@ from channel_tools.system.files import (
     absolute_path,
     atomic_path,
     disk_full_reported,
-    exclusive_lock,
     link_or_copy,
     read_at_most,
     read_first_line,
@@ -35,6 +34,7 @@ from channel_tools.system.files import (
     sha256_of_file,
     write_text_atomically,
 )
+from channel_tools.system.locks import exclusive_lock
 
 
 def test_failed_write_leaves_the_old_bytes_and_no_temporary(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_leftovers_are_only_our_own_names(tmp_path: Path) -> None:
 
 HOLDER = """
 import sys, pathlib
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.locks import exclusive_lock
 with exclusive_lock(pathlib.Path(sys.argv[1]), resource="x"):
     print("held", flush=True)
     sys.stdin.read()

@@ -10,7 +10,7 @@ import pytest
 
 from channel_tools.build.node import lock_of
 from channel_tools.system.errors import BuildError, ChannelError, UsageError
-from channel_tools.system.files import exclusive_lock
+from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.settings import Settings, Tree
 from channel_tools.workflow.debug import debug_build, find_failed, work_folder_of
 
