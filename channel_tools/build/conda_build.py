@@ -12,7 +12,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import kind_of
-from channel_tools.build.model import VARIANTS_FILE, WorkerResult
+from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
 from channel_tools.conda.engine_messages import explained
 from channel_tools.system.files import read_tail
 from channel_tools.system.processes import start_command
@@ -28,7 +28,17 @@ _REASON = re.compile(r"^ {2}- ❌ [^:]+: (.*)$", re.MULTILINE)
 
 
 def run_conda_build(spec: WorkerSpec, program: Path) -> WorkerResult:
-    """Build and test the recipe folder with ``program``; its output is the build's log."""
+    """Build and test the recipe folder with ``program``; its output is the build's log.
+
+    A recipe with patches that its engine would apply in part (needs_git) fails before that.
+    """
+    from channel_tools.sources.patches import needs_git, patches_of_recipe  # noqa: PLC0415 - only such builds need it
+
+    if partly := [patch.path for patch in patches_of_recipe(spec.recipe_folder / RECIPE_FILE) if needs_git(patch.path)]:
+        message = f"{partly[0].name}: {PROGRAM} leaves out the modes and links of a patch"
+        print(f"error: {message}", flush=True)  # noqa: T201 - the worker's output is the build's log
+        hint = "leave out --engine conda-build, or change the modes and links in the build script"
+        return WorkerResult(failure="recipe", message=message, hint=hint)
     variants = spec.recipe_folder / VARIANTS_FILE
     channels = [word for channel in spec.channels for word in ("--channel", channel)]
     command = [str(program), str(spec.recipe_folder), *(["-m", str(variants)] if variants.is_file() else [])]

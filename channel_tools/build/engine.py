@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -27,8 +26,6 @@ from channel_tools.foundation.bytecode import compile_modules
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError
-from channel_tools.system.files import located
-from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -43,6 +40,7 @@ if TYPE_CHECKING:
     )
 
     from channel_tools.build.model import FailureKind, WorkerSpec
+    from channel_tools.sources.patches import RecipePatch
 
 
 _ENVIRONMENTS_READY = "Successfully updated the host environment"
@@ -154,7 +152,7 @@ class _Preparation:
         self._spec = spec
         self._end = end
         self._compilers: CachedCompilers | None = None
-        self._patches: list[_Patch] = []
+        self._patches: list[RecipePatch] = []
         self._texts: dict[Path, bytes] = {}
 
     @property
@@ -164,11 +162,9 @@ class _Preparation:
 
     def begin(self) -> None:
         """Take the patches of the recipe from the engine, if it would not apply all of one."""
-        patches = list(_patches_of(self._spec.recipe_folder))
-        if not patches:
-            return
-        from channel_tools.sources.patches import needs_git  # noqa: PLC0415 - most recipes have no patches
+        from channel_tools.sources.patches import needs_git, patches_of_recipe  # noqa: PLC0415 - not for its start
 
+        patches = list(patches_of_recipe(self._spec.recipe_folder / RECIPE_FILE))
         if any(needs_git(patch.path) for patch in patches):
             self._patches = patches
             self._texts = {patch.path: patch.path.read_bytes() for patch in patches}
@@ -207,23 +203,6 @@ class _Preparation:
                 print(self._compilers.statistics(), flush=True)  # noqa: T201 - as above
             except ChannelToolsError as err:
                 print(f"warning: no statistics of the compiler cache: {err}", flush=True)  # noqa: T201
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Patch:
-    """A patch of a recipe's folder, and the folder of its source in the build's work folder."""
-
-    path: Path
-    folder: str
-
-
-def _patches_of(recipe_folder: Path) -> Iterator[_Patch]:
-    """The patches of a rendered recipe, in the order in which they apply."""
-    recipe = load_plain_yaml((recipe_folder / RECIPE_FILE).read_bytes())
-    sources = recipe.get("source") or [] if isinstance(recipe, dict) else []
-    for source in sources if isinstance(sources, list) else [sources]:
-        for name in source.get("patches") or []:
-            yield _Patch(path=located(recipe_folder, str(name)), folder=str(source.get("target_directory") or ""))
 
 
 def _variant_config(path: Path) -> VariantConfig:

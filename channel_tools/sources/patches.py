@@ -23,9 +23,11 @@ from channel_tools.sources.archives import is_zip
 from channel_tools.system.archives import check_member_path, members_of_tar
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ConfigError
+from channel_tools.system.files import located
 from channel_tools.system.processes import run_command
 from channel_tools.system.source_files import git_environment, link_target
 from channel_tools.system.work_folder import temporary_folder
+from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -213,6 +215,23 @@ def needs_git(patch: Path) -> bool:
         _BEYOND_ENGINES.match(line) or (line.startswith(b"diff --git ") and len(line.split()) != _GIT_WORDS)
         for _number, line in _outside_of_hunks(patch.read_bytes().splitlines())
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipePatch:
+    """A patch of a rendered recipe, and the folder of its source in the build's work folder."""
+
+    path: Path
+    folder: str
+
+
+def patches_of_recipe(recipe: Path) -> Iterator[RecipePatch]:
+    """The patches that an evaluated recipe.yaml names, in the order in which they apply."""
+    content = load_plain_yaml(recipe.read_bytes())
+    sources = content.get("source") or [] if isinstance(content, dict) else []
+    for source in sources if isinstance(sources, list) else [sources]:
+        for name in source.get("patches") or []:
+            yield RecipePatch(path=located(recipe.parent, str(name)), folder=str(source.get("target_directory") or ""))
 
 
 def _outside_of_hunks(lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -27,6 +27,8 @@ def spec_of(folder: Path) -> WorkerSpec:
     for name in ("recipe", "out"):
         (folder / name).mkdir()
     (folder / "recipe" / "variants.yaml").touch()
+    (folder / "recipe" / "recipe.yaml").write_text("source: {path: src, patches: [x.patch]}\n")
+    (folder / "recipe" / "x.patch").write_text("--- a/x\n+++ b/x\n")
     return WorkerSpec(
         recipe_folder=folder / "recipe",
         output=folder / "out",
@@ -96,3 +98,11 @@ def test_one_that_waits_for_ever_at_a_pipe_in_the_prefix_is_ended(tmp_path: Path
     result = decode(spec.result_file.read_bytes(), WorkerResult)
     assert result.failure == "file"
     assert result.message == "pipe is a named pipe; packages have only files, folders and links"
+
+
+def test_a_patch_that_it_would_apply_in_part_is_refused(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    (spec.recipe_folder / "x.patch").write_text("diff --git a/x b/x\nold mode 100644\nnew mode 100755\n")
+    result = run_conda_build(spec, program(tmp_path, "touch was-run"))
+    assert (result.failure, "x.patch" in result.message) == ("recipe", True)
+    assert not (tmp_path / "was-run").exists()
