@@ -146,7 +146,10 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toys:
         monkeypatch.delenv(name)
     make_repository(tmp_path / "inner", {"install.sh": b"mkdir -p $PREFIX/share\necho inner > $PREFIX/share/gitty\n"})
     files = {"README": b"read", "binaries/x.bin": b"\0not ours"}
-    commit = make_repository(tmp_path / "gitty", files, submodules={"third/inner": tmp_path / "inner"})
+    make_repository(tmp_path / "gitty", files, submodules={"third/inner": tmp_path / "inner"})
+    git(tmp_path / "gitty", "config", "-f", ".gitmodules", "submodule.third/inner.url", "../inner")
+    git(tmp_path / "gitty", "commit", "-q", "-a", "-m", "beside it")
+    commit = git(tmp_path / "gitty", "rev-parse", "HEAD")
     for name in ("inner", "gitty"):
         git(tmp_path / name, "config", "uploadpack.allowFilter", "true")
         git(tmp_path / name, "config", "uploadpack.allowAnySHA1InWant", "true")
