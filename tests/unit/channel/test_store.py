@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -123,3 +125,37 @@ def test_a_channel_that_another_process_has_just_created_is_opened(
 
     monkeypatch.setattr(store, "create_channel", created_meanwhile)
     assert ensure_channel(tmp_path / "channel", REGISTRY) == open_channel(tmp_path / "channel")
+
+
+def test_a_channel_of_version_0_2_is_read_and_published_to(tmp_path: Path) -> None:
+    """Its record, and a listing in which that version had used each kind of entry."""
+    channel = new_channel(tmp_path)
+    names = ("toy", "hidden", "yanked", "superseded", "retired")
+    with channel_writer(channel) as writer:
+        add_set(writer, [make_conda(tmp_path, name) for name in names])
+    keys = {name: f"linux-64/{name}-1.0-0.conda" for name in names}
+    record, listing, state = (
+        channel.path / ".channel_tools" / name for name in ("channel.json", "listing.json", "state")
+    )
+    record.write_text(
+        '{"created_with":"channel_tools 0.2.0","foundation":{"address":null,"further":[],"kind":"registry"},'
+        '"name":"channel","schema":1}\n'
+    )
+    listing.write_text(
+        '{"foundation":[],"hidden":{"HIDDEN":"toy was built again"},"incoming":[],"patches":{},'
+        '"retired":{"RETIRED":{"deleted":false,"sha256":"00","since_s":1700000000.0}},"schema":1,'
+        '"superseded":["SUPERSEDED"],"yanked":{"YANKED":"wrong sums"}}\n'
+        .replace("HIDDEN", keys["hidden"]).replace("RETIRED", keys["retired"])
+        .replace("SUPERSEDED", keys["superseded"]).replace("YANKED", keys["yanked"])
+    )  # fmt: skip
+    shutil.rmtree(state)
+    channel = open_channel(channel.path)
+    assert channel.foundation == REGISTRY
+    with channel_writer(channel) as writer:
+        add_set(writer, [make_conda(tmp_path, "other")])
+    index = json.loads((channel.path / "linux-64" / "repodata.json").read_text())
+    assert sorted(index["packages.conda"]) == ["other-1.0-0.conda", "toy-1.0-0.conda"]
+    kept = json.loads(listing.read_text())
+    assert kept["yanked"] == {keys["yanked"]: "wrong sums"}
+    assert kept["retired"][keys["retired"]]["sha256"] == "00"
+    assert json.loads(record.read_text())["created_with"] == "channel_tools 0.2.0"
