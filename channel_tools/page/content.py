@@ -105,14 +105,14 @@ def _builds(listing: Listing, rows: Rows) -> Iterator[Build]:
 
 
 def passed_runs(settings: PageSettings) -> dict[str, tuple[tuple[str, ShownRun], ...]]:
-    """By NAME-VERSION-BUILD: the newest validation of each stack that passed with that build installed."""
-    by_package: defaultdict[str, dict[str, ShownRun]] = defaultdict(dict)
+    """By the sha256 of a file: the newest validation of each stack that passed with that file installed."""
+    by_file: defaultdict[str, dict[str, ShownRun]] = defaultdict(dict)
     for stack in settings.stacks:
         for run in sorted(stack.runs, key=lambda run: run.started):
             if run.passed:
-                for package in run.packages:
-                    by_package[package][stack.name] = run
-    return {package: tuple(sorted(runs.items(), key=lambda item: item[0])) for package, runs in by_package.items()}
+                for sha256 in run.files:
+                    by_file[sha256][stack.name] = run
+    return {sha256: tuple(sorted(runs.items(), key=lambda item: item[0])) for sha256, runs in by_file.items()}
 
 
 def _needed_names(record: JsonObject) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ from channel_tools.system.counting import counted
 from channel_tools.system.pages import shared_style, size_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from markupsafe import Markup
 
@@ -130,28 +130,34 @@ def is_of_present_builds(site: Site, variant: StackVariant) -> bool:
     It may instead have the foundation's build of a package that we also build (such as our stand-in for the site's
     MPICH).
     """
-    installed = set(variant.run.packages) if variant.run is not None else set()
+    run = variant.run
+    installed = {} if run is None else run.files
+    unknown = () if run is None else set(run.packages) - set(installed.values())
+    if any(split_stem(stem)[0] in site.packages for stem in unknown):
+        return False
     newest: dict[str, tuple[str, object]] = {}
     for build in variant.builds:  # newest first
         if build.hidden is None and not _had_foundation_build(site, build.row.name, installed):
             newest.setdefault(build.row.name, _release(build))
-    had = {(build.row.name, _release(build)) for build in variant.builds if build.stem in installed}
-    return newest.items() <= had and not any(_was_replaced(site, stem) for stem in installed)
+    had = {(build.row.name, _release(build)) for build in variant.builds if build.row.sha256 in installed}
+    return newest.items() <= had and not any(_was_replaced(site, *file) for file in installed.items())
 
 
 def _release(build: Build) -> tuple[str, object]:
     return build.version, build.record.get("build_number")
 
 
-def _had_foundation_build(site: Site, name: str, installed: set[str]) -> bool:
+def _had_foundation_build(site: Site, name: str, installed: Collection[str]) -> bool:
     builds = site.packages[name].builds
-    return any(build.foundation and build.hidden is None and build.stem in installed for build in builds)
+    return any(build.foundation and build.hidden is None and build.row.sha256 in installed for build in builds)
 
 
-def _was_replaced(site: Site, stem: str) -> bool:
-    """Whether the channel has the package of NAME-VERSION-BUILD, but not this build."""
+def _was_replaced(site: Site, sha256: str, stem: str) -> bool:
+    """Whether the channel has the package of NAME-VERSION-BUILD, but does not list this file of it."""
     package = site.packages.get(split_stem(stem)[0])
-    return package is not None and all(build.stem != stem or build.hidden is not None for build in package.builds)
+    return package is not None and all(
+        build.row.sha256 != sha256 or build.hidden is not None for build in package.builds
+    )
 
 
 def validated_builds(site: Site, stack: ShownStack) -> tuple[Build, ...]:
@@ -159,21 +165,23 @@ def validated_builds(site: Site, stack: ShownStack) -> tuple[Build, ...]:
 
     Nothing if the channel does not have all of it, as with a foundation elsewhere, or if some of it was yanked.
     """
-    packages = next((run.packages for run in reversed(stack.runs) if run.passed), ())
-    by_package = [_not_yanked(site, stem) for stem in packages]
+    run = next((run for run in reversed(stack.runs) if run.passed), None)
+    if run is None or len(run.files) < len(run.packages):
+        return ()
+    by_package = [_not_yanked(site, *file) for file in run.files.items()]
     platforms = {build.subdir for builds in by_package for build in builds} - {NOARCH}
     for platform in sorted(platforms) or [NOARCH]:
         # a name may stand for a build of each platform, as _openmp_mutex-4.5-2_gnu does in conda-forge
         present = {build.stem: build for builds in by_package for build in builds if build.subdir in {platform, NOARCH}}
-        if len(present) == len(packages):
+        if len(present) == len(run.packages):
             return tuple(present.values())
     return ()
 
 
-def _not_yanked(site: Site, stem: str) -> list[Build]:
+def _not_yanked(site: Site, sha256: str, stem: str) -> list[Build]:
     package = site.packages.get(split_stem(stem)[0])
     builds = () if package is None else package.builds
-    return [build for build in builds if build.stem == stem and build.yanked is None]
+    return [build for build in builds if build.row.sha256 == sha256 and build.yanked is None]
 
 
 def is_installable(site: Site, stack: ShownStack) -> bool:
@@ -289,7 +297,8 @@ def stack_table(site: Site, variants: Sequence[StackVariant]) -> StackTable:
 def _state_of(site: Site, variant: StackVariant) -> VariantState:
     records = [site.settings.builds.get(build.file_name) for build in variant.builds]
     known = [record for record in records if record is not None]
-    yanked = [build for build in variant.builds if build.yanked is not None]
+    # an earlier build that was yanked says nothing of a stack whose packages are all offered again
+    yanked = [] if variant.offered else [build for build in variant.builds if build.yanked is not None]
     built_on, took = "", ""
     if yanked:
         built = "; ".join(f"{build.stem} yanked: {build.yanked}" for build in yanked)
@@ -354,11 +363,11 @@ def stack_card(site: Site, stack: ShownStack) -> StackCard:
     """What the first page says of a stack."""
     variants = stack_variants(site, stack)
     run = stack.runs[-1] if stack.runs else None
-    earlier = run is not None and not any(
-        variant.run is run and is_of_present_builds(site, variant) for variant in variants
-    )
+    tried = next((variant for variant in variants if variant.run is run), None)
+    earlier = run is not None and (tried is None or not is_of_present_builds(site, tried))
     if run is not None:
-        state = ("validated", "good") if run.passed else ("validation failed", "bad")
+        word, kind, _sign = ("built", "accent", "") if tried is None else _state_of(site, tried).mark
+        state = (word, kind) if run.passed else ("validation failed", "bad")
         last = f"{'Passed' if run.passed else 'Failed'} validation with {counted(run.ranks, 'rank')} on"
     elif stack.validated:
         state, last = ("not validated", "warn"), "Not validated here"
@@ -527,7 +536,7 @@ def _row(site: Site, package: Package) -> PackageRow:
     chips = []
     if not shown.foundation:
         chips += [("yanked", "bad")] if shown.yanked else [("superseded", "")] if shown.hidden else []
-        chips += [("validated", "good")] if any(build.stem in site.validations for build in package.builds) else []
+        chips += [("validated", "good")] if shown.row.sha256 in site.validations else []
         chips += [("signed", "accent")] if shown.attested else []
     return PackageRow(
         name=package.name,

@@ -68,7 +68,8 @@ class ShownBandwidth:
 class ShownRun:
     """One validation of a stack, without anything that names its machine; ``hosts`` is how many there were.
 
-    ``started`` is UTC in ISO 8601. ``packages`` are those installed, each as NAME-VERSION-BUILD.
+    ``started`` is UTC in ISO 8601. ``packages`` are those installed, each as NAME-VERSION-BUILD, and ``sha256`` the
+    digests of their files in the same order, "" where not known: a file of the same name may have other content.
     """
 
     started: str
@@ -84,6 +85,12 @@ class ShownRun:
     packages: tuple[str, ...]
     checks: tuple[ShownCheck, ...]
     bandwidth: tuple[ShownBandwidth, ...]
+    sha256: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The packages by the sha256 of their files; those without one are left out."""
+        return {sha256: stem for stem, sha256 in zip(self.packages, self.sha256, strict=False) if sha256}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,8 +246,8 @@ class Package:
 class Site:
     """A channel as its pages show it; ``packages`` by name, sorted.
 
-    ``validations`` are the newest runs that passed with a build, each with its stack's name, by NAME-VERSION-BUILD;
-    ``summaries`` are by package.
+    ``validations`` are the newest runs that passed with a build, each with its stack's name, by the sha256 of
+    the build's file; ``summaries`` are by package.
     """
 
     settings: PageSettings

@@ -606,7 +606,7 @@ def _build_parts(site: Site, build: Build) -> list[object]:
     settings = site.settings
     history = (
         settings.builds.get(build.file_name),
-        [(stack, run.started, run.ranks) for stack, run in site.validations.get(build.stem, ())],
+        [(stack, run.started, run.ranks) for stack, run in site.validations.get(build.row.sha256, ())],
         build.file_name in settings.logs,
     )
     return [row.record_json, row.about_json, row.origin_json, patched, (build.hidden, build.foundation, known), history]
@@ -625,7 +625,7 @@ def _render_build(site: Site, package: Package, build: Build, store: PageStore, 
         chips=build_chips(site, build),
         details=_details(store, build),
         built=site.settings.builds.get(build.file_name),
-        validations=site.validations.get(build.stem, ()),
+        validations=site.validations.get(build.row.sha256, ()),
         claims=read_claims(store.read(f"{build.subdir}/{build.file_name}.sigs"), build) if build.attested else None,
         has_log=build.file_name in site.settings.logs,
         constrains=texts_of(build.record, "constrains"),
@@ -641,7 +641,7 @@ def build_chips(site: Site, build: Build) -> list[tuple[str, str]]:
     """What tells a build apart in a word or two each, with the kind of each chip."""
     chips = [("yanked", "bad") if build.yanked else ("earlier", "") if build.hidden else ("available", "good")]
     chips += [("foundation", "")] if build.foundation else []
-    chips += [("validated", "good")] if build.stem in site.validations else []
+    chips += [("validated", "good")] if build.row.sha256 in site.validations else []
     chips += [("signed", "accent")] if build.attested else []
     return chips
 
@@ -712,5 +712,5 @@ def _state_words(site: Site, build: Build) -> Markup:
     text = Markup("built and tested {}{}")
     words.append(Markup("built") if built is None else text.format(day(built.finished), took))
     known = Markup("validated {} in stack {}")
-    words += [known.format(day(run.started), escaped(name)) for name, run in site.validations.get(build.stem, ())]
+    words += [known.format(day(run.started), escaped(name)) for name, run in site.validations.get(build.row.sha256, ())]
     return Markup(", ").join(words)

@@ -53,11 +53,12 @@ class KeptHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptPackage:
-    """An installed package."""
+    """An installed package; ``sha256`` is that of its file, "" if the report does not say."""
 
     name: str
     version: str
     build: str
+    sha256: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

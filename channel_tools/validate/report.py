@@ -62,7 +62,12 @@ def report_document(report: ValidationReport) -> dict[str, object]:
         "hosts": list(report.hosts),
         "environment": {
             "packages": [
-                {"name": package.name, "version": package.version, "build": package.build}
+                {
+                    "name": package.name,
+                    "version": package.version,
+                    "build": package.build,
+                    "sha256": package.sha256,
+                }
                 for package in report.environment.records
             ],
             "seconds": round(report.environment.seconds, 3),

@@ -184,6 +184,7 @@ def _shown_run(run: KeptRun) -> ShownRun:
         pytorch=versions.get("pytorch", ""),
         baseline=run.baseline,
         packages=tuple(f"{package.name}-{package.version}-{package.build}" for package in run.environment.packages),
+        sha256=tuple(package.sha256 for package in run.environment.packages),
         checks=tuple(
             ShownCheck(name=check.name, passed=check.passed, found=check.found, expected=check.expected)
             for check in run.checks

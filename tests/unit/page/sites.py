@@ -15,6 +15,7 @@ from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import PageChoices, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
 from channel_tools.page.write import PageReport, add_page, follow_page
+from channel_tools.system.files import sha256_of_file
 from tests.support.html_pages import Page, read_page
 from tests.support.packages import make_conda, new_channel, own
 
@@ -47,6 +48,9 @@ def write_page(
     logs: Mapping[str, Path] = MappingProxyType({}),
     chosen: Mapping[str, object] = MappingProxyType({}),
 ) -> PageReport:
+    stacks = tuple(
+        dataclasses.replace(stack, runs=tuple(with_files(channel, run) for run in stack.runs)) for stack in stacks
+    )
     known = TreeRecords(stacks=stacks, builds=builds, logs=logs)
     choices = PageChoices(title=title, address=address, with_logs=with_logs)
     choices = dataclasses.replace(choices, **chosen)  # type: ignore[arg-type]
@@ -71,6 +75,14 @@ def run_of(day: int, *packages: str, mb_s: float = 1000.0, **others: object) -> 
         bandwidth=(ShownBandwidth(dtype="int32", size_bytes=4 << 20, transport_mb_s=mb_s, baseline_mb_s=500.0),),
     )
     return dataclasses.replace(run, **others)  # type: ignore[arg-type]
+
+
+def with_files(channel: Channel, run: ShownRun) -> ShownRun:
+    """A run of the files that the channel has under the names of its packages, of one platform; "" for others."""
+    if run.sha256:
+        return run
+    files = [sorted(channel.path.glob(f"*/{stem}.conda")) for stem in run.packages]
+    return dataclasses.replace(run, sha256=tuple(sha256_of_file(found[-1]) if found else "" for found in files))
 
 
 def publish(channel: Channel, *files: Path) -> PageReport | None:

@@ -15,6 +15,7 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import ShownStack
+from channel_tools.page.render import list_page
 from tests.support.packages import make_conda, new_channel, own
 from tests.unit.page.sites import ICONS, pages, publish, run_of, write_page
 
@@ -87,6 +88,54 @@ def test_a_validation_is_of_earlier_builds_once_others_are_installed(
     assert f"Passed validation with 4 ranks on 20 November 2026{said} " in words
     words = " ".join(pages(channel)["page/stack/toys.html"].words.split())
     assert f"validation passed 20 November 2026: 4 ranks in 39 s{said} Builds" in words
+
+
+@pytest.mark.parametrize("sha256", ["0" * 64, ""], ids=["other content", "not recorded"])
+def test_a_validation_is_of_the_very_files_that_were_installed(sha256: str, channel: Channel) -> None:
+    run = run_of(20, "toy-1.0-py11_pt5", sha256=(sha256,))
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(run,))
+    write_page(channel, address="https://conda.our.site/ours", stacks=(stack,))
+    index = " ".join(pages(channel)["index.html"].words.split())
+    assert "Passed validation with 4 ranks on 20 November 2026, with earlier builds" in index
+    assert "validated Toys" not in index
+    assert "● Python" not in index
+    for name in ("page/name/toy.html", "page/build/linux-64/toy-1.0-py11_pt5.html", list_page(1)):
+        assert "validated" not in pages(channel)[name].words.lower()
+    assert not (channel.path / "page/stack/toys.txt").exists()
+
+
+def test_a_newer_version_is_not_validated_because_an_earlier_one_was(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    publish(channel, make_conda(tmp_path / "made", "toy", about=own("d1")))
+    stack = ShownStack(
+        name="toys", description="Toys", install=("toy",), validated=True, runs=(run_of(20, "toy-1.0-0"),)
+    )
+    write_page(channel, stacks=(stack,))
+    listed = list_page(1)
+    assert "validated" in pages(channel)[listed].words
+    publish(channel, make_conda(tmp_path / "made", "toy", version="1.1", about=own("d2")))
+    assert "validated" not in pages(channel)[listed].words
+
+
+def test_a_card_is_not_validated_and_faulty_at_once(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    made: dict[str, Any] = {"variant": {"python": "3.11.* *_cpython", "pytorch": "2.5"}}
+    for build in ("h1", "h2"):
+        publish(channel, make_conda(tmp_path / "made", "toy", build=build, about=own(build), **made))
+    keys = {name: f"linux-64/toy-1.0-{name}.conda" for name in ("h1", "h2")}
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: with_yanked(loaded.listing, [keys["h1"]], "wrong results"))
+    stack = ShownStack(
+        name="toys", description="Toys", install=("toy",), validated=True, runs=(run_of(20, "toy-1.0-h2"),)
+    )
+    write_page(channel, stacks=(stack,))
+    words = " ".join(pages(channel)["index.html"].words.split())
+    assert "toys validated Toys ● Python 3.11, PyTorch 2.5: validated" in words
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: with_yanked(loaded.listing, [keys["h2"]], "wrong results"))
+    write_page(channel, stacks=(stack,))
+    words = " ".join(pages(channel)["index.html"].words.split())
+    assert "validated Toys" not in words
 
 
 def test_a_validation_with_the_foundations_build_is_of_the_present_ones_beside_a_stand_in_of_ours(
