@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torch_switchml.errors import SettingsError
+from torch_switchml.errors import SettingsError, SwitchMLError
 from torch_switchml.settings import DEFAULT_LIBRARY, DEFAULT_SETTINGS, is_requested, library_name, read_settings
 
 
@@ -19,9 +19,16 @@ from torch_switchml.settings import DEFAULT_LIBRARY, DEFAULT_SETTINGS, is_reques
         ({"SWITCHML_CONTROLLER": "switch", "SWITCHML_ENABLE": " Off "}, False),
         ({"SWITCHML_CONTROLLER": "switch", "SWITCHML_ENABLE": "perhaps"}, True),
         ({"SWITCHML_ENABLE": "1"}, False),
+        ({"SWITCHML_REQUIRE": "1"}, True),
+        ({"SWITCHML_REQUIRE": "perhaps"}, True),
+        ({"SWITCHML_REQUIRE": "0"}, False),
+        ({"SWITCHML_REQUIRE": ""}, False),
+        ({"SWITCHML_REQUIRE": "1", "SWITCHML_ENABLE": "0"}, False),
     ],
 )
-def test_is_requested_by_a_controller_unless_switched_off(environ: dict[str, str], *, expected: bool) -> None:
+def test_is_requested_by_a_controller_or_as_required_unless_switched_off(
+    environ: dict[str, str], *, expected: bool
+) -> None:
     assert is_requested(environ) is expected
 
 
@@ -62,6 +69,12 @@ def test_defaults() -> None:
 def test_names_the_library() -> None:
     assert library_name({}) == DEFAULT_LIBRARY == "libswitchml.so.1"
     assert library_name({"SWITCHML_LIBRARY": "/site/libswitchml.so.1"}) == "/site/libswitchml.so.1"
+
+
+@pytest.mark.parametrize("controller", [{}, {"SWITCHML_CONTROLLER": " "}])
+def test_what_is_required_needs_a_controller(controller: dict[str, str]) -> None:
+    with pytest.raises(SwitchMLError, match="SWITCHML_REQUIRE is set and SWITCHML_CONTROLLER is not: set"):
+        read_settings({**controller, "SWITCHML_REQUIRE": "on"})
 
 
 @pytest.mark.parametrize("name", ["SWITCHML_ENABLE", "SWITCHML_HOST_REDUCTION"])

@@ -39,6 +39,12 @@ def test_does_nothing_unless_asked(
         assert value["sum"] == 2
 
 
+def test_what_is_required_without_a_controller_is_an_error_of_all_ranks(launcher: Launcher) -> None:
+    for result in launcher.run("one_allreduce", environment={"SWITCHML_CONTROLLER": "", "SWITCHML_REQUIRE": "1"}):
+        assert result.code != 0
+        assert "SWITCHML_REQUIRE is set and SWITCHML_CONTROLLER is not: set SWITCHML_CONTROLLER" in result.stderr
+
+
 def test_does_nothing_when_autoload_is_off(launcher: Launcher) -> None:
     for value in values(launcher.run("unconfigured", environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})):
         assert value["modules"] == []

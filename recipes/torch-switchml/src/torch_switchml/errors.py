@@ -18,3 +18,13 @@ class SettingsError(SwitchMLError):
 
     def __init__(self, *, variable: str, value: str, expected: str) -> None:
         super().__init__(f"{variable}={value!r}: expected {expected}; correct it, or unset it for the default")
+
+
+class MissingControllerError(SwitchMLError):
+    """SwitchML is required, and nothing says where its controller is."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "SWITCHML_REQUIRE is set and SWITCHML_CONTROLLER is not: set SWITCHML_CONTROLLER to host[:port] of the "
+            "controller on every rank, or unset SWITCHML_REQUIRE for ranks that may train over gloo"
+        )

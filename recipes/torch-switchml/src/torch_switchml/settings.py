@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch_switchml.errors import SettingsError
+from torch_switchml.errors import MissingControllerError, SettingsError
 
 DEFAULT_LIBRARY = "libswitchml.so.1"
 
@@ -67,13 +67,17 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Read the settings; SettingsError names a variable with an unusable value."""
+    """Read the settings; SettingsError names a variable with an unusable value, or one that is missing."""
     _read_switch(environ, "SWITCHML_ENABLE", default=True)
+    controller = environ.get("SWITCHML_CONTROLLER", "").strip()
+    require = _read_switch(environ, "SWITCHML_REQUIRE", default=False)
+    if require and not controller:
+        raise MissingControllerError
     return Settings(
-        controller=environ.get("SWITCHML_CONTROLLER", "").strip(),
+        controller=controller,
         stats_file=environ.get("SWITCHML_STATS_FILE") or None,
         job_timeout_set=bool(environ.get("SWITCHML_JOB_TIMEOUT_MS")),
-        require=_read_switch(environ, "SWITCHML_REQUIRE", default=False),
+        require=require,
         new_groups=_read_switch(environ, "SWITCHML_NEW_GROUPS", default=False),
         host_reduction=_read_switch(environ, "SWITCHML_HOST_REDUCTION", default=True),
         host=environ.get("SWITCHML_HOST", ""),
@@ -88,11 +92,13 @@ def library_name(environ: Mapping[str, str]) -> str:
 def is_requested(environ: Mapping[str, str]) -> bool:
     """Whether the plugin has anything to do in this process. Never raises.
 
-    A malformed SWITCHML_ENABLE counts as yes, so that the process group, and
-    not ``import torch``, says what is wrong with it.
+    A malformed SWITCHML_ENABLE or SWITCHML_REQUIRE counts as yes, so that the process group, and not ``import torch``,
+    says what is wrong with it; so does SWITCHML_REQUIRE without a controller, which is an error of the group.
     """
-    switched_off = environ.get("SWITCHML_ENABLE", "").strip().lower() in _OFF
-    return bool(environ.get("SWITCHML_CONTROLLER", "").strip()) and not switched_off
+    enable, require, controller = (
+        environ.get(f"SWITCHML_{name}", "").strip().lower() for name in ("ENABLE", "REQUIRE", "CONTROLLER")
+    )
+    return enable not in _OFF and (bool(controller) or require not in {"", *_OFF})
 
 
 def _read_switch(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
