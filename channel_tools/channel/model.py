@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from channel_tools.conda.package import PackageRef
     from channel_tools.system.beneath import Beneath
 
-ChannelFaultKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign", "changing"]
+ChannelFaultKind = Literal[
+    "damaged", "unindexed", "missing", "changed", "inconsistent", "foreign", "uninstallable", "changing"
+]
 
 RECORD_FOLDER = ".channel_tools"
 _CONDA_FORGE = "https://conda.anaconda.org/conda-forge"

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a change of a channel must leave: packages that could be installed, and the stacks that it tells users of.
+"""Which listed packages can be installed, and what a change of a channel must leave: these, and its stacks.
 
 A set hides packages: those of the former foundation, older builds of a variant. What stays listed and needs one of them
 is solved again, by rattler and against the channel alone: requirements on names that the channel did not have before
 the change (virtual packages, those of a foundation that is another channel) count as met. What is replaced by a build
 of the same version and variant with a greater build number need not stay installable.
+
+A channel that is verified has each package of ours solved for, unless it is in the solution for another one. Where the
+channel has its foundation itself, requirements on names that it does not have are not met.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,8 +25,8 @@ from rattler.exceptions import SolverError
 
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.package import NOARCH, PackageKey
-from channel_tools.conda.solving import memory_index
-from channel_tools.conda.specs import name_or_none, read_spec
+from channel_tools.conda.solving import memory_index, one_line
+from channel_tools.conda.specs import is_virtual, name_or_none, read_spec
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.settings import INSTALLED_STACKS, STACKS_PACKAGE
@@ -42,6 +47,10 @@ if TYPE_CHECKING:
 
 _CHANNEL = "file:///the-channel-that-is-changed"
 _SHOWN = 5
+_SOLVE_LIMIT = dt.timedelta(seconds=60)
+"""A package of a whole conda-forge takes some seconds."""
+_CANCELLED = "Solve operation has been cancelled"
+"""What py-rattler 0.28 says when the time is over."""
 _STACKS_FILE = f"{INSTALLED_STACKS}/variants/stacks.yaml"
 
 
@@ -68,11 +77,13 @@ async def _check(
         for key in _concerned(before, after, hidden, (platform, NOARCH)):
             if (platform, str(key)) in fine:
                 continue
-            solution = await latter.installed_with(key, platform)
-            if solution is not None:  # and so everything in it can be installed
-                fine |= {(platform, other) for other in solution}
-            elif (needed := await former.installed_with(key, platform)) is not None:
-                lost[str(key)] = sorted(needed & set(hidden))
+            try:
+                solution = await latter.installed_with(key, platform)
+            except SolverError:
+                with contextlib.suppress(SolverError):
+                    lost[str(key)] = sorted(await former.installed_with(key, platform) & set(hidden))
+                continue
+            fine |= {(platform, other) for other in solution}  # all that it has can be installed
     if lost:
         raise _lost_error(lost)
     told, tells = await former.chosen(STACKS_PACKAGE), await latter.chosen(STACKS_PACKAGE)
@@ -80,6 +91,47 @@ async def _check(
         dropped = sorted(stacks_of(told) - stacks_of(tells))
         if dropped:
             raise _dropped_error(dropped, told, tells)
+
+
+def find_uninstallable(listed: Listed, *, ours: Collection[PackageKey], is_whole: bool) -> dict[PackageKey, str]:
+    """Why packages of ``ours`` cannot be installed on any platform of the channel, for those that are ``listed``.
+
+    ``is_whole`` says that packages find all that they need in the channel. Builds that a greater build number replaces
+    are not asked about. A solve is given up after a minute, which is then the reason.
+    """
+    return asyncio.run(_uninstallable(listed, ours, is_whole=is_whole))
+
+
+async def _uninstallable(listed: Listed, ours: Collection[PackageKey], *, is_whole: bool) -> dict[PackageKey, str]:
+    names = frozenset(row.name.lower() for rows in listed.values() for row in rows.values())
+    solves = _Solves(listed=listed, names=None if is_whole else names)
+    fine: set[str] = set()
+    refused = {}
+    newest = _newest_builds(listed)
+    for key in sorted(ours, key=str):
+        row = listed.get(key.subdir, {}).get(key.file_name)
+        if row is None or str(key) in fine:
+            continue
+        variant, number = _variant_of(key.subdir, row)
+        if number < newest[variant]:
+            continue
+        for platform in solves.platforms if key.subdir == NOARCH else [key.subdir]:
+            try:
+                fine |= await solves.installed_with(key, platform)
+                break
+            except SolverError as err:
+                refused[key] = one_line(err)
+    return {key: reason for key, reason in refused.items() if str(key) not in fine}
+
+
+def _newest_builds(listed: Listed, subdirs: Collection[str] | None = None) -> dict[tuple[object, ...], int]:
+    """The greatest build number of each variant, in these subdirs (None: all)."""
+    newest: dict[tuple[object, ...], int] = {}
+    for subdir in listed if subdirs is None else subdirs:
+        for row in listed.get(subdir, {}).values():
+            variant, number = _variant_of(subdir, row)
+            newest[variant] = max(number, newest.get(variant, 0))
+    return newest
 
 
 def _keys_of(name: str, listed: Listed) -> set[str]:
@@ -99,11 +151,7 @@ def _concerned(
     ]
     while grown := {name for _key, name, needs in kept if name not in reached and needs & reached}:
         reached |= grown
-    newest: dict[tuple[object, ...], int] = {}
-    for subdir in subdirs:
-        for row in after.get(subdir, {}).values():
-            variant, number = _variant_of(subdir, row)
-            newest[variant] = max(number, newest.get(variant, 0))
+    newest = _newest_builds(after, subdirs)
     for key, _name, needs in kept:
         variant, number = _variant_of(key.subdir, after[key.subdir][key.file_name])
         if needs & reached and number == newest[variant]:
@@ -120,35 +168,43 @@ def _variant_of(subdir: str, row: CachedPackage) -> tuple[tuple[object, ...], in
 
 @dataclass(frozen=True, kw_only=True)
 class _Solves:
-    """Solves against the listed packages of a channel; requirements on other than ``names`` count as met."""
+    """Solves against the listed packages of a channel.
+
+    Requirements on other than ``names`` count as met, with None only those on virtual packages.
+    """
 
     listed: Listed
-    names: frozenset[str]
+    names: frozenset[str] | None
 
     @property
     def platforms(self) -> list[str]:
         """The subdirs for which environments are made."""
         return sorted(subdir for subdir, rows in self.listed.items() if subdir != NOARCH and rows) or [NOARCH]
 
-    async def installed_with(self, key: PackageKey, platform: str) -> set[str] | None:
-        """The packages of an environment of ``platform`` with this one, None if it cannot be installed there."""
+    async def installed_with(self, key: PackageKey, platform: str) -> set[str]:
+        """The packages of an environment of ``platform`` with this one. Raises SolverError if there is none."""
         record = self.listed[key.subdir][key.file_name].record
         spec = "{name}[version='=={version}', build='{build}', build_number={build_number}".format_map(record)
         solution = await self._solution(f"{spec}, subdir='{key.subdir}']", platform)
-        return None if solution is None else {f"{found.subdir}/{found.file_name}" for found in solution}
+        return {f"{found.subdir}/{found.file_name}" for found in solution}
 
     async def chosen(self, name: str) -> PackageKey | None:
         """The package of this name that an environment of the first platform gets, None if there is none."""
-        solution = await self._solution(name, self.platforms[0])
-        found = next((found for found in solution or () if found.name.normalized == name), None)
-        return None if found is None else PackageKey(found.subdir, found.file_name)
-
-    async def _solution(self, spec: str, platform: str) -> list[RepoDataRecord] | None:
-        indexes = [index for subdir, index in self._indexes.items() if subdir in {platform, NOARCH}]
         try:
-            return await rattler.solve_with_sparse_repodata([read_spec(spec)], indexes)
+            solution = await self._solution(name, self.platforms[0])
         except SolverError:
             return None
+        found = next((found for found in solution if found.name.normalized == name), None)
+        return None if found is None else PackageKey(found.subdir, found.file_name)
+
+    async def _solution(self, spec: str, platform: str) -> list[RepoDataRecord]:
+        indexes = [index for subdir, index in self._indexes.items() if subdir in {platform, NOARCH}]
+        try:
+            return await rattler.solve_with_sparse_repodata([read_spec(spec)], indexes, timeout=_SOLVE_LIMIT)
+        except SolverError as err:
+            if _CANCELLED in str(err):
+                raise SolverError(f"it was not decided within {_SOLVE_LIMIT.seconds} s") from None
+            raise
 
     @cached_property
     def _indexes(self) -> dict[str, SparseRepoData]:
@@ -161,7 +217,10 @@ class _Solves:
         depends = record.get("depends")
         if not isinstance(depends, list):
             return record
-        return record | {"depends": [text for text in depends if name_or_none(str(text)) in self.names]}
+        return record | {"depends": [text for text in depends if self._is_asked_of(name_or_none(str(text)))]}
+
+    def _is_asked_of(self, name: str | None) -> bool:
+        return name is not None and (not is_virtual(name) if self.names is None else name in self.names)
 
 
 def _lost_error(lost: Mapping[str, list[str]]) -> ChannelError:

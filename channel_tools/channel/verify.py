@@ -7,7 +7,6 @@ disagree, so findings during a write are checked again.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 from typing import TYPE_CHECKING, Any
@@ -16,12 +15,12 @@ import msgspec
 import zstandard
 
 from channel_tools.channel.content import INDEX_FILES
-from channel_tools.channel.listing import Patch, names_in, not_listed
+from channel_tools.channel.listing import Listing, Patch, names_in, not_listed
 from channel_tools.channel.model import Channel, ChannelFault
-from channel_tools.channel.records import Stamp, make_record, run_exports_of
+from channel_tools.channel.records import CachedPackage, Stamp, cached_package, run_exports_of
 from channel_tools.channel.state import LISTING, STATE_BYTES, read_listing
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import PACKAGE_SUFFIXES, subdirs_of
+from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageKey, subdirs_of
 from channel_tools.conda.repodata import (
     REPODATA,
     REPODATA_FROM_PACKAGES,
@@ -37,10 +36,9 @@ from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.locks import is_locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from channel_tools.conda.archive import PackageInfo
     from channel_tools.conda.contents import JsonObject
     from channel_tools.system.beneath import Beneath
 
@@ -52,7 +50,8 @@ def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[ChannelFau
     """Read every package and every index of the channel in full; returns all faults, in order of path.
 
     Faults are damaged packages, files that are not indexed, indexed names without a file, bytes that differ from the
-    index, indexes that disagree with each other or cannot be read, and files that do not belong in a subdir. If there
+    index, indexes that disagree with each other or cannot be read, files that do not belong in a subdir, and listed
+    packages of ours that no solve could install (once nothing else is found). If there
     are findings while a process writes to the channel, it is verified again, up to three times, each time after waiting
     at most ``wait_s`` for that process; if it still writes, there is a finding of the kind "changing".
     """
@@ -96,24 +95,25 @@ class _Packages:
     """Reads packages in full, each once while its file is unchanged; keeps the data for their records."""
 
     def __init__(self) -> None:
-        self._sound: dict[tuple[Path, Stamp], PackageInfo] = {}
+        self._sound: dict[tuple[Path, Stamp], CachedPackage] = {}
 
-    def read(self, folder: Beneath, name: str) -> PackageInfo:
-        """As read_package, with what it raises."""
+    def read(self, folder: Beneath, name: str) -> CachedPackage:
+        """The package's row for the index. Raises as read_package and make_record do."""
         path, status = folder.path / name, folder.file_stat(name)
-        if status is None:
-            return read_package(path, contents=True, folder=folder)
-        stamp = Stamp.of(status)
-        if (path, stamp) not in self._sound:
-            read = read_package(path, contents=True, folder=folder)
-            self._sound[path, stamp] = dataclasses.replace(read, about={}, variant=None)
-        return self._sound[path, stamp]
+        known = None if status is None else self._sound.get((path, Stamp.of(status)))
+        if known is not None:
+            return known
+        row = cached_package(path, read_package(path, contents=True, folder=folder), indexed_ms=0, folder=folder)
+        if status is not None:
+            self._sound[path, Stamp.of(status)] = row
+        return row
 
 
 def _verify_once(channel: Channel, packages: _Packages) -> list[ChannelFault]:
     listing = read_listing(channel)
     silent = {*not_listed(listing), *listing.incoming}
     findings: list[ChannelFault] = []
+    listed: dict[str, dict[str, CachedPackage]] = {}
     for subdir in subdirs_of(channel.files):
         folder = channel.files.at(subdir)
         records = _read_repodata(folder, findings)
@@ -121,10 +121,12 @@ def _verify_once(channel: Channel, packages: _Packages) -> list[ChannelFault]:
             continue
         hidden = names_in(subdir, silent)
         patch = listing.patches.get(subdir, Patch())
-        findings += _check_packages(folder, records, hidden, patch, packages)
+        listed[subdir] = {}
+        findings += _check_packages(folder, records, hidden, patch, packages, listed[subdir])
         findings += _check_indexes(folder, records)
         findings += _check_unpatched(folder, records, hidden, patch)
-    return sorted(findings)
+    # a fault of one package would be said again of all that need it
+    return sorted(findings or _check_solves(channel, listing, listed))
 
 
 def _finding(path: Path, message: str, *, hint: str = _INDEX_AGAIN) -> ChannelFault:
@@ -165,7 +167,9 @@ def _check_packages(
     hidden: frozenset[str],
     patch: Patch,
     packages: _Packages,
+    listed: dict[str, CachedPackage],
 ) -> Iterator[ChannelFault]:
+    """The faults of packages; those that the index has as they are go into ``listed``."""
     present = set(folder.names())
     for name in sorted(records.keys() - present):
         path = folder.path / name
@@ -173,7 +177,9 @@ def _check_packages(
         yield ChannelFault(path=path, kind="missing", message=message, hint=f"restore the file, or {_INDEX_AGAIN}")
     for name in sorted(present):
         if name.endswith(PACKAGE_SUFFIXES):
-            yield from _check_package(folder, name, records.get(name), packages, hidden=name in hidden, patch=patch)
+            yield from _check_package(
+                folder, name, records.get(name), packages, listed, hidden=name in hidden, patch=patch
+            )
 
 
 def _check_package(
@@ -181,14 +187,15 @@ def _check_package(
     name: str,
     record: JsonObject | None,
     packages: _Packages,
+    listed: dict[str, CachedPackage],
     *,
     hidden: bool,
     patch: Patch,
 ) -> Iterator[ChannelFault]:
     path = folder.path / name
     try:
-        facts = packages.read(folder, name)
-        expected = patch.applied(name, make_record(path, facts, folder=folder))
+        row = packages.read(folder, name)
+        expected = patch.applied(name, _unstamped(row.record))
     except ChannelToolsError as err:
         yield _damaged(path, err)
         return
@@ -196,13 +203,39 @@ def _check_package(
         if not hidden:
             message = f"{path}: is complete but not in the index"
             yield ChannelFault(path=path, kind="unindexed", message=message, hint=_INDEX_AGAIN)
-    elif record.get("sha256") != facts.sha256:
-        message = f"{path}: its sha256 is {facts.sha256}; the index says {record.get('sha256')}"
+    elif record.get("sha256") != row.sha256:
+        message = f"{path}: its sha256 is {row.sha256}; the index says {record.get('sha256')}"
         yield ChannelFault(
             path=path, kind="changed", message=message, hint=f"restore the published file, or {_INDEX_AGAIN}"
         )
-    elif {key: value for key, value in record.items() if key != "indexed_timestamp"} != expected:
+    elif _unstamped(record) != expected:
         yield _finding(path, "its record in the index does not match its metadata")
+    else:
+        listed[name] = row.patched(record)
+
+
+def _unstamped(record: JsonObject) -> JsonObject:
+    return {key: value for key, value in record.items() if key != "indexed_timestamp"}
+
+
+def _check_solves(
+    channel: Channel, listing: Listing, listed: Mapping[str, Mapping[str, CachedPackage]]
+) -> Iterator[ChannelFault]:
+    """A fault for each listed package of ours that cannot be installed."""
+    from channel_tools.channel.still_installable import find_uninstallable  # noqa: PLC0415 - imports rattler, slow
+
+    theirs = {*map(PackageKey.parse, (*listing.foundation, *listing.superseded))}
+    ours = {PackageKey(subdir, name) for subdir, rows in listed.items() for name in rows} - theirs
+    foundation = channel.foundation
+    is_whole = foundation.is_made_here and not foundation.further
+    for key, reason in find_uninstallable(listed, ours=ours, is_whole=is_whole).items():
+        path = key.path_in(channel.path)
+        message = f"{path}: cannot be installed any more from what the channel lists: {reason}"
+        hint = (
+            "publish what it needs (channel_tools build, publish), restore what was yanked, or hide it, too: "
+            f"channel_tools yank {key.file_name} --reason TEXT"
+        )
+        yield ChannelFault(path=path, kind="uninstallable", message=message, hint=hint)
 
 
 def _check_indexes(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[ChannelFault]:

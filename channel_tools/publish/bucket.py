@@ -77,7 +77,7 @@ _RECORD = f"{RECORD_FOLDER}/replica.json"
 _IDENTITY = f"{RECORD_FOLDER}/identity"
 _PAGE_SETTINGS, _PAGE_FOLDER, _INDEX_PAGE = f"{RECORD_FOLDER}/page.json", "page", "index.html"
 _FOREVER = "public, max-age=31536000, immutable"
-_ASK_AGAIN = "public, no-cache"
+_ASK_AGAIN = "public, no-cache, max-age=0"
 """Caches keep the object and ask each time whether it is still the same."""
 _TYPES = {
     ".css": "text/css; charset=utf-8",

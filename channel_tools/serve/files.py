@@ -134,7 +134,7 @@ def _cached_file(path: str, status: os.stat_result, content: bytes | None, *, ne
     content_type = _CONTENT_TYPES.get(os.path.splitext(path)[1], _OTHER_CONTENT_TYPE)  # noqa: PTH122 - of a plain name
     length = str(status.st_size).encode()
     # clients revalidate indexes each time (a 304 is cheap); what never changes is never requested again
-    lasting = b"max-age=%d, immutable" % _A_YEAR_S if never_changes else b"no-cache"
+    lasting = b"max-age=%d, immutable" % _A_YEAR_S if never_changes else b"no-cache, max-age=0"
     private, public = (
         [(b"etag", etag), (b"last-modified", modified), (b"cache-control", b"%b, %b" % (privacy, lasting))]
         for privacy in (b"private", b"public")

@@ -118,6 +118,7 @@ def test_the_store_copies_what_is_promoted(bucket: Bucket, tmp_path: Path, made:
     assert [line for line in bucket.server.app.written() if line.endswith(".conda")] == [f"COPY {ONE}"]
     require_copy(bucket, target.root)
     assert bucket.headers(ONE)["cache-control"] == "public, max-age=31536000, immutable"
+    assert bucket.headers("linux-64/repodata.json")["cache-control"] == "public, no-cache, max-age=0"
     assert (bucket.listed(), bucket.listed("label/testing/")) == (
         {ONE},
         {f"label/testing/{ONE}", f"label/testing/{TWO}"},

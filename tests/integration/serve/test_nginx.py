@@ -131,6 +131,6 @@ def test_static_files_have_the_same_headers_as_ours_and_no_records(static: Front
     assert static.server.ask("/ours/.channel_tools/channel.json").status == 404
     assert static.server.ask("/ours/linux-64/").status in {403, 404}
     kept = {path: static.server.ask(path).headers["cache-control"] for path in (INDEX, BIG)}
-    assert kept == {INDEX: "public, no-cache", BIG: "public, max-age=31536000, immutable"}
+    assert kept == {INDEX: "public, no-cache, max-age=0", BIG: "public, max-age=31536000, immutable"}
     shard = next((root / "ours" / "linux-64" / "shards").iterdir())
     assert "immutable" in static.server.ask(f"/ours/linux-64/shards/{shard.name}").headers["cache-control"]

@@ -67,7 +67,7 @@ def test_a_file_comes_whole_with_its_headers(server: Server, bearer: dict[str, s
     assert email.utils.parsedate_to_datetime(answer.headers["last-modified"]).timestamp() == int(modified)
     assert answer.headers["content-length"] == str(len(answer.body))
     assert answer.headers["accept-ranges"] == "bytes"
-    kept = "private, max-age=31536000, immutable" if path.endswith(".conda") else "private, no-cache"
+    kept = "private, max-age=31536000, immutable" if path.endswith(".conda") else "private, no-cache, max-age=0"
     assert answer.headers["cache-control"] == kept
     head = server.ask(path, method="HEAD", headers=bearer)
     assert (head.status, head.body) == (200, b"")
@@ -201,7 +201,7 @@ def test_a_revocation_holds_for_the_next_request(server: Server) -> None:
 
 def test_only_the_declared_label_of_a_public_channel_is_open(server: Server) -> None:
     answer = server.ask("/open/linux-64/repodata.json")
-    assert (answer.status, answer.headers["cache-control"]) == (200, "public, no-cache")
+    assert (answer.status, answer.headers["cache-control"]) == (200, "public, no-cache, max-age=0")
     assert server.ask("/open/label/testing/linux-64/repodata.json").status == 401
     assert server.ask("/open/linux-64/none.conda").status == 404
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.channel import add_set, channel_writer, open_channel, still_installable, verify_channel
+from channel_tools.channel.store import create_channel
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import promoted_keys, yank
 from channel_tools.publish.model import PackageSet
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import STACKS_PACKAGE
-from tests.support.packages import make_conda
+from tests.support.packages import CONDA_FORGE, make_conda
 from tests.unit.publish.sets import make_set
 
 STACKS_FILE = "share/channel_tools/variants/stacks.yaml"
@@ -263,3 +267,62 @@ def test_an_older_version_of_the_stacks_drops_none(target: FolderTarget, tmp_pat
     """A solver goes on to choose the newer."""
     publish(target, Checkout(own=[stacks("a", "udp", "rdma", version="1.1.0")]).packages(tmp_path / "first"))
     publish(target, Checkout(own=[stacks("a", "udp")]).packages(tmp_path / "second"))
+
+
+def uninstallable(target: FolderTarget) -> dict[str, str]:
+    """What verifying finds: the path in the channel, and why."""
+    findings = verify_channel(open_channel(target.root))
+    assert {finding.kind for finding in findings} <= {"uninstallable"}
+    return {str(finding.path.relative_to(target.root)): finding.message for finding in findings}
+
+
+NEEDED = {
+    "a name": (PLUGIN, [PYTHON, Toy(text="cuda 1 a_0")]),
+    "a version": (PLUGIN, [PYTHON, TORCH_12]),
+    "what another one excludes": (Toy(text="plugin 1.0 a_0", needs=["python 3.13.*", "pytorch"]), [PYTHON, TORCH]),
+    "a build, through a noarch package": (
+        Toy(text="plugin 1.0 a_0", needs=["pytorch 2.11.0 b*"], subdir="noarch"),
+        [PYTHON, TORCH],
+    ),
+}
+
+
+@pytest.mark.parametrize(("package", "foundation"), NEEDED.values(), ids=NEEDED)
+def test_a_listed_package_that_cannot_be_installed_is_found(
+    target: FolderTarget, tmp_path: Path, package: Toy, foundation: Sequence[Toy]
+) -> None:
+    above = Toy(text="above 1.0 a_0", needs=["plugin"])
+    packages = Checkout(own=[package, above, OTHER], foundation=foundation).packages(tmp_path / "first")
+    publish(target, packages)
+    found = uninstallable(target)
+    assert found.keys() == {"linux-64/above-1.0-a_0.conda", f"{package.subdir}/plugin-1.0-a_0.conda"}
+    assert "cannot be installed any more" in found["linux-64/above-1.0-a_0.conda"]
+    for spec in ("plugin", "above"):
+        yank(target, spec, label="main", reason="needs what is gone", dry_run=False)
+    assert uninstallable(target) == {}
+
+
+def test_what_virtual_packages_another_channel_or_a_newer_build_give_is_no_finding(
+    target: FolderTarget, tmp_path: Path
+) -> None:
+    further = Toy(text="further 1.0 a_0", needs=["__cuda >=12", "__glibc >=2.99"])
+    replaced = Toy(text="plugin 1.0 a_0", needs=["pytorch 2.10.*"])
+    newer = Toy(text="plugin 1.0 b_1", needs=["pytorch 2.11.*"])
+    publish(target, Checkout(own=[further, replaced, newer], foundation=[PYTHON, TORCH]).packages(tmp_path / "first"))
+    assert uninstallable(target) == {}
+    channel = open_channel(target.root)
+    elsewhere = dataclasses.replace(CONDA_FORGE, address="https://channel.example/forge")
+    beside = create_channel(tmp_path / "beside", elsewhere)
+    with channel_writer(beside) as writer:
+        add_set(writer, [SITE.make(tmp_path / "second"), PLUGIN.make(tmp_path / "second")])
+    assert (verify_channel(beside), channel.foundation.is_made_here) == ([], True)
+
+
+def test_a_solve_that_takes_too_long_is_said_and_does_not_hang(
+    target: FolderTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [Toy(text=f"a{number} 1.0 a_0", needs=[f"a{number + 1}"] if number < 300 else []) for number in range(301)]
+    publish(target, Checkout(own=[many[0]], foundation=many[1:]).packages(tmp_path / "first"))
+    monkeypatch.setattr(still_installable, "_SOLVE_LIMIT", dt.timedelta(microseconds=1))
+    (message,) = uninstallable(target).values()
+    assert message.endswith("it was not decided within 0 s")
