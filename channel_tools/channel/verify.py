@@ -16,7 +16,7 @@ import zstandard
 
 from channel_tools.channel.content import INDEX_FILES
 from channel_tools.channel.listing import Listing, Patch, names_in, not_listed
-from channel_tools.channel.model import Channel, ChannelFault
+from channel_tools.channel.model import Channel, ChannelFault, ChannelFaultKind
 from channel_tools.channel.records import CachedPackage, Stamp, cached_package, run_exports_of
 from channel_tools.channel.state import LISTING, STATE_BYTES, read_listing
 from channel_tools.conda.archive import read_package
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _INDEX_AGAIN = "index the channel again: channel_tools channel index"
 _READINGS = 3
+_NOT_OF_LISTED = frozenset[ChannelFaultKind]({"unindexed", "foreign"})
+"""Faults of files that no solve sees."""
 
 
 def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[ChannelFault]:
@@ -51,7 +53,7 @@ def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[ChannelFau
 
     Faults are damaged packages, files that are not indexed, indexed names without a file, bytes that differ from the
     index, indexes that disagree with each other or cannot be read, files that do not belong in a subdir, and listed
-    packages of ours that no solve could install (once nothing else is found). If there
+    packages of ours that no solve could install (once all else that is listed is sound). If there
     are findings while a process writes to the channel, it is verified again, up to three times, each time after waiting
     at most ``wait_s`` for that process; if it still writes, there is a finding of the kind "changing".
     """
@@ -125,8 +127,10 @@ def _verify_once(channel: Channel, packages: _Packages) -> list[ChannelFault]:
         findings += _check_packages(folder, records, hidden, patch, packages, listed[subdir])
         findings += _check_indexes(folder, records)
         findings += _check_unpatched(folder, records, hidden, patch)
-    # a fault of one package would be said again of all that need it
-    return sorted(findings or _check_solves(channel, listing, listed))
+    # a fault of a listed package would be said again of all that need it
+    if all(finding.kind in _NOT_OF_LISTED for finding in findings):
+        findings += _check_solves(channel, listing, listed)
+    return sorted(findings)
 
 
 def _finding(path: Path, message: str, *, hint: str = _INDEX_AGAIN) -> ChannelFault:
