@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Changes what a channel lists without publishing anything: yank, repodata patches, retention.
 
-Pure functions decide what retention may delete. Every package that a lock file, another label or a kept package may
-need is kept, and a requirement counts as needing every package that satisfies it, since a solver may choose any. What
-cannot be read may need anything.
+Pure functions decide what retention may delete. Every package that a lock file or a kept package may need is kept; a
+requirement counts as needing every package that satisfies it, since a solver may choose any. What cannot be read may
+need anything.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Retention:
 
     A version includes the build number, so all its variants are kept. ``locked_files`` are file names and
     ``locked_hashes`` sha256 or md5 in lock files. Other files are hidden at once and deleted ``grace_s`` later, since
-    clients may have an index that still lists them.
+    clients may have an index that still lists them. With ``removed`` (``subdir/file name``), nothing else is due, and
+    these are whatever their age.
     """
 
     keep: int = 1
@@ -49,6 +50,7 @@ class Retention:
     locked_files: frozenset[str] = frozenset()
     locked_hashes: frozenset[str] = frozenset()
     grace_s: float = 24 * 3600.0
+    removed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,23 +87,21 @@ class _Package:
         return self.row.name
 
 
-def plan_retention(
-    listing: Listing, rows: Rows, rule: Retention, *, elsewhere: frozenset[str], now_s: float
-) -> RetentionPlan:
-    """What ``rule`` does now to a channel with the packages ``rows``.
-
-    ``elsewhere`` are the packages (``subdir/file name``) that other labels list.
-    """
+def plan_retention(listing: Listing, rows: Rows, rule: Retention, *, now_s: float) -> RetentionPlan:
+    """What ``rule`` does now to a channel with the packages ``rows``; other labels have files of their own."""
     packages = _packages(listing, rows)
-    due = {package.key for package in packages if _is_due(package, rule, now_s=now_s)}
-    due -= _newest([package for package in packages if package.listed], rule.keep)
+    if rule.removed:
+        due = {package.key for package in packages} & rule.removed
+    else:
+        due = {package.key for package in packages if _is_due(package, rule, now_s=now_s)}
+        due -= _newest([package for package in packages if package.listed], rule.keep)
     due -= set(listing.foundation)
     retired = listing.retired
     expired = {key for key, row in retired.items() if not row.deleted and now_s - row.since_s >= rule.grace_s}
     keep = {
         package.key: reason
         for package in packages
-        if package.key in due | expired and (reason := _reason_to_keep(package, rule, elsewhere))
+        if package.key in due | expired and (reason := _reason_to_keep(package, rule))
     }
     due -= keep.keys()
     keep |= _needed(packages, due)
@@ -182,10 +182,10 @@ def _age(package: _Package) -> tuple[bool, Any, int]:
     return True, record.version, record.build_number
 
 
-def _reason_to_keep(package: _Package, rule: Retention, elsewhere: frozenset[str]) -> str | None:
+def _reason_to_keep(package: _Package, rule: Retention) -> str | None:
     if package.file_name in rule.locked_files or {package.row.sha256, package.index.get("md5")} & rule.locked_hashes:
         return "a lock file names it"
-    return "another label lists it" if package.key in elsewhere else None
+    return None
 
 
 def _needed(packages: Iterable[_Package], due: set[str]) -> dict[str, str]:
@@ -275,20 +275,15 @@ def listed_names(channel: Channel) -> frozenset[str]:
     )
 
 
-def preview_retention(channel: Channel, rule: Retention, *, elsewhere: frozenset[str], now_s: float) -> RetentionPlan:
-    """What apply_retention would do now."""
-    loaded = load_channel(channel)
-    rows = {subdir: state.records.packages for subdir, state in loaded.states.items()}
-    return plan_retention(loaded.listing, rows, rule, elsewhere=elsewhere, now_s=now_s)
-
-
-def apply_retention(writer: ChannelWriter, rule: Retention, *, elsewhere: frozenset[str]) -> RetentionPlan:
+def apply_retention(writer: ChannelWriter, rule: Retention) -> RetentionPlan:
     """Hide what is due by ``rule`` and delete what was hidden for long enough; see plan_retention.
 
     The indexes no longer name a file before it is deleted. A name that was deleted is remembered with its hash.
     """
     now_s = writer.clock()
-    plan = preview_retention(writer.channel, rule, elsewhere=elsewhere, now_s=now_s)
+    loaded = load_channel(writer.channel)
+    rows = {subdir: state.records.packages for subdir, state in loaded.states.items()}
+    plan = plan_retention(loaded.listing, rows, rule, now_s=now_s)
 
     def retire(loaded: LoadedChannel) -> Listing:
         rows = {str(key): loaded.row(key) for key in map(PackageKey.parse, plan.retire)}

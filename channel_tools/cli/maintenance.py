@@ -89,19 +89,32 @@ def retain(
     grace: Annotated[
         float, typer.Option(min=0, metavar="HOURS", help="How long files are kept after they were hidden.")
     ] = 24.0,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--remove",
+            metavar="SPEC",
+            help="Remove what this MatchSpec or file name names from the --label, old or not; may be repeated.",
+        ),
+    ] = None,
     label: Label = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Hide old packages and delete those hidden long enough, never what a lock, a label or another package needs."""
+    """Hide old packages and delete those hidden long enough, never what a lock or another package needs."""
     from channel_tools.channel.maintenance import Retention
     from channel_tools.pins.names import read_locked_names
     from channel_tools.publish import maintenance
 
-    if keep is None and older_than is None:
+    if not remove and keep is None and older_than is None:
         raise UsageError(
             "retain: give --keep N or --older-than DAYS",
             hint="or both; --dry-run shows what would be hidden or deleted",
+        )
+    if remove and (keep is not None or older_than is not None or label is None):
+        raise UsageError(
+            "retain: --remove goes with --label, and without --keep and --older-than",
+            hint="name the label to remove from, for example --label testing",
         )
     locked = read_locked_names(locks or ())
     rule = Retention(
@@ -112,7 +125,9 @@ def retain(
         grace_s=grace * _HOUR_S,
     )
     channel = _open(target)
-    plans = maintenance.retain(channel, rule, label=label, dry_run=dry_run, locked_specs=locked.specs)
+    plans = maintenance.retain(
+        channel, rule, label=label, dry_run=dry_run, locked_specs=locked.specs, remove=remove or ()
+    )
     _show_retention(plans, channel.address, dry_run=dry_run, as_json=as_json)
 
 

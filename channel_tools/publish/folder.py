@@ -424,15 +424,10 @@ class FolderTarget:
         from channel_tools.channel.maintenance import apply_retention, plan_retention  # noqa: PLC0415 - imports rattler
 
         content = self._must_exist(label)
-
-        def elsewhere() -> frozenset[str]:
-            others = (FolderContent(self.open_label(name)) for name in self.labels() if name != label)
-            return frozenset(key for other in others for key in other.listed())
-
         if dry_run:
-            return plan_retention(content.listing, content.rows(), rule, elsewhere=elsewhere(), now_s=self.clock())
+            return plan_retention(content.listing, content.rows(), rule, now_s=self.clock())
         with self._writer(label, content.channel.foundation) as writer:
-            return apply_retention(writer, rule, elsewhere=elsewhere())
+            return apply_retention(writer, rule)
 
     @contextlib.contextmanager
     def _writer(self, label: str, foundation: Foundation) -> Iterator[ChannelWriter]:

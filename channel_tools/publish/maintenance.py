@@ -131,8 +131,11 @@ def retain(
     label: str | None,
     dry_run: bool,
     locked_specs: Collection[str] = (),
+    remove: Sequence[str] = (),
 ) -> dict[str, RetentionPlan]:
     """Hide and delete what ``rule`` does not keep; returns by label what was done, or would be with ``dry_run``.
+
+    With ``remove``, that is only what matches these MatchSpecs and file names; UsageError for one that nothing matches.
 
     What satisfies one of the MatchSpecs ``locked_specs``, from whatever channel they ask for it, is kept as if a lock
     named its file: a solver may choose any.
@@ -140,9 +143,14 @@ def retain(
     locked = [read_spec(spec) for spec in sorted(locked_specs)]
     plans = {}
     for name in _labels(target, label):
-        packages = target.packages(name) if locked else ()
+        packages = target.packages(name) if locked or remove else ()
         files = {package.file_name for package in packages if any(_may_satisfy(package, spec) for spec in locked)}
-        label_rule = replace(rule, locked_files=rule.locked_files | files)
+        removed: set[str] = set()
+        for text in remove:
+            matching = select_packages(packages, text)
+            _require_some(matching, text, packages, where=f"{target.address}, label {name}")
+            removed |= {str(package.key) for package in matching}
+        label_rule = replace(rule, locked_files=rule.locked_files | files, removed=frozenset(removed))
         plans[name] = target.retain(label_rule, label=name, dry_run=dry_run)
     return plans
 

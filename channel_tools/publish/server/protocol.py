@@ -96,6 +96,7 @@ class RetainRequest(_LabelRequest):
     locked_hashes: tuple[str, ...]
     grace_s: float
     dry_run: bool
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

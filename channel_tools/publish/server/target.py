@@ -304,6 +304,7 @@ class ServerTarget:
             locked_hashes=tuple(sorted(rule.locked_hashes)),
             grace_s=rule.grace_s,
             dry_run=dry_run,
+            removed=tuple(sorted(rule.removed)),
         )
         report = self._changed("retain", request)
         return RetentionPlan(retire=report.retired, delete=report.deleted, keep=report.kept)

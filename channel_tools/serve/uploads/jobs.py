@@ -366,6 +366,7 @@ def _retain(target: FolderTarget, request: RetainRequest) -> ReportResponse:
         locked_files=frozenset(request.locked_files),
         locked_hashes=frozenset(request.locked_hashes),
         grace_s=request.grace_s,
+        removed=frozenset(request.removed),
     )
     plan = target.retain(rule, label=request.label, dry_run=request.dry_run)
     return ReportResponse(retired=plan.retire, deleted=plan.delete, kept=plan.keep)

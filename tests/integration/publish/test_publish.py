@@ -198,4 +198,9 @@ def test_the_commands_do_what_they_say(tmp_path: Path) -> None:
     lock.write_text("@EXPLICIT\nhttps://host/label/testing/linux-64/toy-1.0-0.conda\n")
     assert "0 would be hidden" in tool("retain", *at, "--keep", "1", "--lock", lock, "--dry-run", cwd=tmp_path)
     gone = json.loads(tool("retain", *at, "--keep", "1", "--label", "testing", "--json", cwd=tmp_path))
-    assert gone["labels"]["testing"]["kept"] == {"linux-64/toy-1.0-0.conda": "another label lists it"}
+    assert gone["labels"]["testing"]["retired"] == ["linux-64/toy-1.0-0.conda"]
+    words = ("retain", *at, "--label", "main", "--remove", "toy=2", "--grace", "0")
+    assert "1 hidden, 1 deleted" in tool(*words, cwd=tmp_path)
+    assert [
+        (tmp_path / "target" / folder / "linux-64" / "toy-2.0-0.conda").exists() for folder in (".", "label/testing")
+    ] == [False, True]

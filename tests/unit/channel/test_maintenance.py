@@ -41,7 +41,7 @@ def rows_of(*packages: tuple[str, CachedPackage]) -> Rows:
 
 def retention(*packages: tuple[str, CachedPackage], listing: Listing | None = None, keep: int = 1) -> RetentionPlan:
     rule = Retention(keep=keep, grace_s=0)
-    return plan_retention(listing or Listing(), rows_of(*packages), rule, elsewhere=frozenset(), now_s=NOW_S)
+    return plan_retention(listing or Listing(), rows_of(*packages), rule, now_s=NOW_S)
 
 
 OLD, NEW = "linux-64/alib-1.0-h1_0.conda", "linux-64/alib-2.0-h1_0.conda"
@@ -139,7 +139,7 @@ def test_what_was_yanked_lately_still_needs_its_dependencies_and_what_was_replac
     app = row("bapp", "1.0", depends=["alib<2"], indexed_timestamp=int(NOW_S * 1000))
     key, rule = app[0], Retention(keep=1, grace_s=0, older_than_s=60)
     found = {
-        name: plan_retention(listing, rows_of(*libraries, app), rule, elsewhere=frozenset(), now_s=NOW_S).delete
+        name: plan_retention(listing, rows_of(*libraries, app), rule, now_s=NOW_S).delete
         for name, listing in {
             "yanked": Listing(yanked={key: "wrong sums"}),
             "removed": Listing(patches={"linux-64": Patch(remove=("bapp-1.0-h1_0.conda",))}),

@@ -297,7 +297,7 @@ def test_retention_keeps_the_newest_and_what_they_may_need(target: FolderTarget,
     assert sound(target)
 
 
-def test_retention_never_takes_what_a_lock_a_label_or_the_foundation_names(target: FolderTarget, made: Path) -> None:
+def test_retention_never_takes_what_a_lock_or_the_foundation_names(target: FolderTarget, made: Path) -> None:
     toys = [make_conda(made, "toy", version=f"{number}") for number in range(1, 5)]
     old, new = make_conda(made, "ssl", build="h1_0"), make_conda(made, "ssl", build="h2_0")
     publish(target, *toys, foundation=[old])
@@ -310,33 +310,65 @@ def test_retention_never_takes_what_a_lock_a_label_or_the_foundation_names(targe
         grace_s=0,
     )
     plan = target.retain(rule, label="main", dry_run=False)
-    assert plan.retire == plan.delete == ("linux-64/ssl-1.0-h1_0.conda",)
+    assert plan.retire == plan.delete == ("linux-64/ssl-1.0-h1_0.conda", "linux-64/toy-1-0.conda")
     assert plan.keep == {
-        "linux-64/toy-1-0.conda": "another label lists it",
         "linux-64/toy-2-0.conda": "a lock file names it",
         "linux-64/toy-3-0.conda": "a lock file names it",
     }
-    assert listed(target.root) == ["ssl-1.0-h2_0", "toy-1-0", "toy-2-0", "toy-3-0", "toy-4-0"]
+    assert listed(target.root) == ["ssl-1.0-h2_0", "toy-2-0", "toy-3-0", "toy-4-0"]
+    assert listed(target.label_folder("prod")) == ["toy-1-0"]
     assert sound(target)
 
 
-def test_what_was_hidden_is_not_deleted_while_a_lock_or_a_label_names_it(
-    target: FolderTarget, made: Path, clock: Clock
-) -> None:
+def test_what_was_hidden_is_not_deleted_while_a_lock_names_it(target: FolderTarget, made: Path, clock: Clock) -> None:
     toys = [make_conda(made, "toy", version=f"{number}") for number in range(1, 5)]
     publish(target, *toys)
     hidden = tuple(f"linux-64/{toy.name}" for toy in toys[:3])
     assert target.retain(Retention(grace_s=DAY_S), label="main", dry_run=False).retire == hidden
-    publish(target, toys[1], label="prod")
     clock.now_s += 2 * DAY_S
     # too young for the rule: only that they were hidden before has them deleted
     rule = Retention(older_than_s=9 * DAY_S, locked_files=frozenset({toys[0].name}), grace_s=DAY_S)
     plan = target.retain(rule, label="main", dry_run=False)
-    assert plan.keep == {hidden[0]: "a lock file names it", hidden[1]: "another label lists it"}
-    assert (plan.retire, plan.delete) == ((), hidden[2:])
-    assert [(target.root / key).is_file() for key in hidden] == [True, True, False]
+    assert plan.keep == {hidden[0]: "a lock file names it"}
+    assert (plan.retire, plan.delete) == ((), hidden[1:])
+    assert [(target.root / key).is_file() for key in hidden] == [True, False, False]
     assert listed(target.root) == ["toy-4-0"]
     assert target.retain(Retention(grace_s=DAY_S), label="main", dry_run=False).delete == hidden[:1]
+    assert sound(target)
+
+
+def test_what_was_promoted_is_deleted_by_each_labels_own_rule(target: FolderTarget, made: Path) -> None:
+    toys = [make_conda(made, "toy", version=f"{number}") for number in range(1, 4)]
+    publish(target, *toys, label="testing")
+    target.promote(
+        promoted_keys(target, "testing", []), source="testing", label="main", progress=SilentProgress()
+    )  # fmt: skip
+    old = tuple(f"linux-64/{toy.name}" for toy in toys[:2])
+    assert target.retain(Retention(grace_s=0), label="testing", dry_run=False).delete == old
+    assert [(target.root / key).is_file() for key in old] == [True, True]
+    plans = retain(target, Retention(keep=2, grace_s=0), label=None, dry_run=False)
+    assert {label: plan.delete for label, plan in plans.items()} == {"main": old[:1], "testing": ()}
+    assert (listed(target.root), listed(target.label_folder("testing"))) == (["toy-2-0", "toy-3-0"], ["toy-3-0"])
+    assert sound(target)
+
+
+def test_what_is_named_is_removed_from_a_label_unless_it_is_needed(target: FolderTarget, made: Path) -> None:
+    lib = make_conda(made, "lib")
+    toys = [make_conda(made, "toy", version=f"{number}") for number in range(1, 4)]
+    app = make_conda(made, "app", index={"depends": ["lib"]})
+    for label in ("main", "testing"):
+        publish(target, lib, app, *toys, label=label)
+    rule = Retention(grace_s=0, locked_files=frozenset({toys[0].name}))
+    specs = ["toy >=3", toys[0].name, "lib"]
+    plan = retain(target, rule, label="main", dry_run=False, remove=specs)["main"]
+    assert plan.retire == plan.delete == (f"linux-64/{toys[2].name}",)
+    assert plan.keep == {
+        "linux-64/lib-1.0-0.conda": "linux-64/app-1.0-0.conda may need it",
+        "linux-64/toy-1-0.conda": "a lock file names it",
+    }
+    assert "toy-3-0" in listed(target.label_folder("testing"))
+    with pytest.raises(UsageError, match="label main: no package matches 'toi'"):
+        retain(target, rule, label="main", dry_run=False, remove=["toi"])
     assert sound(target)
 
 
