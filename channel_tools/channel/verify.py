@@ -225,11 +225,12 @@ def _unstamped(record: JsonObject) -> JsonObject:
 def _check_solves(
     channel: Channel, listing: Listing, listed: Mapping[str, Mapping[str, CachedPackage]]
 ) -> Iterator[ChannelFault]:
-    """A fault for each listed package of ours that cannot be installed."""
+    """A fault for each listed package of ours that cannot be installed, unless it was revoked, which is to that end."""
     from channel_tools.channel.still_installable import find_uninstallable  # noqa: PLC0415 - imports rattler, slow
 
-    theirs = {*map(PackageKey.parse, (*listing.foundation, *listing.superseded))}
-    ours = {PackageKey(subdir, name) for subdir, rows in listed.items() for name in rows} - theirs
+    others = {*map(PackageKey.parse, (*listing.foundation, *listing.superseded))}
+    others |= {PackageKey(subdir, name) for subdir, patch in listing.patches.items() for name in patch.revoke}
+    ours = {PackageKey(subdir, name) for subdir, rows in listed.items() for name in rows} - others
     foundation = channel.foundation
     is_whole = foundation.is_made_here and not foundation.further
     for key, reason in find_uninstallable(listed, ours=ours, is_whole=is_whole).items():

@@ -192,12 +192,12 @@ def test_promotion_takes_what_is_required_in_every_form(target: FolderTarget, ma
 
 
 def test_a_hotfix_changes_records_and_not_files_and_stays(target: FolderTarget, made: Path) -> None:
-    toy = make_conda(made, "toy", index={"depends": ["libtoy"], "license": "MIT"}, run_exports={"weak": ["toy"]})
+    toy = make_conda(made, "toy", index={"depends": ["other"], "license": "MIT"}, run_exports={"weak": ["toy"]})
     publish(target, toy, make_conda(made, "other"), make_conda(made, "bad"), make_conda(made, "worse"))
     before = (target.root / "linux-64" / toy.name).read_bytes()
     path = instructions(
         made / "fix",
-        records={"toy-1.0-0.conda": {"depends": ["libtoy <2"], "license": None}},
+        records={"toy-1.0-0.conda": {"depends": ["other <2"], "license": None}},
         remove=["bad-1.0-0.conda"],
         revoke=["worse-1.0-0.conda"],
     )
@@ -206,11 +206,11 @@ def test_a_hotfix_changes_records_and_not_files_and_stays(target: FolderTarget, 
     assert listed(target.root) == ["bad-1.0-0", "other-1.0-0", "toy-1.0-0", "worse-1.0-0"]
     assert hotfix(target, path, subdir=None, label=None, replace=False, dry_run=False) == named
     rows = repodata(target.root)["packages.conda"]
-    assert (rows["toy-1.0-0.conda"]["depends"], "license" in rows["toy-1.0-0.conda"]) == (["libtoy <2"], False)
+    assert (rows["toy-1.0-0.conda"]["depends"], "license" in rows["toy-1.0-0.conda"]) == (["other <2"], False)
     assert rows["worse-1.0-0.conda"]["depends"] == ["package_has_been_revoked"]
     assert list(rows) == ["other-1.0-0.conda", "toy-1.0-0.conda", "worse-1.0-0.conda"]
     unpatched = repodata(target.root, "repodata_from_packages.json")["packages.conda"]
-    assert unpatched["toy-1.0-0.conda"]["depends"] == ["libtoy"]
+    assert unpatched["toy-1.0-0.conda"]["depends"] == ["other"]
     assert "bad-1.0-0.conda" in unpatched
     assert (target.root / "linux-64" / toy.name).read_bytes() == before
     publish(target, make_conda(made, "new"))
@@ -423,7 +423,7 @@ def test_files_that_are_not_ours_are_left_alone(target: FolderTarget, made: Path
     publish(target, make_conda(made, "toy", version="2.0"))
     yank(target, "toy=2", label="main", reason="x", dry_run=False)
     yank(target, "toy=2", label="main", reason=None, dry_run=False)
-    retain(target, Retention(grace_s=0), label=None, dry_run=False)
+    retain(target, Retention(keep=2, grace_s=0), label=None, dry_run=False)
     assert target.labels() == ["main", "testing"]
     assert [path for path in foreign if path.read_text() != "not ours"] == []
     assert sound(target)
