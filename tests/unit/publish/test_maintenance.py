@@ -217,7 +217,7 @@ def test_a_hotfix_changes_records_and_not_files_and_stays(target: FolderTarget, 
     assert repodata(target.root)["packages.conda"]["toy-1.0-0.conda"] == rows["toy-1.0-0.conda"]
     assert sound(target)
     hotfix(target, instructions(made / "fix"), subdir="linux-64", label=None, replace=True, dry_run=False)
-    assert repodata(target.root)["packages.conda"]["toy-1.0-0.conda"]["depends"] == ["libtoy"]
+    assert repodata(target.root)["packages.conda"]["toy-1.0-0.conda"]["depends"] == ["other"]
     assert not (target.root / "linux-64" / "repodata_from_packages.json").exists()
     assert sound(target)
 
