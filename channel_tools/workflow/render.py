@@ -11,9 +11,9 @@ from channel_tools.feedstock.variants import ZIPPED_KEYS
 from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
 from channel_tools.matrix.variants import PINS_FILE, foundation_file
 from channel_tools.plan import render_folder
-from channel_tools.system.errors import UsageError, nearest_names_hint
+from channel_tools.system.errors import SolveError, UsageError, nearest_names_hint
 from channel_tools.system.progress import ignore
-from channel_tools.workflow.plan import plan_request
+from channel_tools.workflow.plan import check_served, plan_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +37,15 @@ def render_stacks(
 ) -> tuple[Plan, list[Path]]:
     """Write a folder for every package that the foundation can serve, including those already in the channel.
 
-    Raises the errors of planning, and UsageError if ``destination`` cannot be used.
+    Raises the errors of planning, SolveError for a package that the foundation serves in no variant, and UsageError if
+    ``destination`` cannot be used; nothing is written then.
     """
     plan = plan_request(settings, request, note=note)
+    try:
+        check_served(plan, request)
+    except SolveError as err:
+        hint = "build the same first, which has the foundation make what is optional; see channel_tools plan --why"
+        raise SolveError(err.message, hint=hint) from None
     return plan, [render_folder(package, destination, tree=settings.tree) for package in plan.packages]
 
 

@@ -11,6 +11,7 @@ from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.plan import check_served, expand_request, list_stacks, plan_request
+from channel_tools.workflow.render import render_stacks
 from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
 
 if TYPE_CHECKING:
@@ -66,6 +67,18 @@ def test_a_package_without_a_servable_variant_is_an_error_unless_all_stacks_were
     write_foundation(settings.foundation, [])
     with pytest.raises(SolveError, match="all stacks: cannot be built in any requested variant"):
         check_served(plan_request(settings, every), every)
+
+
+def test_what_the_foundation_cannot_serve_is_not_rendered_in_part(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    write_foundation(settings.foundation, [record for record in FOUNDATION if record[0] != "torch"])
+    destination = tmp_path / "rendered"
+    with pytest.raises(SolveError, match="stack udp: cannot be built in any requested variant: toy-plugin"):
+        render_stacks(settings, PlanRequest(stack="udp"), destination=destination)
+    assert not destination.exists()
+    write_foundation(settings.foundation, FOUNDATION)
+    _plan, folders = render_stacks(settings, PlanRequest(stack="udp"), destination=destination)
+    assert any("toy-plugin" in folder.name for folder in folders)
 
 
 def test_a_plan_is_judged_again_by_what_is_in_the_channel_now(tmp_path: Path) -> None:
