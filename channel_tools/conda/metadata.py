@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # Written into files in place of the installation prefix; clients replace it when they install (CEP 34, paths.json).
 # Long, as in conda-build, so that binary files can hold it too.
 PREFIX_PLACEHOLDER = "/opt/anaconda1anaconda2anaconda3" + "_placehold" * 20
+BINARY_PLACEHOLDER = (PREFIX_PLACEHOLDER + "_placehold" * 3)[:255]
+"""The same in programs and libraries, where no longer prefix fits: as long as those that recipes are built in."""
 SOURCE_DATE = "SOURCE_DATE_EPOCH"
 """The variable that gives build scripts the date of the package (reproducible-builds.org)."""
 UNDATED_S = 1_577_836_800

@@ -23,7 +23,7 @@ import zstandard
 
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.contents import content_of, damaged_package, read_path_rows
-from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
+from channel_tools.conda.metadata import BINARY_PLACEHOLDER, PREFIX_PLACEHOLDER
 from channel_tools.conda.writer import ENGINE_LEVEL, copy_component, open_component
 from channel_tools.system.archives import UnsafeMemberError, check_link
 from channel_tools.system.build_id import renew_build_id
@@ -45,7 +45,7 @@ _PATHS = "paths.json"
 _CHUNK_BYTES = 1 << 20
 _MEMORY_BYTES = 64 << 20
 _SMALL_BYTES, _TAR_BLOCK_BYTES = 1 << 20, 512
-_LONGEST_PREFIX = 255
+_LONGEST_PREFIX = len(BINARY_PLACEHOLDER)
 _RECORD = ".dist-info/RECORD"
 _RECORD_ROW = re.compile(rb"^(?P<path>[^,\"\n]+),sha256=[A-Za-z0-9_-]{43},", re.MULTILINE)
 _HAS_PREFIX = "has_prefix"
@@ -230,7 +230,7 @@ def _placeholder(prefix: bytes, package: Path) -> bytes:
     if not len(PREFIX_PLACEHOLDER) <= len(prefix) <= _LONGEST_PREFIX:
         expected = f"{len(PREFIX_PLACEHOLDER)} to {_LONGEST_PREFIX}"
         raise damaged_package(package, f"its paths.json has a prefix of {len(prefix)} bytes; expected {expected}")
-    return (PREFIX_PLACEHOLDER + "_placehold" * 3)[: len(prefix)].encode()
+    return BINARY_PLACEHOLDER[: len(prefix)].encode()
 
 
 def _copy_replaced(source: IO[bytes], target: IO[bytes], old: bytes, new: bytes) -> None:

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import zstandard
 
-from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
+from channel_tools.conda.metadata import BINARY_PLACEHOLDER, PREFIX_PLACEHOLDER
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.files import atomic_path, sha256_of_file, walk_entries
 
@@ -39,7 +39,6 @@ DEFAULT_LEVEL = 6
 """Measured on the largest package (700 MB): level 3 packs 155 MB in 4 s, 6 142 MB in 7 s, 9 136 MB in 13 s."""
 ENGINE_LEVEL = 15
 """The default level of py-rattler-build."""
-_PLACEHOLDER_BYTES = PREFIX_PLACEHOLDER.encode()
 _CHUNK_BYTES = 1 << 20
 _TEXT_PROBE_BYTES = 1 << 13
 _EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
@@ -119,8 +118,8 @@ def _add_path(tar: tarfile.TarFile, tree: Path, path: Path, timestamp_ms: int) -
         "sha256": scanner.sha256.hexdigest(),
         "size_in_bytes": member.size,
     }
-    if scanner.has_placeholder:
-        entry |= {"prefix_placeholder": PREFIX_PLACEHOLDER, "file_mode": "text" if scanner.is_text else "binary"}
+    if scanner.placeholder:
+        entry |= {"prefix_placeholder": scanner.placeholder, "file_mode": "text" if scanner.is_text else "binary"}
     return entry
 
 
@@ -154,7 +153,7 @@ class _Scanner(io.RawIOBase):
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.sha256 = hashlib.sha256()
-        self.has_placeholder = False
+        self.placeholder = ""
         self.is_text = True
         self._stream = stream
         self._tail = b""
@@ -170,10 +169,11 @@ class _Scanner(io.RawIOBase):
         if self._probed < _TEXT_PROBE_BYTES:
             self.is_text = self.is_text and b"\0" not in chunk[: _TEXT_PROBE_BYTES - self._probed]
             self._probed += len(chunk)
-        if not self.has_placeholder:
+        if self.placeholder != BINARY_PLACEHOLDER:
             window = self._tail + chunk
-            self.has_placeholder = _PLACEHOLDER_BYTES in window
-            self._tail = window[-len(_PLACEHOLDER_BYTES) :]
+            found = (text for text in (BINARY_PLACEHOLDER, PREFIX_PLACEHOLDER) if text.encode() in window)
+            self.placeholder = next(found, self.placeholder)
+            self._tail = window[-len(BINARY_PLACEHOLDER) :]
         return chunk
 
 

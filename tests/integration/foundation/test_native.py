@@ -40,6 +40,16 @@ int main() {
   try { std::vector<int>().at(1); } catch (const std::out_of_range &) { std::cout << zlibVersion() << " " << __FILE__; }
 }
 """
+LEAST_CERTIFICATES = 50
+LEGACY_SETTINGS = """\
+openssl_conf = settings
+[settings]
+providers = providers
+[providers]
+legacy = on
+[on]
+activate = 1
+"""
 
 
 class Environment:
@@ -113,3 +123,16 @@ def test_openssl_trusts_the_environments_certificates(environment: Environment, 
     assert environment.variables["SSL_CERT_FILE"] == f"{environment.prefix}/ssl/cacert.pem"
     subject = environment.run('openssl x509 -in "$SSL_CERT_FILE" -noout -subject', tmp_path).stdout
     assert subject.startswith("subject=")
+
+
+def test_openssl_has_the_environments_certificates_and_settings_without_activation(
+    own_settings: Settings, stack_channel: Path, tmp_path: Path
+) -> None:
+    del stack_channel
+    prefix = tmp_path / "env"
+    install(own_settings, own_settings.foundation, prefix, ["python", "openssl"])
+    count = "import ssl; context = ssl.create_default_context(); print(context.cert_store_stats()['x509_ca'])"
+    assert int(run_command([prefix / "bin/python", "-I", "-c", count], env={}).stdout) > LEAST_CERTIFICATES
+    (prefix / "ssl" / "openssl.cnf").write_text(LEGACY_SETTINGS)
+    listed = run_command([prefix / "bin/openssl", "list", "-providers"], env={}).stdout
+    assert "OpenSSL Legacy Provider" in listed

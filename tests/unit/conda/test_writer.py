@@ -12,7 +12,7 @@ from conda_package_streaming.package_streaming import stream_conda_component
 
 from channel_tools.conda import writer
 from channel_tools.conda.archive import read_index_json, read_info_json, stream_component
-from channel_tools.conda.metadata import PREFIX_PLACEHOLDER, PackageMetadata
+from channel_tools.conda.metadata import BINARY_PLACEHOLDER, PREFIX_PLACEHOLDER, PackageMetadata
 from channel_tools.conda.package import split_file_name
 from channel_tools.conda.writer import write_conda_package
 from channel_tools.system.errors import DiskFullError, IntegrityError
@@ -63,15 +63,16 @@ def test_files_with_the_placeholder_are_marked_with_their_mode(tmp_path: Path) -
     assert "prefix_placeholder" not in entries["bin/tool"]
 
 
+@pytest.mark.parametrize("placeholder", [PREFIX_PLACEHOLDER, BINARY_PLACEHOLDER], ids=["text", "binary"])
 def test_a_placeholder_across_the_border_of_two_chunks_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    placeholder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_CHUNK_BYTES", 100)
     tree = tmp_path / "tree"
     tree.mkdir()
-    (tree / "text").write_text("x" * 150 + PREFIX_PLACEHOLDER)
+    (tree / "text").write_text("x" * 150 + placeholder)
     entries = _paths(write_conda_package(tree, METADATA, tmp_path / METADATA.file_name).path)
-    assert entries["text"]["prefix_placeholder"] == PREFIX_PLACEHOLDER
+    assert entries["text"]["prefix_placeholder"] == placeholder
 
 
 def test_a_link_has_the_hash_of_what_it_leads_to(tmp_path: Path) -> None:

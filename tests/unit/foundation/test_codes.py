@@ -32,6 +32,7 @@ from tests.unit.foundation.repairs import (
     test_blas,
     test_elf,
     test_mpi,
+    test_paths,
     test_perl,
     test_pkgconfig,
     test_python,
@@ -142,6 +143,7 @@ TREES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
             }
         ),
     ),
+    "place_openssl_settings": ("openssl", files({"etc/ssl/openssl.cnf": "settings"})),
     "place_sysroot": (
         "sysroot_linux-64",
         files(
@@ -172,6 +174,10 @@ TREES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
                 "lib/cmake/boost/boost.cmake": test_pkgconfig.BOOST,
             }
         ),
+    ),
+    "relocate_folders": (
+        "mpich-abi",
+        lambda root: test_paths.make_library(root, b"/opt/mpich/etc/ucx"),
     ),
     "relocate_mpich": ("mpich", test_mpi.make_mpich),
     "relocate_perl": ("perl", lambda root: test_perl.make_perl(root, test_perl.FOLDERS)),
