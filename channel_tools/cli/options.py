@@ -128,7 +128,10 @@ def settings_for_stacks(
     prefixes = (*(() if chosen is None else (chosen,)), Path(sys.prefix))
     if (settings_here := installed_settings(prefixes, output=output, environ=os.environ, cwd=cwd)) is None:
         message = "nothing here says what a stack is: no tree of recipes, no channel, no installed channel_tools-stacks"
-        hint = "name one: --root TREE, or --channel ADDRESS where the command has it; or install channel_tools-stacks"
+        hint = (
+            "name one: --root TREE, or --channel ADDRESS where the command has it; or have an environment keep them: "
+            "channel_tools env add PREFIX channel_tools-stacks --channel ADDRESS"
+        )
         raise UsageError(message, hint=hint)
     yield settings_here
 
