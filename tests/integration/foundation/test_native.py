@@ -133,6 +133,8 @@ def test_openssl_has_the_environments_certificates_and_settings_without_activati
     install(own_settings, own_settings.foundation, prefix, ["python", "openssl"])
     count = "import ssl; context = ssl.create_default_context(); print(context.cert_store_stats()['x509_ca'])"
     assert int(run_command([prefix / "bin/python", "-I", "-c", count], env={}).stdout) > LEAST_CERTIFICATES
-    (prefix / "ssl" / "openssl.cnf").write_text(LEGACY_SETTINGS)
+    settings = prefix / "ssl" / "openssl.cnf"
+    settings.unlink()  # it is a link to the package cache's file
+    settings.write_text(LEGACY_SETTINGS)
     listed = run_command([prefix / "bin/openssl", "list", "-providers"], env={}).stdout
     assert "OpenSSL Legacy Provider" in listed
