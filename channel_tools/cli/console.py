@@ -18,6 +18,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 P = ParamSpec("P")
 _SHOWN = 200
+_ADDRESS = re.compile(r"(?i)[a-z][a-z0-9+.-]+:/")
+"""What a Path makes of an address: one slash is left."""
 _MAY_BE_SPECIAL = frozenset({"access_log", "passphrase_file"})
 """Parameters whose paths are only appended to, or read by ``files.read_first_line``: /dev/stderr, a shell's <(...)."""
 
@@ -296,11 +299,17 @@ def shown_streams(*, quiet: bool, color: str) -> Iterator[None]:
 
 
 def _check_paths(arguments: Mapping[str, object]) -> None:
-    """Raise FileAccessError for a path of something that is neither a file nor a folder."""
+    """Raise FileAccessError for a path of something that is neither a file nor a folder, UsageError for an address.
+
+    An address may have a password, so it is not shown.
+    """
     from channel_tools.system.files import special_kind
 
     for name, value in arguments.items():
         for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path) and _ADDRESS.match(str(path)) and not path.exists():
+                message = f"{name.replace('_', '-')}: an address; expected a file or a folder of this machine"
+                raise UsageError(message, hint="give a path; --help says which options take an address")
             if isinstance(path, Path) and name not in _MAY_BE_SPECIAL and (kind := special_kind(path)):
                 message = f"{path}: is {kind}; expected a file or a folder"
                 raise FileAccessError(message, hint="give another path; save the output of a pipe to a file first")

@@ -24,6 +24,7 @@ _UNREADABLE = "(an address that cannot be read)"
 _TOKEN = re.compile(r"/t/([^/]+)(?=/|$)")
 _SECRET_KEY = re.compile(r"(?i)(?:.*[-_])?(?:token|signature|sig|credential|password|passwd|secret|api_?key|key|auth)")
 _IN_TEXT = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"`()<>,]+")
+_QUOTATION_MARK = re.compile("[\"'`]")
 _WEB_SCHEMES = {"http": 80, "https": 443}
 """With their default ports."""
 _LOCAL_SCHEMES = frozenset({"", "file"})
@@ -301,6 +302,20 @@ def shown_address(address: str) -> str:
 def text_without_credentials(text: str) -> str:
     """The text of a program or library, with the credentials of every address in it taken out."""
     return _IN_TEXT.sub(lambda match: without_credentials(match.group()), text)
+
+
+def without_quoted(message: str) -> str:
+    """What a library says of a file that may have secrets, without what it quotes of it; what it expected there stays.
+
+    >>> without_quoted('invalid type: string "secret", expected a sequence')
+    'invalid type: string, expected a sequence'
+    >>> without_quoted("duplicate key `secret` in document root")
+    'duplicate key'
+    """
+    before, comma, expected = message.rpartition(", expected ")
+    if not comma:
+        before, expected = message, ""
+    return _QUOTATION_MARK.split(before, maxsplit=1)[0].rstrip() + comma + expected
 
 
 def local_path(address: str) -> Path | None:

@@ -49,6 +49,7 @@ from channel_tools.conda.addresses import (
     text_without_credentials,
     with_token,
     without_credentials,
+    without_quoted,
     without_user,
 )
 from channel_tools.conda.relay import RELAY_HOST, start_relay
@@ -136,7 +137,7 @@ def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
         )
     except AuthenticationStorageError as err:
         hint = "correct the file, or name another with RATTLER_AUTH_FILE"
-        raise ConfigError(f"rattler's credentials file cannot be used: {err}", hint=hint) from None
+        raise ConfigError(f"rattler's credentials file cannot be used: {without_quoted(str(err))}", hint=hint) from None
     return tuple(address for address, _credential in split), client
 
 

@@ -87,7 +87,11 @@ def read_condarc(environ: Mapping[str, str]) -> Condarc:
     merged = Condarc()
     for path in condarc_files(environ):
         text = read_yaml_text(path)
-        document = parse_yaml(text, path)
+        try:
+            document = parse_yaml(text, path)
+        except ConfigError as err:
+            message = "not valid YAML (its text is not quoted here, since it may have secrets)"
+            raise ConfigError(message, path=path, line=err.line, hint=err.hint) from None
         if document.value is None:
             continue
         if not isinstance(document.value, dict):

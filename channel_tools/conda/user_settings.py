@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 
 from rattler import Config
 
-from channel_tools.conda.addresses import is_channel_name, parse_address, path_of, scheme_of, without_credentials
+from channel_tools.conda.addresses import (
+    is_channel_name,
+    parse_address,
+    path_of,
+    scheme_of,
+    without_credentials,
+    without_quoted,
+)
 from channel_tools.conda.condarc import Condarc, CondaSetting, read_condarc
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.settings import USER_SETTINGS_VARIABLE, wants_user_settings
@@ -194,7 +201,8 @@ class UserSettings:
         for name, setting in self.conda.proxy_servers.items():
             used = name in {"http", "https", "all"}
             note = "" if used else "a proxy for one host is not used"
-            value = without_credentials(setting.value)
+            # conda takes HOST:PORT, too, before which a user and password may stand
+            value = without_credentials(setting.value if scheme_of(setting.value) else f"http://{setting.value}")
             yield SettingLine(key=f"proxy_servers.{name}", value=value, origin=setting.origin, used=used, note=note)
         for key, setting in self.conda.not_used.items():
             yield SettingLine(key=key, value="", origin=setting.origin, used=False, note=_NOT_USED)
@@ -273,7 +281,7 @@ def _read_toml(path: Path, *, shared: bool) -> _TomlFile:
         config.validate()
     except ValueError as err:
         lines = str(err).splitlines()  # those between quote the file, which may have a proxy's password
-        reason = ": ".join(dict.fromkeys((lines[0], lines[-1].strip())))
+        reason = ": ".join(dict.fromkeys(map(without_quoted, (lines[0], lines[-1].strip()))))
         hint = f"correct the file; {USER_SETTINGS_VARIABLE}=no leaves all such files out"
         raise ConfigError(f"not a configuration of rattler: {reason}", path=path, hint=hint) from None
     return _TomlFile(path=path, config=config, unknown=tuple(unknown))

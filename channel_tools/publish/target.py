@@ -128,7 +128,7 @@ def open_target(
         raise UsageError(message, hint=hint)
     if scheme not in KINDS:
         known = ", ".join(f"{name}://" for name in sorted((*KINDS, BUCKET, "file")))
-        message = f"{address}: publishing to {scheme}:// addresses is not supported"
+        message = f"{without_credentials(address)}: publishing to {scheme}:// addresses is not supported"
         raise UsageError(message, hint=f"give a folder, or an address that starts with one of: {known}")
     kind = KINDS[scheme]
     return cast("Opener", getattr(importlib.import_module(kind.module), kind.function))(address, environ)

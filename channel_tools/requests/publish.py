@@ -71,7 +71,10 @@ class PublishRequest:
     def __post_init__(self) -> None:
         if self.is_copy:
             if self.files or self.foundation or self.address or self.label != "main" or self.plan != StackPackages():
-                message = f"{self.target}: a bucket is a copy of a channel's folder, with all that is published there"
+                from channel_tools.conda.addresses import without_credentials
+
+                shown = without_credentials(self.target)
+                message = f"{shown}: a bucket is a copy of a channel's folder, with all that is published there"
                 raise UsageError(message, hint="publish into the folder first, then give --to and --from alone")
             return
         if self.source is not None:

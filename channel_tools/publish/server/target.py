@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar, cast
 
-from channel_tools.conda.addresses import NOT_SENT, is_confidential, is_web, parse_address
+from channel_tools.conda.addresses import NOT_SENT, is_confidential, is_web, parse_address, without_credentials
 from channel_tools.conda.clients import (
     RATTLER_FILE,
     RATTLER_VARIABLE,
@@ -106,7 +106,8 @@ class ServerConnection:
         self.address = address.url
         parts = parse_address(address.url)
         if not is_web(address.url) or parts.path.count("/") != 1 or parts.query:
-            message = f"{address.url}: not the address of a channel on a server; expected https://HOST/CHANNEL"
+            shown = without_credentials(address.url)
+            message = f"{shown}: not the address of a channel on a server; expected https://HOST/CHANNEL"
             raise UsageError(message, hint="give a label with --label, not in the address")
         self.channel = parts.path[1:]
         self._base = f"{parts.scheme}://{parts.netloc}"
