@@ -29,7 +29,7 @@ TokensFile = Annotated[Path | None, typer.Option("--tokens", help="The server's 
 @app.command("create")
 @handled
 def create(
-    name: Annotated[str, typer.Argument(help="What the token is for; only people read it.")],
+    name: Annotated[str, typer.Argument(help="What the token is for; `token revoke` takes it, too.")],
     *,
     folder: Folder = None,
     tokens: TokensFile = None,
@@ -90,7 +90,7 @@ def list_tokens(*, folder: Folder = None, tokens: TokensFile = None, as_json: op
 @app.command("revoke")
 @handled
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's ID; `token list` shows it.")],
+    token: Annotated[str, typer.Argument(metavar="ID|NAME", help="The token's ID or name; `token list` shows them.")],
     *,
     folder: Folder = None,
     tokens: TokensFile = None,
@@ -98,7 +98,7 @@ def revoke(
     """Revoke a token; it is rejected at once, without a restart of the server."""
     from channel_tools.serve.access.tokens import revoke_token
 
-    record = revoke_token(_file(folder, tokens), token_id, clock=time.time)
+    record = revoke_token(_file(folder, tokens), token, clock=time.time)
     print_line(f"token {record.id} ({record.name}) is revoked")
 
 

@@ -17,7 +17,7 @@ from channel_tools.sources.archives import is_archive
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
 from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, needed_sources, source_excludes
 from channel_tools.sources.store import SourceStore, stored_entries
-from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError, UsageError
+from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.files import located, sha256_of_file
 
 if TYPE_CHECKING:
@@ -116,23 +116,60 @@ def add_sources(
     """Add files and clones of git repositories to the store; returns what was, or would be, added and where it is.
 
     Raises UsageError for a path that does not exist, IntegrityError for a file whose sha256 no recipe names, a
-    repository without a commit that a recipe names, and for damaged ones. All paths are checked before any is added.
+    repository without a commit that a recipe names, and for damaged ones. All paths are checked before any is added,
+    and the error names every one that cannot be; one that is found later says what was added before it.
     """
     store = SourceStore(folder=settings.sources)
     needs = needed_by_tree(settings, SourcesRequest(every_stack=True), progress)
-    repositories = [_repository_at(path) for path in paths if path.is_dir()]
-    files = [(path, _need_of_file(path, needs)) for path in paths if not path.is_dir()]
+    repositories, files = _checked_paths(paths, needs)
     commits = [need for need in needs if need.kind == "git" and any(item.holds(need.identity) for item in repositories)]
     _check_repositories(repositories, commits, needs)
-    added = []
-    for path, need in files:
-        stored = None if dry_run else store.add_file(path, need, origin=f"added from {path.name}")
-        added.append((need, stored.path if stored else store.entry(need)))
     searched = [below for repository in repositories for below in repositories_below(repository)]
-    for need in commits:
-        stored = None if dry_run else _add_commit(store, need, searched)
-        added.append((need, stored.path if stored else store.entry(need)))
+    added: list[tuple[NeededSource, Path]] = []
+    try:
+        for path, need in files:
+            stored = None if dry_run else store.add_file(path, need, origin=f"added from {path.name}")
+            added.append((need, stored.path if stored else store.entry(need)))
+        for need in commits:
+            stored = None if dry_run else _add_commit(store, need, searched)
+            added.append((need, stored.path if stored else store.entry(need)))
+    except ChannelToolsError as err:
+        if not added or dry_run:
+            raise
+        names = "\n".join(in_words(need) for need, _path in added)
+        raise err.with_message(f"{err}\nadded before it, and kept ({len(added)}):\n{names}") from err
     return added
+
+
+def _checked_paths(
+    paths: Sequence[Path], needs: Sequence[NeededSource]
+) -> tuple[list[GitRepository], list[tuple[Path, NeededSource]]]:
+    """The clones among the paths, and the files with the source that each is. One error names all that are neither."""
+    known = {need.identity: need for need in needs if need.kind == "url"}
+    repositories, files = [], []
+    faults, unknown = [], []
+    for path in paths:
+        if path.is_dir():
+            if (repository := open_repository(path)) is None:
+                faults.append(f"{path}: is a folder, but not a git repository")
+            else:
+                repositories.append(repository)
+        elif not path.is_file():
+            faults.append(f"{path}: no such file or folder")
+        elif (need := known.get(sha256 := sha256_of_file(path))) is None:
+            unknown.append(f"{path}: no recipe of the tree names its sha256 {sha256}")
+        else:
+            files.append((path, need))
+    if not faults and not unknown:
+        return repositories, files
+    message = "\n".join([*faults, *unknown])
+    if len(paths) > 1:
+        message = f"nothing was added: {len(faults) + len(unknown)} of {len(paths)} paths cannot be\n{message}"
+    if not unknown:
+        raise UsageError(message, hint="name a clone, bare or not, or a file")
+    wanted = "\n".join(map(in_words, known.values())) or "  no recipe has a source with a sha256"
+    hint = "it is truncated, changed or another release: download it again, or correct the recipe's sha256"
+    raise IntegrityError(f"{message}\nrecipes name:\n{wanted}", hint=hint)
 
 
 def fetch_needed(
@@ -348,27 +385,6 @@ def missing_error(missing: Sequence[NeededSource], store: SourceStore) -> Networ
     lines = "\n".join(in_words(need) for need in missing)
     message = f"not in the source store {store.folder}, but needed ({len(missing)}):\n{lines}"
     return NetworkError(message, hint=SUPPLY_HINT)
-
-
-def _need_of_file(path: Path, needs: Iterable[NeededSource]) -> NeededSource:
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file or folder", hint="name a file, or the folder of a clone")
-    sha256 = sha256_of_file(path)
-    known = [need for need in needs if need.kind == "url"]
-    need = next((need for need in known if need.identity == sha256), None)
-    if need is not None:
-        return need
-    wanted = "\n".join(in_words(need) for need in known) or "  no recipe has a source with a sha256"
-    message = f"{path}: no recipe of the tree names its sha256 {sha256}; recipes name:\n{wanted}"
-    hint = "it is truncated, changed or another release: download it again, or correct the recipe's sha256"
-    raise IntegrityError(message, hint=hint)
-
-
-def _repository_at(path: Path) -> GitRepository:
-    repository = open_repository(path)
-    if repository is None:
-        raise UsageError(f"{path}: is a folder, but not a git repository", hint="name a clone, bare or not, or a file")
-    return repository
 
 
 def _check_repositories(

@@ -28,7 +28,7 @@ from channel_tools.system.files import atomic_path, check_replaceable, read_regu
 from channel_tools.system.locks import exclusive_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -159,21 +159,37 @@ def _new_token(ids: Collection[str]) -> str:
     return token
 
 
-def revoke_token(path: Path, token_id: str, *, clock: Callable[[], float]) -> TokenRecord:
-    """Make a token invalid from now on; its record stays. Raises UsageError for an unknown id, else as create_token."""
+def revoke_token(path: Path, token: str, *, clock: Callable[[], float]) -> TokenRecord:
+    """Make a token invalid from now on; its record stays. ``token`` is its id, or its name if no other has it.
+
+    Raises UsageError for an id or name that no token has, and for a name that several have that are not revoked; else
+    as create_token.
+    """
     with _locked(path):
         token_file = read_token_file(path)
         records = {record.id: record for record in token_file.records}
-        if token_id not in records:
-            known = ", ".join(sorted(records)) or "none"
-            raise UsageError(
-                f"{path}: there is no token {token_id}; tokens: {known}", hint="see channel_tools token list"
-            )
+        token_id = token if token in records else _id_by_name(path, token, token_file.records)
         if records[token_id].revoked_s is None:
             records[token_id] = replace(records[token_id], revoked_s=clock())
             changed = _entry_of(records[token_id])
             _write(path, tuple(changed if entry.get("id") == token_id else entry for entry in token_file.entries))
     return records[token_id]
+
+
+def _id_by_name(path: Path, name: str, records: Sequence[TokenRecord]) -> str:
+    """The id of the token with this name; where it was used again, of the one that is not revoked."""
+    named = [record for record in records if record.name == name]
+    ids = [record.id for record in named if record.revoked_s is None] or [record.id for record in named[-1:]]
+    if len(ids) == 1:
+        return ids[0]
+    if ids:
+        message = f"{path}: {len(ids)} tokens have the name {name}: {', '.join(ids)}"
+        raise UsageError(message, hint="give the ID of one; channel_tools token list shows what each is for")
+    # not the text itself: somebody may have given the secret token
+    known = ", ".join(f"{record.id} ({record.name})" for record in records) or "none"
+    given = "this" if is_token(name) else name
+    message = f"{path}: no token has the ID or name {given}; tokens: {known}"
+    raise UsageError(message, hint="channel_tools token list shows the IDs and names")
 
 
 def read_token_file(path: Path) -> TokenFile:

@@ -234,6 +234,33 @@ def test_a_filled_store_builds_what_was_added_by_hand_and_says_where_it_is_from(
         assert str(toys.folder / "cache") not in text
 
 
+def test_all_that_cannot_be_added_is_named_and_nothing_is_added(toys: Toys) -> None:
+    wrong = toys.folder / "wrong.tar.gz"
+    wrong.write_bytes(b"another release")
+    (toys.folder / "plain").mkdir()
+    paths = [toys.tarball, wrong, *toys.repositories, toys.folder / "plain", toys.folder / "nosuch.tar.gz"]
+    result = toys.tool("sources", "add", *paths)
+    assert result.returncode == 6
+    assert "nothing was added: 3 of 6 paths cannot be" in result.stderr
+    assert f"{wrong}: no recipe of the tree names its sha256" in result.stderr
+    assert f"{toys.folder / 'plain'}: is a folder, but not a git repository" in result.stderr
+    assert f"{toys.folder / 'nosuch.tar.gz'}: no such file or folder" in result.stderr
+    assert result.stderr.count("recipes name:") == 1
+    rows = json.loads(toys.tool("sources", "list", "--json").stdout)["sources"]
+    assert [row["present"] for row in rows] == [False, False]
+
+
+def test_what_was_added_before_one_that_fails_is_named(toys: Toys) -> None:
+    git(toys.folder, "clone", "-q", "--bare", str(toys.repositories[0]), "bare")  # without its submodule
+    result = toys.tool("sources", "add", toys.tarball, toys.folder / "bare")
+    assert result.returncode == 6
+    assert "its submodule third/inner" in result.stderr
+    assert "added before it, and kept (1):" in result.stderr
+    assert "tarball-1.0.tar.gz  for tarball 1.0" in result.stderr
+    rows = json.loads(toys.tool("sources", "list", "--json").stdout)["sources"]
+    assert {row["kind"]: row["present"] for row in rows} == {"url": True, "git": False}
+
+
 def test_missing_sources_are_fetched_before_the_build_and_kept(toys: Toys, served: Served) -> None:
     with served(toys.folder / "web") as address:
         toys.write_recipes(tarball_url=f"[https://upstream.invalid/x.tar.gz, {address}/tarball-1.0.tar.gz]")

@@ -27,9 +27,9 @@ def now() -> float:
     return NOW_S
 
 
-def make_token(file: Path) -> tuple[str, TokenRecord]:
+def make_token(file: Path, name: str = "ci") -> tuple[str, TokenRecord]:
     return create_token(
-        file, name="ci", channels=("ours",), labels=("main",), access="read", expires_s=NOW_S + 60, clock=now
+        file, name=name, channels=("ours",), labels=("main",), access="read", expires_s=NOW_S + 60, clock=now
     )
 
 
@@ -106,10 +106,37 @@ def test_a_revoked_token_stays_in_the_list(file: Path) -> None:
     assert revoke_token(file, record.id, clock=lambda: NOW_S + 9) == revoked
 
 
-def test_revoking_what_is_not_there_names_what_is(file: Path) -> None:
+def test_a_token_is_revoked_by_its_name(file: Path) -> None:
     _token, record = make_token(file)
-    with pytest.raises(UsageError, match=f"no token 12345678; tokens: {record.id}"):
-        revoke_token(file, "12345678", clock=now)
+    _other, other = make_token(file, name="another")
+    assert revoke_token(file, "another", clock=now) == replace(other, revoked_s=NOW_S)
+    assert revoke_token(file, "another", clock=now).id == other.id  # run twice
+    _again, again = make_token(file, name="another")
+    assert revoke_token(file, "another", clock=now).id == again.id
+    assert [item.revoked_s for item in read_token_file(file).records if item.id == record.id] == [None]
+
+
+def test_a_name_of_several_tokens_revokes_none(file: Path) -> None:
+    records = [make_token(file)[1] for _ in range(2)]
+    with pytest.raises(UsageError, match="2 tokens have the name") as caught:
+        revoke_token(file, records[0].name, clock=now)
+    assert all(record.id in str(caught.value) for record in records)
+    assert not any(record.revoked_s for record in read_token_file(file).records)
+
+
+def test_an_id_counts_before_a_name_that_is_the_same(file: Path) -> None:
+    _token, record = make_token(file)
+    make_token(file, name=record.id)
+    assert revoke_token(file, record.id, clock=now).id == record.id
+
+
+def test_revoking_what_is_not_there_names_what_is(file: Path) -> None:
+    token, record = make_token(file)
+    for given, shown in (("12345678", "12345678"), (token, "this")):
+        expected = rf"no token has the ID or name {shown}; tokens: {record.id} \({record.name}\)"
+        with pytest.raises(UsageError, match=expected) as caught:
+            revoke_token(file, given, clock=now)
+        assert token not in str(caught.value)
 
 
 @pytest.mark.parametrize(
