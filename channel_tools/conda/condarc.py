@@ -35,6 +35,7 @@ _NOT_USED = (
     *("migrated_custom_channels", "offline", "add_anaconda_token", "channels"),
 )
 """Keys that also say where channels are and how to reach them, and have no effect here."""
+_SETTINGS = (*_TEXTS, *_MAPPINGS, _LISTS, _LISTS_BY_NAME, *_NOT_USED)
 _ORDERED = re.compile(r"#!(top|bottom)\b")
 _VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 T = TypeVar("T")
@@ -90,6 +91,8 @@ def read_condarc(environ: Mapping[str, str]) -> Condarc:
         try:
             document = parse_yaml(text, path)
         except ConfigError as err:
+            if any(f"duplicate key {key!r}" in str(err) for key in _SETTINGS):
+                raise
             message = "not valid YAML (its text is not quoted here, since it may have secrets)"
             raise ConfigError(message, path=path, line=err.line, hint=err.hint) from None
         if document.value is None:
