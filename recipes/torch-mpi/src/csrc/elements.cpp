@@ -83,6 +83,26 @@ void take_extremes_of_halves(void *from, void *into, int64_t count) {
     }
 }
 
+// Sums of integers wrap around, as PyTorch's do, with or without sign. Open MPI's of 8 and 16 bits stop at the largest.
+template <typename Word>
+void add_words(void *from, void *into, int64_t count) {
+    const auto *const __restrict source = static_cast<const Word *>(from);
+    auto *const __restrict target = static_cast<Word *>(into);
+    for (int64_t index = 0; index < count; ++index) {
+        target[index] = static_cast<Word>(target[index] + source[index]);
+    }
+}
+
+// Of integers without sign, which MPICH 4.0 compares as if they had one.
+template <Kind kind, typename Word>
+void take_extremes_of_words(void *from, void *into, int64_t count) {
+    const auto *const __restrict source = static_cast<const Word *>(from);
+    auto *const __restrict target = static_cast<Word *>(into);
+    for (int64_t index = 0; index < count; ++index) {
+        target[index] = extreme_number<kind>(source[index], target[index]);
+    }
+}
+
 constexpr int16_t kInfinityOfHalf = 0x7c00;
 constexpr int16_t kInfinityOfBFloat16 = 0x7f80;
 
@@ -120,6 +140,12 @@ template <at::ScalarType type, typename Float, typename Word>
 void make_ops_of_floats() {
     make_op<take_extremes<Kind::MIN, Float, Word>>(type, Kind::MIN);
     make_op<take_extremes<Kind::MAX, Float, Word>>(type, Kind::MAX);
+}
+
+template <at::ScalarType type, typename Word>
+void make_ops_of_words() {
+    make_op<take_extremes_of_words<Kind::MIN, Word>>(type, Kind::MIN);
+    make_op<take_extremes_of_words<Kind::MAX, Word>>(type, Kind::MAX);
 }
 
 MPI_Datatype number_type(at::ScalarType type) {
@@ -228,6 +254,14 @@ void make_elements() {
     make_ops_of_halves<at::kBFloat16, kInfinityOfBFloat16>();
     make_ops_of_floats<at::kFloat, float, uint32_t>();
     make_ops_of_floats<at::kDouble, double, uint64_t>();
+    make_ops_of_words<at::kByte, uint8_t>();
+    make_ops_of_words<at::kUInt16, uint16_t>();
+    make_ops_of_words<at::kUInt32, uint32_t>();
+    make_ops_of_words<at::kUInt64, uint64_t>();
+    make_op<add_words<uint8_t>>(at::kChar, Kind::SUM);
+    make_op<add_words<uint8_t>>(at::kByte, Kind::SUM);
+    make_op<add_words<uint16_t>>(at::kShort, Kind::SUM);
+    make_op<add_words<uint16_t>>(at::kUInt16, Kind::SUM);
 }
 
 void free_elements() {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // PyTorch's element types and reductions in MPI's words. 16-bit floats, which
-// MPI lacks, have an MPI_Op of ours, and so have MIN and MAX of all floats.
+// MPI lacks, have an MPI_Op of ours, and so has what MPI libraries reduce in
+// another way than PyTorch: MIN and MAX of floats and of integers without sign,
+// sums of integers of 8 and 16 bits.
 #pragma once
 
 #include <mpi.h>

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks of each collective: types, operations, shapes, errors."""
 
+import operator
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -37,6 +38,40 @@ def operations_of_numbers() -> None:
             tensor = parts[rank()].clone()
             dist.all_reduce(tensor, op=op)
             assert torch.equal(tensor, expected), (dtype, op)
+
+
+WITHOUT_SIGN = (torch.uint16, torch.uint32, torch.uint64)  # beside uint8
+
+
+@check
+def integers_wrap_around_and_compare_as_pytorchs_do() -> None:
+    """Every pair of values at the ends of the type, in both orders of two ranks; in numbers that Python adds up."""
+    operations: list[tuple[dist.ReduceOp, Callable[[int, int], int]]] = [
+        (dist.ReduceOp.SUM, operator.add),
+        (dist.ReduceOp.PRODUCT, operator.mul),
+        (dist.ReduceOp.MAX, max),
+        (dist.ReduceOp.MIN, min),
+        (dist.ReduceOp.BAND, operator.and_),
+        (dist.ReduceOp.BOR, operator.or_),
+        (dist.ReduceOp.BXOR, operator.xor),
+    ]
+    for dtype in (*INTEGERS, *WITHOUT_SIGN):
+        least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        values = [0, 1, 3, most, most - 1, most // 2 + 1, least, least // 2 + 1, most // 2]
+        pairs = [(first, second) for first in range(len(values)) for second in range(len(values))]
+        columns = [[values[(first * one + second) % len(values)] for first, second in pairs] for one in range(size())]
+        for op, function in operations:
+            exact = [reduce(function, row) for row in zip(*columns, strict=True)]
+            expected = [(number - least) % (most - least + 1) + least for number in exact]
+            tensor = torch.tensor(columns[rank()], dtype=dtype)
+            dist.all_reduce(tensor, op=op)
+            assert tensor.tolist() == expected, (dtype, op)
+            own = torch.tensor(columns[rank()] * size(), dtype=dtype)
+            part = torch.zeros(len(pairs), dtype=dtype)
+            dist.reduce_scatter_tensor(part, own, op=op)
+            assert part.tolist() == expected, (dtype, op)
+            dist.reduce(own, dst=0, op=op)
+            assert own.tolist() == (expected if rank() == 0 else columns[rank()]) * size(), (dtype, op)
 
 
 @check
