@@ -17,6 +17,7 @@ from channel_tools.sources.archives import is_archive
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
 from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, needed_sources, source_excludes
 from channel_tools.sources.store import SourceStore, stored_entries
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.files import located, sha256_of_file
 
@@ -164,7 +165,9 @@ def _checked_paths(
         return repositories, files
     message = "\n".join([*faults, *unknown])
     if len(paths) > 1:
-        message = f"nothing was added: {len(faults) + len(unknown)} of {len(paths)} paths cannot be\n{message}"
+        message = (
+            f"nothing was added: {len(faults) + len(unknown)} of {counted(len(paths), 'path')} cannot be\n{message}"
+        )
     if not unknown:
         raise UsageError(message, hint="name a clone, bare or not, or a file")
     wanted = "\n".join(map(in_words, known.values())) or "  no recipe has a source with a sha256"

@@ -22,6 +22,7 @@ import msgspec
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.model import is_label
 from channel_tools.serve.addresses import CHANNEL_NAME_HINT, is_channel_name
+from channel_tools.system.counting import counted
 from channel_tools.system.document import convert, decode_json
 from channel_tools.system.errors import ConfigError, UsageError, error_from_os
 from channel_tools.system.files import atomic_path, check_replaceable, read_regular
@@ -183,7 +184,7 @@ def _id_by_name(path: Path, name: str, records: Sequence[TokenRecord]) -> str:
     if len(ids) == 1:
         return ids[0]
     if ids:
-        message = f"{path}: {len(ids)} tokens have the name {name}: {', '.join(ids)}"
+        message = f"{path}: {counted(len(ids), 'token')} have the name {name}: {', '.join(ids)}"
         raise UsageError(message, hint="give the ID of one; channel_tools token list shows what each is for")
     # not the text itself: somebody may have given the secret token
     known = ", ".join(f"{record.id} ({record.name})" for record in records) or "none"

@@ -18,11 +18,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from channel_tools.channel import open_channel, verify_channel
+from channel_tools.channel import open_channel
 from channel_tools.mirror.format import BundleRejectedError
 from channel_tools.mirror.importing import importer as receive
 from channel_tools.mirror.importing.site import import_state
 from channel_tools.system.errors import DiskFullError, UsageError
+from tests.integration.publish.kills import findings_of
 from tests.support.readers import reader_faults
 from tests.unit.mirror.bundles import add_toys, exporting_site, foreign_channel, import_to, listed, toy_channel, verify
 
@@ -113,9 +114,7 @@ def _round(root: Path, stop_at: float, done: dict[str, list[str]]) -> list[str]:
     faults = _faults(destination)
     import_to(root / "second.tar", destination)
     faults += _faults(destination)
-    faults += [
-        f"repaired: {finding.message}" for finding in verify_channel(open_channel(destination / "channels" / "channel"))
-    ]
+    faults += [f"repaired: {finding}" for finding in findings_of(destination / "channels" / "channel")]
     for name, packages in done.items():
         if listed(destination / "channels" / name) != packages:
             faults.append(f"{name} lists {listed(destination / 'channels' / name)}")
@@ -179,10 +178,7 @@ def fill_disk(root: Path, disk: Path) -> dict[str, object]:
         faults += [f"{room}: {fault}" for fault in reader_faults(destination / "channels" / "channel")]
         (disk / "filler").unlink()
         import_to(root / "second", destination)
-        faults += [
-            f"{room}: {finding.message}"
-            for finding in verify_channel(open_channel(destination / "channels" / "channel"))
-        ]
+        faults += [f"{room}: {finding}" for finding in findings_of(destination / "channels" / "channel")]
     return {"outcomes": sorted(set(outcomes)), "faults": faults, "refusals": refusals}
 
 
