@@ -49,6 +49,30 @@ def a_group_knows_pytorchs_rank_of_each_process() -> None:
 
 
 @check
+def groups_of_gloo_beside_the_default_group() -> None:
+    """As checkpointers make one. MPI has no store, so the group gets one; ranks outside of it do not wait."""
+    first = [0, size() - 1]
+    for backend in ("gloo", "cpu:gloo"):
+        for ranks in (None, first, list(reversed(range(size())))):
+            group = dist.new_group(ranks, backend=backend, timeout=timedelta(seconds=60))
+            if group is dist.GroupMember.NON_GROUP_MEMBER:
+                continue
+            members = ranks or list(range(size()))
+            tensor = torch.full((3,), float(rank()))
+            dist.all_reduce(tensor, group=group)
+            assert tensor.eq(sum(members)).all(), (backend, ranks)
+            everybody: list[object] = [None] * len(members)
+            dist.all_gather_object(everybody, {"rank": rank()}, group=group)
+            assert everybody == [{"rank": one} for one in sorted(members)], (backend, ranks)
+            if backend == "gloo":  # PyTorch goes by the name
+                dist.monitored_barrier(group=group)
+            dist.destroy_process_group(group)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.eq(size()).all()
+
+
+@check
 def a_barrier_does_not_wait_for_messages() -> None:
     """Rank 1 sends when it has heard of rank 0 after the barrier."""
     received = torch.zeros(1)

@@ -6,13 +6,16 @@ Imported while PyTorch's own import ends, so torch.distributed is there and not 
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import torch.distributed
+
+from torch_mpi.errors import MPIError
 
 if TYPE_CHECKING:
     from torch_mpi import _C
@@ -21,6 +24,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
+# Of a store's port and host, or of why there is none.
+_LONGEST_ADDRESS = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +63,7 @@ def offer_backend(create: MakesGroup) -> bool:
     from torch.distributed import distributed_c10d as c10d
 
     requests = [GroupRequest(ranks=(), timeout=DEFAULT_TIMEOUT, group_rank=None)]
-    c10d._new_process_group_helper = _noting_request(c10d._new_process_group_helper, requests)
+    c10d._new_process_group_helper = _noting_request(c10d._new_process_group_helper, requests, create)
 
     class ProcessGroupMPI:
         """Stands where a PyTorch that was built with MPI has its class of this name."""
@@ -72,18 +77,67 @@ def offer_backend(create: MakesGroup) -> bool:
     return True
 
 
-def _noting_request(make_group: Callable[P, T], requests: list[GroupRequest]) -> Callable[P, T]:
+def _noting_request(make_group: Callable[P, T], requests: list[GroupRequest], create: MakesGroup) -> Callable[P, T]:
     signature = inspect.signature(make_group)
-    if not {"timeout", "group_rank"} <= signature.parameters.keys():
-        raise ValueError("_new_process_group_helper has no parameters timeout and group_rank")
+    if not {"timeout", "group_rank", "global_ranks_in_group", "backend", "store"} <= signature.parameters.keys():
+        raise ValueError(
+            "_new_process_group_helper has no parameters timeout, group_rank, global_ranks_in_group, backend and store"
+        )
 
     @functools.wraps(make_group)
     def wrapper(*arguments: P.args, **named: P.kwargs) -> T:
-        bound = signature.bind(*arguments, **named).arguments
+        call = signature.bind(*arguments, **named)
+        bound = call.arguments
         with _noted(bound.get("timeout"), bound["group_rank"], requests):
-            return make_group(*arguments, **named)
+            if _needs_store(bound):
+                ranks = [int(rank) for rank in bound["global_ranks_in_group"]]
+                bound["store"] = share_store(create(replace(requests[-1], ranks=ranks)), requests[-1].timeout)
+            return make_group(*call.args, **call.kwargs)
 
     return wrapper
+
+
+def _needs_store(bound: Mapping[str, Any]) -> bool:
+    """Whether this process is to be in a group of another backend beside a default group of MPI, which has no store."""
+    store = bound["store"]
+    while isinstance(store, torch.distributed.PrefixStore):
+        store = store.underlying_store
+    return (
+        type(store) is torch.distributed.Store  # what init_process_group gives MPI in place of one
+        and str(bound["backend"]).lower() not in {"mpi", "undefined"}
+        and torch.distributed.is_initialized()
+        and torch.distributed.get_rank() in bound["global_ranks_in_group"]
+    )
+
+
+def share_store(backend: "_C.MpiBackend", timeout: timedelta) -> torch.distributed.Store:
+    """A store that the first rank of this group serves and the others hear of; MPIError on all where it cannot."""
+    message = torch.zeros(_LONGEST_ADDRESS, dtype=torch.uint8)
+    store: torch.distributed.Store | None = None
+    if backend.rank() == 0:
+        try:
+            host = _reachable_name()
+            store = torch.distributed.TCPStore(host, 0, is_master=True, timeout=timeout, wait_for_workers=False)
+            text = f"{store.port} {host}"
+        except (OSError, RuntimeError) as err:
+            text = f"0 {err}"
+        encoded = text.encode()[:_LONGEST_ADDRESS]
+        message[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
+    backend.broadcast([message], torch.distributed.BroadcastOptions()).wait()
+    port, _, rest = bytes(message.tolist()).rstrip(b"\0").decode(errors="replace").partition(" ")
+    if port == "0":
+        raise MPIError(f"the first rank of the group cannot serve the store that its backend needs: {rest}")
+    return store or torch.distributed.TCPStore(rest, int(port), is_master=False, timeout=timeout)
+
+
+def _reachable_name() -> str:
+    """By which other hosts know this one, as gloo takes it; the loopback address where it has no name."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "127.0.0.1"
+    return name
 
 
 @contextmanager
