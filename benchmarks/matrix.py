@@ -33,12 +33,10 @@ _PAGE = Path(__file__).parents[1] / "docs" / "reference" / "matrix.md"
 _HEAD = """\
 # What was built and validated
 
-This table lists the stacks that were built and validated, for each Python and PyTorch. `python -m benchmarks.matrix`
-writes it from a channel's records of its builds and validations. A row is a stack with a Python and a PyTorch for which
-the channel has every package; the [default variant](variants.md#the-default-variant) is bold. *Built and tested* says
-when the last of its packages was built, and how many seconds all of them took; a package is added to the channel only
-after its recipe's tests and the audit. *Validated* is the last `channel_tools validate`, "with earlier builds" if a
-package was built after that. An empty cell means that nothing is recorded.
+`python -m benchmarks.matrix` writes this table from a channel's records: a row is a stack with a Python and a PyTorch
+for which the channel has every package; the [default variant](variants.md#the-default-variant) is bold. *Built and
+tested* says when the last of its packages was built, after its recipe's tests and the audit, and how many seconds all
+of them took; *validated* is the last `channel_tools validate`. An empty cell means that nothing is recorded.
 
 | stack | Python | PyTorch | foundation | built and tested | seconds | validated | ranks | seconds |
 |---|---|---|---|---|---|---|---|---|
