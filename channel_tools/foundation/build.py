@@ -21,7 +21,8 @@ from channel_tools.foundation.codes import engine_digest, step_digest
 from channel_tools.foundation.combinations import given_python, plan_combinations, resolve_combinations
 from channel_tools.foundation.downloads import Sources, UnavailableError, fetch, make_sources, with_sizes
 from channel_tools.foundation.model import names_in, reachable
-from channel_tools.foundation.plan import WHEEL_STEP, PackagePlan, needed_by_wheels, plan_packages
+from channel_tools.foundation.plan import WHEEL_STEP, PackagePlan, flavour, needed_by_wheels, plan_packages
+from channel_tools.foundation.pypi import TORCH, PytorchChoice
 from channel_tools.foundation.record import (
     RECORD_NAME,
     FoundationRecord,
@@ -37,7 +38,7 @@ from channel_tools.foundation.table import PYTHON
 from channel_tools.foundation.unpack import unpack_conda
 from channel_tools.foundation.worker import MULTIARCH, PackageJob, make_packages
 from channel_tools.system.beneath import Beneath
-from channel_tools.system.errors import FoundationError
+from channel_tools.system.errors import FoundationError, UsageError
 from channel_tools.system.files import TEMPORARY_PREFIX, link_or_copy, remove_leftovers, sha256_of_file
 from channel_tools.system.locks import exclusive_lock
 
@@ -68,15 +69,19 @@ def build_foundation(
     downloads: Path,
     subdir: str,
     progress: Progress,
+    pytorch_index: str | None = None,
     sources: Sources | None = None,
 ) -> FoundationResult:
     """Make the channel folder ``destination`` have exactly the packages of ``table``, and its record. Not indexed.
 
-    ``sources`` is for other registries than the host's (None). If nothing changed, nothing is fetched or written.
+    ``pytorch_index`` is where a wheel of PyTorch for the CPU is looked for that pip does not find otherwise (None:
+    nowhere). ``sources`` is for other registries than the host's (None). If nothing changed, nothing is fetched or
+    written.
 
-    Raises FoundationError, NetworkError, IntegrityError, ConfigError, UsageError for names in ``asked``, DiskFullError,
-    and ChannelError if another run is writing to the same folder; what was made before an error is used by the next
-    run. Superseded packages stay in the folder until remove_superseded.
+    Raises FoundationError, NetworkError, IntegrityError, ConfigError, DiskFullError, UsageError for names in ``asked``
+    and for ``cuda`` where there is a PyTorch for the CPU, and ChannelError if another run is writing to the same
+    folder; what was made before an error is used by the next run. Superseded packages stay in the folder until
+    remove_superseded.
     """
     if subdir not in MULTIARCH:
         raise FoundationError(f"there is no registry foundation for {subdir}; supported: {', '.join(MULTIARCH)}")
@@ -89,6 +94,7 @@ def build_foundation(
             stack.callback(remove_leftovers, destination)
         known = _record_or_none(destination)
         table = _with_asked(_limited(table, request, known), request.asked, known, lock)
+        pytorch = PytorchChoice(cuda=_takes_cuda(known, request, destination), index=pytorch_index)
         digest = foundation_digest(table, subdir)
         python_files = {path.name for path in request.pythons.values()}
         if (
@@ -105,7 +111,8 @@ def build_foundation(
             digest=digest,
             request=request,
             progress=progress,
-            sources=sources or make_sources(table, downloads=downloads, subdir=subdir, offline=request.offline),
+            sources=sources
+            or make_sources(table, downloads=downloads, subdir=subdir, pytorch=pytorch, offline=request.offline),
         )
         planned, plans, present = run.begin(known, lock=lock, update=request.update)
         return planned.finish(plans, present)
@@ -341,6 +348,18 @@ def _limited(table: FoundationTable, request: FoundationRequest, known: Foundati
     combinations = tuple(combination for combination in table.combinations if combination.name in request.asked)
     earlier = known.needed if known is not None and known.needed is not None else ()
     return replace(table, asked_combinations=combinations).limited_to({*request.needed, *earlier})
+
+
+def _takes_cuda(known: FoundationRecord | None, request: FoundationRequest, destination: Path) -> bool:
+    """Whether PyTorch's wheels with CUDA are taken: requested, or taken before. Raises as build_foundation."""
+    taken = known.artifacts().get(("wheel", TORCH)) if known else None
+    if taken is None or request.update:
+        return request.cuda or (taken is not None and flavour(taken).startswith("cuda"))
+    has_cuda = flavour(taken).startswith("cuda")
+    if request.cuda and not has_cuda:
+        message = f"{destination} has PyTorch {taken.version} for the CPU, which --cuda does not replace by itself"
+        raise UsageError(message, hint="give --update as well, for the newest versions of all, PyTorch's with CUDA")
+    return has_cuda
 
 
 def _record_or_none(destination: Path) -> FoundationRecord | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.foundation.model import LockedArtifact
+    from channel_tools.foundation.pypi import PytorchChoice
     from channel_tools.foundation.table import FoundationTable
     from channel_tools.system.processes import CommandResult
     from channel_tools.system.progress import Progress
@@ -123,13 +124,18 @@ class Sources:
             raise NetworkError(message, hint=hint)
 
 
-def make_sources(table: FoundationTable, *, downloads: Path, subdir: str, offline: bool = False) -> Sources:
-    """The registries that this host is configured for, and the download store in ``downloads``."""
+def make_sources(
+    table: FoundationTable, *, downloads: Path, subdir: str, pytorch: PytorchChoice, offline: bool = False
+) -> Sources:
+    """The registries that this host is configured for, and the download store in ``downloads``.
+
+    ``pytorch`` says which of PyTorch's wheels is taken.
+    """
     architecture = DEB_ARCHITECTURES[subdir]
     state = downloads / "apt" / f"{table.suite}-{architecture}"
     return Sources(
         apt=Apt(state=state, suite=table.suite, architecture=architecture),
-        pip=Pip(python=table.python, glibc=table.glibc, machine=MACHINES[subdir]),
+        pip=Pip(python=table.python, glibc=table.glibc, machine=MACHINES[subdir], pytorch=pytorch),
         store=DownloadStore(folder=downloads),
         offline=offline,
     )

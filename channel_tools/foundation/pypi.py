@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Wheels through pip: one resolution for all rows, then downloads by version and sha256.
 
+Of PyTorch's wheels, the one for the CPU is taken unless CUDA's was asked for, from PyTorch's own index if pip finds
+none: the default index has only CUDA's, ten times as large. Their versions tell them apart: none is downloaded for it.
+
 pip runs as a program with the user's own configuration (indexes, mirrors, certificates); its report is read, but
 addresses are not kept. pip evaluates markers for the interpreter that it runs on, so its result is checked here for the
 foundation's python: what is missing is requested, what is not needed is left out.
@@ -13,18 +16,21 @@ import os
 import re
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
-from channel_tools.conda.addresses import file_name_of, local_path
+from channel_tools.conda.addresses import file_name_of, has_secret, is_web, local_path, parse_address, shown_address
 from channel_tools.foundation.apt import OTHER_FOUNDATION
 from channel_tools.foundation.model import LockedArtifact
-from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
-from channel_tools.system.processes import run_command, watch_command
+from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError, UsageError
+from channel_tools.system.processes import CommandTimeoutError, run_command, watch_command
+from channel_tools.system.settings import PYTORCH_INDEX_VARIABLE
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 
     from channel_tools.system.processes import CommandResult
 
+_PIP = (sys.executable, "-m", "pip")
 MACHINES: Mapping[str, str] = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 _OLDEST_MANYLINUX_MINOR = 5
 _LEGACY_MANYLINUX = ("manylinux2014", "manylinux2010", "manylinux1")
@@ -43,7 +50,33 @@ _NO_ROUTE = re.compile(
 )
 _DAMAGED = re.compile(r"DO NOT MATCH THE HASHES|BadZipFile|is invalid\.|has an invalid wheel|IncompleteDownload")
 _ANNOUNCED = re.compile(r"\s*Downloading (?P<name>\S+\.whl)\S* \((?P<size>[\d.]+) (?P<unit>[kMG]?B)\)")
+_OFFERED = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
+_INDEX_SETTING = re.compile(r"^\S*\.(index-url|pypi-url|no-index)=", re.MULTILINE)
+"""The lines of ``pip config list`` by which pip asks no index but the user's."""
+_INDEX_FORMS = "https://HOST/whl/cpu without a password"
+TORCH = "torch"
+_CPU = "cpu"
 _UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PytorchChoice:
+    """Which of the wheels of a PyTorch is taken: the one for the CPU, or with ``cuda`` one with CUDA."""
+
+    cuda: bool = False
+    index: str | None = None
+    """PyTorch's own index for the CPU, for a wheel that pip does not find otherwise; None: it is not asked."""
+    answer_s: float = 5.0
+    """How long that index may take to answer."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for an index that cannot be asked."""
+        if self.index is None:
+            return
+        parse_address(self.index, forms=_INDEX_FORMS)
+        if not is_web(self.index) or has_secret(self.index):
+            message = f"{PYTORCH_INDEX_VARIABLE}={shown_address(self.index)}: expected {_INDEX_FORMS}, or no"
+            raise UsageError(message, hint="pip takes passwords from ~/.netrc")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,15 +88,17 @@ class Pip:
     machine: str
     options: tuple[str, ...] = ()
     """More options for pip, such as ``--no-index``."""
+    pytorch: PytorchChoice = PytorchChoice()
 
     def resolve(self, requirements: Sequence[str]) -> list[LockedArtifact]:
         """A consistent set of wheels for ``requirements`` and all that they require, sorted by project name.
 
-        Raises NetworkError if the index cannot be reached, FoundationError if there is no such set.
+        Raises NetworkError if the index cannot be reached, FoundationError if there is no such set, and either, before
+        any wheel is downloaded, if there is no wheel of PyTorch for the CPU, or with CUDA if that was chosen.
         """
-        roots = list(requirements)
+        roots, more = self._with_pytorch(requirements)
         for _ in range(_MAX_ROUNDS):
-            report = self._report(roots)
+            report = self._report(roots, more)
             items: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item for item in report["install"]}
             needed = self._needed(requirements, items)
             missing = sorted(needed.keys() - items.keys())
@@ -82,13 +117,29 @@ class Pip:
     ) -> CommandResult:
         """Download exactly these wheels into ``folder``; ``on_large`` gets each size before the download starts.
 
-        The caller checks what arrived (the result has pip's output).
+        PyTorch's own index is asked for its wheel for the CPU if pip does not find it otherwise. The caller checks what
+        arrived (the result has pip's output).
         """
+        result = self._download(files, folder, poll=poll, on_large=on_large)
+        page = self._cpu_page()
+        if result.returncode == 0 or page is None or not any(map(_is_for_the_cpu, files)) or self._index_setting():
+            return result
+        return self._download(files, folder, "--find-links", page, poll=poll, on_large=on_large)
+
+    def _download(
+        self,
+        files: Sequence[LockedArtifact],
+        folder: Path,
+        *more: str,
+        poll: Callable[[], None],
+        on_large: Callable[[str, int], None],
+    ) -> CommandResult:
+        first = sorted(files, key=lambda artifact: artifact.name != TORCH)  # the one that may be found elsewhere only
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as temporary:
             requirements = Path(temporary) / "requirements.txt"
-            lines = (f"{artifact.name}=={artifact.version} --hash=sha256:{artifact.sha256}\n" for artifact in files)
+            lines = (f"{artifact.name}=={artifact.version} --hash=sha256:{artifact.sha256}\n" for artifact in first)
             requirements.write_text("".join(lines), encoding="utf-8")
-            command = self._command("download", "--no-deps", "--require-hashes", "--dest", str(folder))
+            command = self._command("download", *more, "--no-deps", "--require-hashes", "--dest", str(folder))
             return watch_command(
                 [*command, "--requirement", str(requirements)],
                 cwd=folder,
@@ -97,11 +148,97 @@ class Pip:
                 on_line=lambda line: _announce(line, on_large),
             )
 
-    def _report(self, requirements: Sequence[str]) -> dict[str, Any]:
+    def _with_pytorch(self, requirements: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+        """The requirements, that on PyTorch being on the very wheel that was chosen, and options to find it."""
+        stated = next((text for text in requirements if canonicalize_name(Requirement(text).name) == TORCH), None)
+        if stated is None:
+            return list(requirements), ()
+        started = time.monotonic()
+        offered = self._offered(stated)
+        took_s = time.monotonic() - started
+        exact = [text for text in requirements if text != stated]
+        if chosen := self._chosen(offered):
+            return [*exact, chosen], ()
+        if self.pytorch.cuda:
+            message = f"pip finds no wheel with CUDA of {stated} for Python {self.python}, only {_listed(offered)}"
+            raise FoundationError(message, hint="check pip's configuration (pip config list), or do without --cuda")
+        page = self._cpu_page()
+        problem = self._not_asked(page)
+        if page is not None and not problem:
+            # pip itself takes as long to start as it did before
+            elsewhere, problem = self._offered_by(page, stated, limit_s=self.pytorch.answer_s + took_s)
+            if chosen := self._chosen(elsewhere):
+                return [*exact, chosen], ("--find-links", page)
+        message = (
+            f"there is no PyTorch for the CPU: of {stated} for Python {self.python} pip finds {_listed(offered)}, "
+            f"and none of these is a build for the CPU (+{_CPU}); {problem}"
+        )
+        hint = (
+            f"let this machine reach that index, or name a copy of it: {PYTORCH_INDEX_VARIABLE}=URL; or put the wheel "
+            f"into a folder that pip's find-links names; or take CUDA's, some 2.7 GB: --cuda; or {OTHER_FOUNDATION}"
+        )
+        raise FoundationError(message, hint=hint)
+
+    def _chosen(self, versions: Sequence[Version]) -> str | None:
+        """The requirement for the newest of ``versions`` that is of the kind that was chosen."""
+
+        def fits(local: str | None) -> bool:
+            return local is None or local.startswith("cu") if self.pytorch.cuda else local == _CPU
+
+        fitting = [version for version in versions if fits(version.local)]
+        # a version without a local part is also met by those that have one, unless it is compared as text
+        return f"{TORCH}==={max(fitting)}" if fitting else None
+
+    def _offered(self, stated: str, *more: str, limit_s: float | None = None) -> list[Version]:
+        """The versions that meet the requirement for which pip finds a wheel; no wheel is downloaded.
+
+        Raises NetworkError if an index cannot be reached, CommandTimeoutError.
+        """
+        requirement = Requirement(stated)
+        command = self._command("index", *more, "versions", requirement.name)
+        result = run_command(command, check=False, timeout_s=limit_s)
+        if result.returncode != 0:
+            error = pip_error(result, stated)
+            if isinstance(error, NetworkError):
+                raise error
+            return []
+        texts = [text for line in _OFFERED.findall(result.stdout) for text in line.split(", ")]
+        return [version for version in map(Version, texts) if requirement.specifier.contains(version, prereleases=True)]
+
+    def _cpu_page(self) -> str | None:
+        """The page of PyTorch's own index that lists its wheels for the CPU."""
+        return None if self.pytorch.index is None else f"{self.pytorch.index.rstrip('/')}/{TORCH}/"
+
+    def _not_asked(self, page: str | None) -> str:
+        """Why PyTorch's own index is not asked; empty if it is."""
+        if page is None:
+            return f"PyTorch's own index is not asked ({PYTORCH_INDEX_VARIABLE}=no)"
+        setting = self._index_setting()
+        return setting and f"PyTorch's own index is not asked, because pip's settings have {setting}"
+
+    def _index_setting(self) -> str:
+        """The setting by which pip asks no index but the user's; empty if there is none."""
+        result = run_command([*_PIP, "config", "list"], check=False)
+        match = _INDEX_SETTING.search(result.stdout)
+        return match[1] if match else ""
+
+    def _offered_by(self, page: str, stated: str, *, limit_s: float) -> tuple[list[Version], str]:
+        """The versions that meet the requirement which the page lists, and what is wrong if none is for the CPU."""
+        shown, answer_s = f"PyTorch's own index {shown_address(page)}", f"{self.pytorch.answer_s:g}"
+        words = ("--no-index", "--find-links", page, "--timeout", answer_s, "--retries", "0")
+        try:
+            offered = self._offered(stated, *words, limit_s=limit_s)
+        except CommandTimeoutError:
+            return [], f"{shown} did not answer within {answer_s} s"
+        except NetworkError as err:
+            return [], f"{shown} cannot be read: {err.message.rpartition(chr(10))[2]}"
+        return offered, f"{shown} lists none that fits, or cannot be read"
+
+    def _report(self, requirements: Sequence[str], more: Sequence[str]) -> dict[str, Any]:
         with temporary_folder() as temporary:
             report = temporary / "report.json"
             target = ["--dry-run", "--ignore-installed", "--target", str(temporary), "--report", str(report)]
-            result = run_command([*self._command("install", *target), *requirements], check=False)
+            result = run_command([*self._command("install", *more, *target), *requirements], check=False)
             if result.returncode != 0:
                 raise pip_error(result, f"wheels for {', '.join(requirements)} on python {self.python}")
             loaded: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
@@ -110,7 +247,7 @@ class Pip:
     def _command(self, verb: str, *words: str) -> list[str]:
         tags = [word for platform in self._platforms() for word in ("--platform", platform)]
         return [
-            *(sys.executable, "-m", "pip", verb, "--disable-pip-version-check", "--no-input", "--no-color"),
+            *(*_PIP, verb, "--disable-pip-version-check", "--no-input", "--no-color"),
             *(
                 "--retries",
                 "2",
@@ -192,6 +329,14 @@ class Pip:
         }
 
 
+def _is_for_the_cpu(artifact: LockedArtifact) -> bool:
+    return artifact.name == TORCH and Version(artifact.version).local == _CPU
+
+
+def _listed(versions: Sequence[Version]) -> str:
+    return ", ".join(map(str, versions)) or "no wheel"
+
+
 def pip_error(result: CommandResult, request: str) -> FoundationError | NetworkError | IntegrityError:
     """The error for a failed pip."""
     lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR:")]
@@ -235,4 +380,4 @@ def _without_extras(requirement: Requirement) -> str:
 
 def _announce(line: str, on_large: Callable[[str, int], None]) -> None:
     if match := _ANNOUNCED.match(line):
-        on_large(match["name"], round(float(match["size"]) * _UNITS[match["unit"]]))
+        on_large(file_name_of(match["name"]), round(float(match["size"]) * _UNITS[match["unit"]]))

@@ -24,7 +24,7 @@ class FoundationRequest:
     of earlier runs stay. ``pythons`` are packages made by recipes, by minor version, for combinations with another
     Python than the table's; if one is missing there, that of an earlier run is kept. ``offline`` uses only what was
     recorded and downloaded before, and raises NetworkError for anything else, also with ``dry_run``, which writes
-    nothing.
+    nothing. ``cuda`` takes the wheels of PyTorch with CUDA, where none for the CPU were taken before.
     """
 
     jobs: options.Jobs = None
@@ -33,6 +33,9 @@ class FoundationRequest:
         Path | None,
         Option("--locked", help="Use exactly the versions and hashes of this foundation.json.", show_default=False),
     ] = None
+    cuda: Annotated[
+        bool, Option("--cuda", help="Take the wheels of PyTorch with CUDA, some 2.7 GB with what they require.")
+    ] = False
     needed: frozenset[str] | None = None
     asked: frozenset[str] = frozenset()
     pythons: Mapping[str, Path] = field(default_factory=dict)

@@ -27,6 +27,8 @@ OUTPUT_VARIABLE = "CHANNEL_TOOLS_OUTPUT"
 CACHE_VARIABLE = "CHANNEL_TOOLS_CACHE"
 SIGNING_KEY_VARIABLE = "CHANNEL_TOOLS_SIGNING_KEY"
 COMPILER_CACHE_VARIABLE = "CHANNEL_TOOLS_COMPILER_CACHE"
+PYTORCH_INDEX_VARIABLE = "CHANNEL_TOOLS_PYTORCH_INDEX"
+_PYTORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 STACKS_PACKAGE = "channel_tools-stacks"
 """The package with the stacks of the channel that it is in (recipes/channel_tools-stacks)."""
 INSTALLED_STACKS = "share/channel_tools"
@@ -139,6 +141,12 @@ class Settings:
         if name and name not in known:
             raise UsageError(f"{COMPILER_CACHE_VARIABLE}={name}: expected ccache or sccache", hint="or unset it")
         return known.get(name)
+
+    @property
+    def pytorch_index(self) -> str | None:
+        """The address of PyTorch's own index of wheels for the CPU, as it is given; None if it is not asked."""
+        address = self.environ.get(PYTORCH_INDEX_VARIABLE, "") or _PYTORCH_INDEX
+        return None if address == "no" else address
 
     @property
     def downloads(self) -> Path:

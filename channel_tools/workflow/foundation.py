@@ -50,6 +50,7 @@ def make_registry_foundation(
         downloads=settings.downloads,
         subdir=subdir,
         progress=progress,
+        pytorch_index=settings.pytorch_index,
     )
     if channel is not None:
         index_foundation(settings, channel, result, attester)
@@ -78,7 +79,9 @@ def with_needs(settings: Settings, request: FoundationRequest, expansion: Expans
     """The request for what the recipes and environments of an expanded request need, beside what it asks for itself."""
     combinations = {combination.name for combination in expansion.combinations}
     asked = request.asked | expansion.optional_packages | combinations
-    return replace(request, needed=foundation_needs(settings, expansion), asked=asked)
+    is_new = not (settings.foundation / RECORD_NAME).is_file()  # what has a PyTorch for the CPU keeps it
+    cuda = request.cuda or (is_new and expansion.wants_cuda)
+    return replace(request, needed=foundation_needs(settings, expansion), asked=asked, cuda=cuda)
 
 
 def is_up_to_date(settings: Settings, request: FoundationRequest, expansion: Expansion, *, progress: Progress) -> bool:

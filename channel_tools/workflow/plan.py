@@ -71,6 +71,15 @@ class Expansion:
         return table_summary().optional & required_names(self.packages, self.stacks)
 
     @property
+    def wants_cuda(self) -> bool:
+        """Whether a recipe or an environment of the stack that was named wants PyTorch's build with CUDA."""
+        stated = (spec for stack in self.stacks for spec in stack.install)
+        required = (spec for item in self.packages for group in (item.build, item.host, item.run) for spec in group)
+        specs = [spec for spec in (*stated, *required) if isinstance(spec, str)]
+        named = (spec for spec in specs if requirement_name(spec) == "pytorch")
+        return not self.request.every_stack and any("cuda" in spec for spec in named)
+
+    @property
     def combinations(self) -> tuple[Combination, ...]:
         """The optional pairs of Python and PyTorch of the registry foundation that variants need."""
         wanted = choices(self.packages)

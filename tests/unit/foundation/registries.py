@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.metadata import parse_email
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from channel_tools.foundation.apt import Apt
 from channel_tools.foundation.downloads import DownloadStore, Sources
@@ -23,6 +25,8 @@ from tests.unit.foundation.archives import write_apt_repository, write_deb, writ
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from packaging.version import Version
 
     from channel_tools.foundation.model import LockedArtifact
 
@@ -98,8 +102,14 @@ class FolderPip(Pip):
                 shutil.copyfile(offered, folder / taken.file_name)
         return CommandResult(command=("pip",), returncode=0, stdout="", stderr="")
 
-    def _report(self, requirements: Sequence[str]) -> dict[str, Any]:
-        del requirements
+    def _offered(self, stated: str, *more: str, limit_s: float | None = None) -> list[Version]:
+        del more, limit_s
+        name = canonicalize_name(Requirement(stated).name)
+        wheels = [parse_wheel_filename(path.name) for path in self.wheels.glob("*.whl")]
+        return [version for project, version, _build, _tags in wheels if project == name]
+
+    def _report(self, requirements: Sequence[str], more: Sequence[str]) -> dict[str, Any]:
+        del requirements, more
         return {"install": [_report_item(path) for path in sorted(self.wheels.glob("*.whl"))]}
 
 

@@ -39,7 +39,7 @@ def registries(registries: Registries, monkeypatch: pytest.MonkeyPatch) -> Regis
     monkeypatch.setattr(worker, "run_in_processes", run_here)
     monkeypatch.setattr(worker, "compile_modules", lambda *_, **__: None)  # the toy Python cannot run
     registries.add_deb("python3.11", {"usr/share/python/a.txt": "one"})
-    registries.add_wheel("torch", {"torch.py": "x = 1\n"}, version="2.13.0")
+    registries.add_wheel("torch", {"torch.py": "x = 1\n"}, version="2.13.0+cpu")
     return registries.without_pip()
 
 
