@@ -13,7 +13,7 @@ from channel_tools.foundation import worker
 from channel_tools.foundation.build import FoundationResult, build_foundation, remove_superseded
 from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.requests.foundation import FoundationRequest
-from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError
+from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.locks import exclusive_lock
 from tests.support.processes import run_here
@@ -441,3 +441,15 @@ def test_a_lock_that_holds_more_than_the_table_needs_makes_only_what_is_needed(
     result = _build(registries, tmp_path, progress, rows=rows, locked=lock, sources=registries.unreachable())
     assert [package.name for package in read_record(tmp_path / "foundation").packages] == ["dep"]
     assert [name.split("-h")[0] for name in result.removed] == ["linux-64/toy-1.0", "noarch/demo-1.0"]
+
+
+def test_a_pytorch_for_the_cpu_is_not_replaced_by_itself(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    registries.add_wheel("torch", {"torch.py": ""}, version="2.13.0+cpu")
+    rows = f'{ROWS}pytorch: {{wheels: ["torch==2.13.0"]}}\n'
+    made = _build(registries, tmp_path, progress, rows=rows)
+    with pytest.raises(UsageError, match=r"has PyTorch 2\.13\.0\+cpu for the CPU") as caught:
+        _build(registries, tmp_path, progress, rows=rows, cuda=True)
+    assert "--update" in str(caught.value.hint)
+    assert _build(registries, tmp_path, progress, rows=rows).kept == made.made

@@ -109,13 +109,13 @@ def test_the_wheel_for_the_cpu_comes_from_pytorchs_own_index(indexes: WheelIndex
     indexes.offer("whl/cpu", "torch", "2.13.0+cpu", requires=("numpy",))
     indexes.offer("whl/cpu", "numpy", "9")  # it is asked for PyTorch alone
     pip = _pip(indexes, _own_index(indexes))
-    assert {wheel.name for wheel in pip.resolve([TORCH])} == {"numpy", "torch"}
-    assert not any(name.startswith("torch") for name in indexes.read)
     assert _fetch(pip, TORCH, tmp_path / "wheels") == {"numpy 2.3.0", "torch 2.13.0+cpu"}
+    # once: its metadata was enough to resolve it
     assert [name for name in indexes.read if name.startswith("torch")] == [f"torch-2.13.0+cpu-{TAG}.whl"]
     assert {page for page in indexes.pages if "cpu" in page} == {"/whl/cpu/torch/"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local", ["2.13.0+cu130", None], ids=["beside-cuda", "alone"])
 def test_what_pips_settings_find_comes_first(
     indexes: WheelIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: str | None
@@ -130,6 +130,7 @@ def test_what_pips_settings_find_comes_first(
     assert not any("cpu" in page for page in indexes.pages)
 
 
+@pytest.mark.slow
 def test_each_combination_has_the_wheel_for_its_python(indexes: WheelIndex) -> None:
     indexes.offer("whl/cpu", "torch", "2.12.0+cpu", tag="cp313-cp313-manylinux_2_28_x86_64")
     indexes.offer("ordinary", "torch", "2.12.0", tag="cp313-cp313-manylinux_2_28_x86_64")
@@ -137,6 +138,7 @@ def test_each_combination_has_the_wheel_for_its_python(indexes: WheelIndex) -> N
     assert found.file_name == "torch-2.12.0+cpu-cp313-cp313-manylinux_2_28_x86_64.whl"
 
 
+@pytest.mark.slow
 def test_wheels_with_cuda_are_taken_where_they_are_asked_for(
     indexes: WheelIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +199,9 @@ def test_without_one_for_the_cpu_there_is_one_error_and_no_download(
 def test_an_index_that_does_not_answer_is_not_waited_for(indexes: WheelIndex) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/whl/cpu"
-        with pytest.raises(FoundationError, match=r"/whl/cpu/torch/ (did not answer within 0\.2 s|cannot be read)"):
+        with pytest.raises(
+            FoundationError, match=r"/whl/cpu/torch/ (did not answer within 0\.2 s|lists none that fits)"
+        ):
             _pip(indexes, PytorchChoice(index=address, answer_s=0.2)).resolve([TORCH])
     assert indexes.read == []
 
@@ -209,6 +213,7 @@ def test_an_address_that_is_none_is_an_error(address: str) -> None:
     assert "secret" not in caught.value.message
 
 
+@pytest.mark.slow
 def test_an_index_without_pytorch_is_helped_by_pytorchs_own(indexes: WheelIndex, tmp_path: Path) -> None:
     indexes.offer("whl/cpu", "torch", "2.13.0+cpu", requires=("numpy",))
     indexes.offer("small", "numpy", "2.3.0")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,8 @@ from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
+ROOT = Path(__file__).parents[3]
 _STACKS, _RECIPE = "variants/stacks.yaml", "recipes/libtoy/recipe.yaml"
 _SKIPPED = {
     _STACKS: FILES[_STACKS].replace("[libtoy, toy-switch, toy-plugin, toy-meta]", "[libtoy]"),
@@ -113,3 +114,12 @@ def test_a_variant_for_what_the_foundation_makes_only_when_asked_says_so(tmp_pat
     }
     assert "channel_tools foundation build --with python3.11-pytorch2.12" in reasons["3.11.*"]
     assert reasons["3.12.*"] == "python 3.12.*: the registry foundation has only 3.11.2"
+
+
+@pytest.mark.parametrize(
+    ("stack", "wants"), [("udp", False), ("accl", False), ("accl-cuda", True), ("nccl-ofi", True), (None, False)]
+)
+def test_a_stack_says_whether_it_wants_pytorch_with_cuda(tmp_path: Path, stack: str | None, wants: bool) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=ROOT)
+    request = PlanRequest(stack=stack, every_stack=stack is None, foundation="registry")
+    assert expand_request(settings, request).wants_cuda is wants
