@@ -119,7 +119,7 @@ def test_a_variant_for_what_the_foundation_makes_only_when_asked_says_so(tmp_pat
 @pytest.mark.parametrize(
     ("stack", "wants"), [("udp", False), ("accl", False), ("accl-cuda", True), ("nccl-ofi", True), (None, False)]
 )
-def test_a_stack_says_whether_it_wants_pytorch_with_cuda(tmp_path: Path, stack: str | None, wants: bool) -> None:
+def test_a_stack_says_whether_it_wants_pytorch_with_cuda(tmp_path: Path, *, stack: str | None, wants: bool) -> None:
     settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=ROOT)
     request = PlanRequest(stack=stack, every_stack=stack is None, foundation="registry")
     assert expand_request(settings, request).wants_cuda is wants
