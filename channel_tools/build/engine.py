@@ -100,7 +100,9 @@ def run_engine(spec: WorkerSpec, *, end: Callable[[WorkerResult], NoReturn]) -> 
     try:
         config = RenderConfig(platform=PlatformConfig(target_platform=spec.platform))
         recipe = Stage0Recipe.from_file(spec.recipe_folder / RECIPE_FILE)
-        variants = list(recipe.render(_variant_config(spec.recipe_folder / VARIANTS_FILE), config))
+        path = spec.recipe_folder / VARIANTS_FILE
+        values = VariantConfig.from_files([path]) if path.is_file() else VariantConfig()
+        variants = list(recipe.render(values, config))
     except rattler_build.RattlerBuildError as err:
         return _failed(err, kind="recipe")
     if len(variants) != 1:
@@ -205,10 +207,6 @@ class _Preparation:
                 print(f"warning: no statistics of the compiler cache: {err}", flush=True)  # noqa: T201
 
 
-def _variant_config(path: Path) -> VariantConfig:
-    return VariantConfig.from_files([path]) if path.is_file() else VariantConfig()
-
-
 def _failed(err: rattler_build.RattlerBuildError, *, kind: FailureKind | None) -> WorkerResult:
     explanation = explained(str(err).removeprefix("PyRattlerBuildError: "))
     print(f"error: {explanation.message}", flush=True)  # noqa: T201 - as above
@@ -257,7 +255,10 @@ def dropped_notes(output: Path) -> tuple[str, ...]:
     """
     notes: list[str] = []
     for prefix in sorted(output.glob(_PREFIXES)):
-        owned = _files_of_packages(prefix)
+        owned: set[str] = set()
+        for record in (prefix / _META).glob("*.json"):
+            content = decode_json(record.read_bytes())
+            owned.update(map(str, (content.get("files") or ()) if isinstance(content, dict) else ()))
         if folders := sorted(_empty_folders(prefix)):
             notes.append(
                 f"its package has no empty folders, so these are left out: {_shown(folders)}; "
@@ -266,14 +267,6 @@ def dropped_notes(output: Path) -> tuple[str, ...]:
         if modes := sorted(_other_modes(prefix, owned, granted=_granted_to_all())):
             notes.append(f"its package has only the modes 0644 and 0755, so these are changed: {_shown(modes)}")
     return tuple(notes)
-
-
-def _files_of_packages(prefix: Path) -> set[str]:
-    owned: set[str] = set()
-    for record in (prefix / _META).glob("*.json"):
-        content = decode_json(record.read_bytes())
-        owned.update(map(str, (content.get("files") or ()) if isinstance(content, dict) else ()))
-    return owned
 
 
 def _empty_folders(prefix: Path) -> Iterator[str]:

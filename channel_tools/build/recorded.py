@@ -153,7 +153,11 @@ class RecordedBuild:
         names = [str(name) for name in channels] if isinstance(channels, list) and channels else ["channel/"]
         own = EnvironmentChannel(folder=holder / "own" / _last_part(names[0]), recorded=names[0])
         in_channel = [known[identity] for identity in wanted.values() if identity in known]
-        without_exports = self._without_exports()
+        # shards (CEP 16) say that a package has none, and so the engine's record of a build from a
+        # server; a folder's index does not
+        without_exports = frozenset(
+            str(package.get("sha256")) for _part, package in self._resolved() if package.get("run_exports") == {}
+        )
         _write_index(own.folder, {file.path: file.row for file in in_channel}, without_exports)
         addresses = channel.foundation.addresses
         others = names[1:] or names  # a package that names no channel was built from the foundation's, too
@@ -175,7 +179,10 @@ class RecordedBuild:
             other = EnvironmentChannel(folder=holder / f"other-{number}" / _last_part(name), recorded=name)
             options = FetchOptions(client=make_http_client(environ), jobs=_DOWNLOADS_AT_ONCE)
             fetch_files(remote[name], other.folder, options=options, progress=progress)
-            rows = {path: _row(path) for path in sorted(other.folder.glob(f"*/*{PACKAGE_SUFFIX}"))}
+            rows = {
+                path: cached_package(path, read_package(path, contents=False), indexed_ms=0)
+                for path in sorted(other.folder.glob(f"*/*{PACKAGE_SUFFIX}"))
+            }
             _write_index(other.folder, rows, without_exports)
             linked.append(other)
         return tuple(linked)
@@ -201,15 +208,6 @@ class RecordedBuild:
         dependencies = self.rendered.get("finalized_dependencies") or {}
         for part in ("build", "host"):
             yield from ((part, package) for package in (dependencies.get(part) or {}).get("resolved") or ())
-
-    def _without_exports(self) -> frozenset[str]:
-        """The sha256 of those whose index said that they have no run_exports.
-
-        Shards (CEP 16) say it, and so the engine's record of a build from a server; a folder's index does not.
-        """
-        return frozenset(
-            str(package.get("sha256")) for _part, package in self._resolved() if package.get("run_exports") == {}
-        )
 
     def _remote(self, address: str, hashes: set[str], channel: str | None) -> Iterator[RemoteFile]:
         """The addresses of packages with ``hashes``, as far as the package records them: of ``channel`` (None: any)."""
@@ -266,10 +264,6 @@ def _need_of(origin: Mapping[str, Any], excludes: tuple[str, ...]) -> NeededSour
 def _entries(recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     entries = recipe.get("source") or []
     return entries if isinstance(entries, list) else [entries]
-
-
-def _row(path: Path) -> CachedPackage:
-    return cached_package(path, read_package(path, contents=False), indexed_ms=0)
 
 
 def _write_index(folder: Path, rows: Mapping[Path, CachedPackage], without_exports: frozenset[str]) -> None:

@@ -82,7 +82,10 @@ def main(folder: str, arguments: list[str]) -> int:
     before = f"{folder}:"
     path = os.environ["PATH"].removeprefix(before)
     if arguments:
-        _leave_path(Path(arguments[0]).with_name(_ENVIRONMENT), before)
+        # a shell in a failed build reads the engine's file, too
+        environment = Path(arguments[0]).with_name(_ENVIRONMENT)
+        if environment.is_file():
+            environment.write_bytes(environment.read_bytes().replace(os.fsencode(before), b""))
     bash = subprocess.Popen(
         [_INTERPRETER, *arguments],
         env=os.environ | {"PATH": path},
@@ -97,21 +100,12 @@ def main(folder: str, arguments: list[str]) -> int:
             for key, _events in streams.select():
                 descriptor, output = key.data
                 piece = os.read(key.fd, _PIECE_BYTES)
-                _write(descriptor, output.readable(piece, final=not piece))
+                content = output.readable(piece, final=not piece)
+                while content:
+                    content = content[os.write(descriptor, content) :]
                 if not piece:
                     streams.unregister(key.fileobj)
     return bash.wait()
-
-
-def _leave_path(environment: Path, before: str) -> None:
-    """Take the folder from the PATH that the engine's file sets anew; a shell in a failed build reads it, too."""
-    if environment.is_file():
-        environment.write_bytes(environment.read_bytes().replace(os.fsencode(before), b""))
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(descriptor, content) :]
 
 
 def _end_as(status: int) -> None:

@@ -107,7 +107,10 @@ def start_child(
         )
         write_bytes_atomically(folder / SPEC_FILE, encode(spec), durable=False)  # only this run reads it
         shutil.copytree(job.recipe_folder, recipe, symlinks=True)
-        log = _new_log(places.logs, job.stem)
+        places.logs.mkdir(parents=True, exist_ok=True)
+        log = places.logs / f"{job.stem}.log"
+        if log.exists():
+            log.replace(places.logs / f"{job.stem}.previous.log")
         environment = child_environment(
             options.environ, cores=cores, temporary=temporary.absolute(), cache=places.cache
         )
@@ -201,14 +204,6 @@ def forget(child: Child) -> None:
     shutil.rmtree(child.folder, ignore_errors=True)  # the next run removes what is left
 
 
-def _new_log(logs: Path, stem: str) -> Path:
-    logs.mkdir(parents=True, exist_ok=True)
-    log = logs / f"{stem}.log"
-    if log.exists():
-        log.replace(logs / f"{stem}.previous.log")
-    return log
-
-
 def _read_result(child: Child) -> WorkerResult:
     status = child.process.wait()
     try:
@@ -231,7 +226,9 @@ def main(spec_file: Path, parent: int) -> int:
     engine = StuckEngine(spec.output, processes=1 if spec.tools.conda_build is None else 2)
     own = os.getpid()
     try:
-        status = supervise(lambda: _build(spec), parent_pid=parent, consumed=consumed, check=lambda: engine.check(own))
+        status = supervise(
+            lambda: _finish(spec, _run(spec)), parent_pid=parent, consumed=consumed, check=lambda: engine.check(own)
+        )
     except BuildError as err:
         print(f"error: {err.message}", flush=True)  # noqa: T201 - the worker's output is the build's log
         return _finish(spec, WorkerResult(failure="file", message=err.message))
@@ -244,10 +241,6 @@ def main(spec_file: Path, parent: int) -> int:
         )
         write_bytes_atomically(spec_file.with_name(_USAGE), encode(usage), durable=False)
     return status
-
-
-def _build(spec: WorkerSpec) -> int:
-    return _finish(spec, _run(spec))
 
 
 def _finish(spec: WorkerSpec, result: WorkerResult) -> int:

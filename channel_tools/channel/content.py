@@ -76,13 +76,14 @@ class SubdirContent:
 
     def index_files(self, *, now_s: float) -> dict[str, bytes]:
         """The bytes of the index files in the order in which to write them, after the shards."""
+        conda, old = by_format({name: msgspec.Raw(row.exports_json) for name, row in self.listed.items()})
         files = {
             SHARD_INDEX: encode_shard_index(
                 self.subdir, {name: shard.sha256 for name, shard in self.shards.shards.items()}, now_s=now_s
             ),
             REPODATA: self.repodata,
             REPODATA_ZST: zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(self.repodata),
-            RUN_EXPORTS: _run_exports(self.subdir, self.listed),
+            RUN_EXPORTS: encode_run_exports(self.subdir, conda, old=old),
         }
         return files if self.from_packages is None else files | {REPODATA_FROM_PACKAGES: self.from_packages}
 
@@ -137,11 +138,6 @@ def _unpatched_repodata(subdir: str, packages: Mapping[str, CachedPackage], list
 def _repodata(subdir: str, listed: Mapping[str, CachedPackage], removed: Iterable[str]) -> bytes:
     conda, old = by_format({name: msgspec.Raw(row.record_json) for name, row in listed.items()})
     return encode_repodata(subdir, conda, old=old, removed=removed)
-
-
-def _run_exports(subdir: str, listed: Mapping[str, CachedPackage]) -> bytes:
-    conda, old = by_format({name: msgspec.Raw(row.exports_json) for name, row in listed.items()})
-    return encode_run_exports(subdir, conda, old=old)
 
 
 def _digest(*parts: bytes) -> str:

@@ -34,7 +34,7 @@ from channel_tools.conda.repodata import CHANNELDATA, REPODATA, REPODATA_FROM_PA
 from channel_tools.system.document import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.channel.model import Channel, ChannelWriter
@@ -101,7 +101,21 @@ def index_channel(
     ]
     written = _write_indexes(channel, parts, now_s=now_s)
     for part in parts:
-        _finish_subdir(channel, part, now_s=now_s, grace_s=shard_grace_s)
+        used = {shard.sha256 for shard in part.content.shards.shards.values()}
+        unused = part.present_shards - used
+        names = (*INDEX_FILES, REPODATA_FROM_PACKAGES)
+        state = SubdirState(
+            records=part.records,
+            removed=part.content.removed,
+            content=part.content.digest,
+            files={name: stamp for name in names if (stamp := _stamp_or_none(part.files, name))},
+            shards=part.content.shards.shards,
+            stale_since_s=remove_stale_shards(
+                part.files, unused, part.state.stale_since_s, now_s=now_s, grace_s=shard_grace_s
+            ),
+        )
+        if state != part.state:
+            write_state(channel, part.subdir, state)
     return IndexReport(
         listed=sum(len(part.content.listed) for part in parts),
         written=tuple(written),
@@ -138,7 +152,11 @@ def _read_subdir(
         first_seen=first_seen,
         now_ms=int(now_s * 1000),
     )
-    _warn_of_lost(files.path, state.records, records, expected=not_listed(listing))
+    # no solve could see those that are not listed
+    expected = not_listed(listing)
+    for name in sorted(state.records.packages.keys() - records.packages.keys() - records.refused.keys()):
+        if f"{files.path.name}/{name}" not in expected:
+            _log.warning("%s: was deleted; it is removed from the index", files.path / name)
     present = shards_on_disk(files)
     content = subdir_content(subdir, records.packages, listing, known_shards=state.shards, present_shards=present)
     return _SubdirIndex(
@@ -183,22 +201,6 @@ def _new_channeldata(
     return make_channeldata(listed, before=before, changed=names)
 
 
-def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_s: float) -> None:
-    used = {shard.sha256 for shard in part.content.shards.shards.values()}
-    unused = part.present_shards - used
-    names = (*INDEX_FILES, REPODATA_FROM_PACKAGES)
-    state = SubdirState(
-        records=part.records,
-        removed=part.content.removed,
-        content=part.content.digest,
-        files={name: stamp for name in names if (stamp := _stamp_or_none(part.files, name))},
-        shards=part.content.shards.shards,
-        stale_since_s=remove_stale_shards(part.files, unused, part.state.stale_since_s, now_s=now_s, grace_s=grace_s),
-    )
-    if state != part.state:
-        write_state(channel, part.subdir, state)
-
-
 def _first_seen(files: Beneath, *, now_ms: int) -> dict[str, tuple[str, int]]:
     """The data of an index without its cache: file name to (sha256, index time in ms, ``now_ms`` if it has none)."""
     try:
@@ -220,14 +222,6 @@ class _Listed(msgspec.Struct):
 
     packages: dict[str, _ListedRow] = {}
     packages_conda: dict[str, _ListedRow] = msgspec.field(default_factory=dict, name="packages.conda")
-
-
-def _warn_of_lost(folder: Path, before: Records, after: Records, *, expected: Collection[str]) -> None:
-    """Log which packages were deleted, except those that no solve could see (``subdir/file name``)."""
-    for name in sorted(before.packages.keys() - after.packages.keys() - after.refused.keys()):
-        if f"{folder.name}/{name}" in expected:
-            continue
-        _log.warning("%s: was deleted; it is removed from the index", folder / name)
 
 
 def _stamp_or_none(files: Beneath, name: str) -> Stamp | None:

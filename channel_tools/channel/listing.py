@@ -174,26 +174,22 @@ def _check_field(path: Path, where: str, name: str, value: object) -> None:
     if value is None and name != "depends":
         return
     if name in _SPECS:
-        _check_specs(path, where, value)
+        from channel_tools.conda.specs import (  # noqa: PLC0415 - a patch is read rarely, rattler is slow to import
+            InvalidSpecError,
+            read_spec,
+        )
+
+        if not _is_texts(value):
+            raise _wrong(path, where, value, "a list of MatchSpecs")
+        for spec in value:
+            try:
+                read_spec(spec)
+            except InvalidSpecError as err:
+                raise ConfigError(f"{where}: {err}", path=path) from None
     elif name in _TEXTS and not isinstance(value, str):
         raise _wrong(path, where, value, "a string or null")
     elif name == "purls" and not is_purls(value):
         raise _wrong(path, where, value, "a list of package URLs or null")
-
-
-def _check_specs(path: Path, where: str, value: object) -> None:
-    from channel_tools.conda.specs import (  # noqa: PLC0415 - a patch is read rarely, rattler is slow to import
-        InvalidSpecError,
-        read_spec,
-    )
-
-    if not _is_texts(value):
-        raise _wrong(path, where, value, "a list of MatchSpecs")
-    for spec in value:
-        try:
-            read_spec(spec)
-        except InvalidSpecError as err:
-            raise ConfigError(f"{where}: {err}", path=path) from None
 
 
 def _wrong(path: Path, where: str, value: object, expected: str) -> ConfigError:

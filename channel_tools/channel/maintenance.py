@@ -104,7 +104,10 @@ def plan_retention(listing: Listing, rows: Rows, rule: Retention, *, now_s: floa
         if package.key in due | expired and (reason := _reason_to_keep(package, rule))
     }
     due -= keep.keys()
-    keep |= _needed(packages, due)
+    current = [package for package in packages if not package.replaced]
+    search = _Needs(due, [package for package in current if package.listed])
+    search.add_needs_of([package for package in current if package.key not in due])
+    keep |= search.needed
     at_once = due if rule.grace_s <= 0 else set[str]()
     return RetentionPlan(
         retire=tuple(sorted(due - keep.keys() - retired.keys())),
@@ -188,14 +191,6 @@ def _reason_to_keep(package: _Package, rule: Retention) -> str | None:
     return None
 
 
-def _needed(packages: Iterable[_Package], due: set[str]) -> dict[str, str]:
-    """Those of ``due`` that a kept package may need, directly or not, with that package."""
-    current = [package for package in packages if not package.replaced]
-    search = _Needs(due, [package for package in current if package.listed])
-    search.add_needs_of([package for package in current if package.key not in due])
-    return search.needed
-
-
 class _Needs:
     """Finds which of the packages ``due`` are needed by kept ones, among those that are ``listed``."""
 
@@ -217,7 +212,13 @@ class _Needs:
 
     def _add_requirements(self, asking: _Package) -> list[_Package]:
         try:
-            return self._add(asking, self._satisfying(*_requirements(asking.index)), "may need it")
+            # what a package makes others require that are built with it counts, too
+            specs = list(texts_of(asking.index, "depends"))
+            for key in ("run_exports", "extra_depends"):
+                groups = asking.index.get(key)
+                if isinstance(groups, dict):
+                    specs += [text for kind in groups if "constrains" not in kind for text in texts_of(groups, kind)]
+            return self._add(asking, self._satisfying(*specs), "may need it")
         except (InvalidSpecError, InvalidRecordError) as err:
             return self._add(asking, self._listed, f"may need it: {err}")
 
@@ -244,16 +245,6 @@ class _Needs:
         new = [package for package in packages if self._is_gone(package)]
         self.needed |= {package.key: f"{asking.key} {why}" for package in new}
         return new
-
-
-def _requirements(index: Mapping[str, Any]) -> list[str]:
-    """What a package requires, and what it makes packages require that are built with it. Raises InvalidRecordError."""
-    specs = list(texts_of(index, "depends"))
-    for key in ("run_exports", "extra_depends"):
-        groups = index.get(key)
-        if isinstance(groups, dict):
-            specs += [text for kind in groups if "constrains" not in kind for text in texts_of(groups, kind)]
-    return specs
 
 
 def relist(writer: ChannelWriter, change: Callable[[LoadedChannel], Listing]) -> IndexReport:

@@ -91,7 +91,14 @@ def add_set(
         write_listing(writer.channel, dataclasses.replace(loaded.listing, incoming=tuple(sorted(map(str, fresh)))))
     known = {}
     for key, row in rows.items():
-        _replace_file(places[key], writer.channel, key, row)
+        source = places[key]
+        with opened_in(source.path, source.folder) as stream:
+            if Stamp.of(os.fstat(stream.fileno())) != row.stamp:
+                raise _changed_meanwhile(source.path)
+            writer.channel.files.remove(str(key))  # damaged, otherwise _is_present would have returned True
+            folder = writer.channel.files.at(key.subdir)
+            link_sidecar(source.parent, source.path.name, folder, key.file_name)
+            folder.link(stream, key.file_name)
         known[key] = msgspec.structs.replace(row, stamp=_stamp_of(writer.channel, key))
     known |= _attested_since(loaded, places, rows)
     if fresh or listing != loaded.listing:
@@ -293,16 +300,6 @@ def _other_bytes(
 
 def _changed_meanwhile(path: Path) -> ChannelError:
     return ChannelError(f"{path}: changed while it was published", hint="run the same command again")
-
-
-def _replace_file(source: _Source, channel: Channel, key: PackageKey, row: CachedPackage) -> None:
-    with opened_in(source.path, source.folder) as stream:
-        if Stamp.of(os.fstat(stream.fileno())) != row.stamp:
-            raise _changed_meanwhile(source.path)
-        channel.files.remove(str(key))  # damaged, otherwise _is_present would have returned True
-        folder = channel.files.at(key.subdir)
-        link_sidecar(source.parent, source.path.name, folder, key.file_name)
-        folder.link(stream, key.file_name)
 
 
 def _preferring(

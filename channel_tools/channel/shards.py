@@ -58,7 +58,14 @@ def make_shards(
     new: dict[str, bytes] = {}
     for name in sorted(files.keys() | hidden.keys()):
         rows, hidden_rows = files.get(name, []), hidden.get(name, [])
-        content = _content(records, rows, hidden_rows)
+        # channeldata's row has strings that the shard does not have
+        digest = hashlib.sha256(_FORM)
+        for file_name in rows:
+            row = records[file_name]
+            digest.update(b"%b\0%b\0%b\0" % (file_name.encode(), row.record_json, row.about_json))
+        for file_name in hidden_rows:
+            digest.update(b"-%b\0" % file_name.encode())
+        content = digest.hexdigest()
         shard = known.get(name)
         if shard is None or shard.content != content or shard.sha256 not in on_disk:
             conda, old = by_format({row: records[row].record for row in rows})
@@ -81,17 +88,6 @@ def _by_name(
     for name, file_name in removed:
         hidden[name].append(file_name)
     return files, hidden
-
-
-def _content(records: Mapping[str, CachedPackage], files: Sequence[str], hidden: Sequence[str]) -> str:
-    """A digest of the data of a shard and of channeldata's row, which has strings that the shard does not have."""
-    digest = hashlib.sha256(_FORM)
-    for file_name in files:
-        row = records[file_name]
-        digest.update(b"%b\0%b\0%b\0" % (file_name.encode(), row.record_json, row.about_json))
-    for file_name in hidden:
-        digest.update(b"-%b\0" % file_name.encode())
-    return digest.hexdigest()
 
 
 def shards_on_disk(subdir: Beneath) -> set[str]:

@@ -90,7 +90,15 @@ async def _check(
     if told is not None and tells is not None and told != tells:
         dropped = sorted(stacks_of(told) - stacks_of(tells))
         if dropped:
-            raise _dropped_error(dropped, told, tells)
+            message = (
+                f"nothing was published: {tells} lacks {counted(len(dropped), 'stack')} that {told} tells users of: "
+                f"{', '.join(dropped)}"
+            )
+            hint = (
+                "publish from a tree whose stacks.yaml has these, too; to drop them on purpose, first: "
+                f"channel_tools yank {told.file_name} --reason TEXT"
+            )
+            raise ChannelError(message, hint=hint)
 
 
 def find_uninstallable(listed: Listed, *, ours: Collection[PackageKey], is_whole: bool) -> dict[PackageKey, str]:
@@ -238,18 +246,6 @@ def _lost_error(lost: Mapping[str, list[str]]) -> ChannelError:
     hint = (
         "build and publish from the tree that these come from, with the foundation that it has; publish under another "
         "label (--label NAME); or hide those that nobody is to install any more: channel_tools yank SPEC --reason TEXT"
-    )
-    return ChannelError(message, hint=hint)
-
-
-def _dropped_error(dropped: Collection[str], told: PackageKey, tells: PackageKey) -> ChannelError:
-    message = (
-        f"nothing was published: {tells} lacks {counted(len(dropped), 'stack')} that {told} tells users of: "
-        f"{', '.join(dropped)}"
-    )
-    hint = (
-        "publish from a tree whose stacks.yaml has these, too; to drop them on purpose, first: "
-        f"channel_tools yank {told.file_name} --reason TEXT"
     )
     return ChannelError(message, hint=hint)
 

@@ -56,7 +56,17 @@ def create_channel(
         raise ChannelError(f"{path}: already exists", hint="use it, or give another folder with --output")
     with disk_full_reported(path.parent), _parent_of(path, within) as parent, temporary_folder(parent) as holder:
         channel = Channel(path=holder / path.name, foundation=foundation)
-        _fill_new(channel, path.name, subdirs)
+        for subdir in {*subdirs, NOARCH}:
+            (channel.path / subdir).mkdir(parents=True)
+        channel.path.chmod(0o755)
+        record = ChannelRecord(
+            schema=CHANNEL_SCHEMA,
+            name=path.name,
+            foundation=channel.foundation,
+            created_with=f"channel_tools {__version__}",
+        )
+        write_channel_record(channel, record)
+        index_channel(ChannelWriter(channel=channel, clock=time.time))
         _rename_new(channel.path, parent / path.name, final=path)
     return Channel(path=path, foundation=foundation, within=within)
 
@@ -70,17 +80,6 @@ def _parent_of(path: Path, within: Path | None) -> Iterator[Path]:
         return
     with folder_beneath(path.parent, within=within).folder(make=True) as descriptor:
         yield Path(f"/proc/self/fd/{descriptor}")
-
-
-def _fill_new(channel: Channel, name: str, subdirs: Sequence[str]) -> None:
-    for subdir in {*subdirs, NOARCH}:
-        (channel.path / subdir).mkdir(parents=True)
-    channel.path.chmod(0o755)
-    record = ChannelRecord(
-        schema=CHANNEL_SCHEMA, name=name, foundation=channel.foundation, created_with=f"channel_tools {__version__}"
-    )
-    write_channel_record(channel, record)
-    index_channel(ChannelWriter(channel=channel, clock=time.time))
 
 
 def _rename_new(temporary: Path, path: Path, *, final: Path) -> None:

@@ -63,7 +63,8 @@ def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[ChannelFau
         findings = _verify_once(channel, packages)
         if not findings:
             return []
-        written_to = _is_written_to(channel, wait_s=wait_s)
+        # a reader may not open the lock
+        written_to = os.access(channel.lock_file, os.W_OK) and is_locked(channel.lock_file, wait_s=wait_s)
         if _index_state(channel) == before and not written_to:
             return findings
     message = f"{channel.path}: changed during all {_READINGS} verifications; other findings may be due to that"
@@ -86,11 +87,6 @@ def _identity(files: Beneath, name: str) -> tuple[int, int, int] | None:
     if status is None:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _is_written_to(channel: Channel, *, wait_s: float) -> bool:
-    """Whether a process holds the writer's lock; False for a reader who may not open it."""
-    return os.access(channel.lock_file, os.W_OK) and is_locked(channel.lock_file, wait_s=wait_s)
 
 
 class _Packages:

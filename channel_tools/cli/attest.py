@@ -17,10 +17,7 @@ from channel_tools.requests.trust import TrustRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from channel_tools.provenance.attestations import Verified
-    from channel_tools.provenance.verify import PackageVerification
 
 app = typer.Typer(no_args_is_help=True, help="Signed statements of how packages were built.")
 
@@ -117,17 +114,12 @@ def verify(
             for row in rows
         ]
         print_table(("package", "signed by", "built", "result"), table)
-    _raise_unverified(shown, verdicts)
-
-
-def _raise_unverified(target: str, verdicts: Sequence[PackageVerification]) -> None:
-    """Raise the error of the package that is not verified, or one that says how many are not."""
     wrong = [verdict.error for verdict in verdicts if verdict.error is not None]
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
         message = (
-            f"{target}: {len(wrong)} of {counted(len(verdicts), 'package')} are not verified, the first: {wrong[0]}"
+            f"{shown}: {len(wrong)} of {counted(len(verdicts), 'package')} are not verified, the first: {wrong[0]}"
         )
         raise type(wrong[0])(message, hint=wrong[0].hint)
 

@@ -272,17 +272,13 @@ def handled(command: Callable[P, None]) -> Callable[P, None]:
             except (ChannelToolsError, OSError, UnicodeEncodeError, KeyboardInterrupt) as err:
                 raise typer.Exit(ended_by(err)) from None
 
-    return _with_options(run, {"quiet": (options.Quiet, False), "color": (options.Color, "auto")})
-
-
-def _with_options(command: Callable[P, None], added: Mapping[str, tuple[object, object]]) -> Callable[P, None]:
-    """The command with options at the end of those that typer sees: by name, their annotation and default."""
-    parameters = [*inspect.signature(command, eval_str=True).parameters.values()]
+    added = {"quiet": (options.Quiet, False), "color": (options.Color, "auto")}
+    parameters = [*inspect.signature(run, eval_str=True).parameters.values()]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
         for name, (annotation, default) in added.items()
     ]
-    return options.with_parameters(command, parameters)
+    return options.with_parameters(run, parameters)
 
 
 @contextlib.contextmanager

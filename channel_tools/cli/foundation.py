@@ -17,7 +17,6 @@ from channel_tools.requests.foundation import FoundationBuildRequest, LockReques
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
-    from channel_tools.audit.model import Finding
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.foundation_lock import LockChange
 
@@ -97,7 +96,11 @@ def verify(
     with shown_progress() as progress:
         packages, findings = verify_registry_foundation(settings, jobs=jobs, progress=progress)
     if as_json:
-        print_json({"schema": 1, "packages": packages, "findings": [_finding_json(finding) for finding in findings]})
+        rows = [
+            {"package": finding.package, "file": finding.file, "rule": finding.rule, "message": finding.found}
+            for finding in findings
+        ]
+        print_json({"schema": 1, "packages": packages, "findings": rows})
     else:
         for finding in findings:
             print_line(str(finding))
@@ -164,7 +167,3 @@ def _show_change(change: LockChange, *, dry_run: bool, as_json: bool) -> None:
     )
     moves = f"{counted(len(change.moved), 'name')} moved, {counted(len(change.rebuilt), 'package')} to build again"
     print_line(f"{change.path}: {would} {counts}; {moves}")
-
-
-def _finding_json(finding: Finding) -> dict[str, str]:
-    return {"package": finding.package, "file": finding.file, "rule": finding.rule, "message": finding.found}

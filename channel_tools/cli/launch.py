@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,9 +12,6 @@ from channel_tools.cli.console import handled, print_line, print_note, write_res
 from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.launch import ScriptRequest
-
-if TYPE_CHECKING:
-    from channel_tools.ranks.plan import RankPlan
 
 
 @handled
@@ -38,13 +34,8 @@ def launch(request: ScriptRequest, *, root: options.Root = None) -> None:
     for line in plan.lines():
         (print_line if request.dry_run else print_note)(line)
     if not request.dry_run:
-        _run(plan)
+        from channel_tools.ranks.run import run_with_services
 
-
-def _run(plan: RankPlan) -> None:
-    """Run the plan; raises typer.Exit with the script's exit code."""
-    from channel_tools.ranks.run import run_with_services
-
-    with shown_progress() as progress:
-        code = run_with_services(plan, progress=progress)
-    raise typer.Exit(code)
+        with shown_progress() as progress:
+            code = run_with_services(plan, progress=progress)
+        raise typer.Exit(code)

@@ -32,7 +32,22 @@ def pins(
     if as_json:
         print_json(_json(result, dry_run=request.dry_run))
     else:
-        _print(result, dry_run=request.dry_run)
+        for change in result.changes:
+            print_line(f"{change.platform}: {_SIGNS[change.kind]} {_described(change)}")
+        for platform in result.lock.platforms:
+            size = sum(package.size_bytes for package in platform.packages)
+            print_line(
+                f"{platform.platform}: {counted(len(platform.packages), 'package')}, {size / 1e6:.1f} MB, "
+                f"assuming {' '.join(platform.virtual_packages) or 'no virtual packages'}"
+            )
+        did = (
+            "would write"
+            if request.dry_run
+            else "the lock is still valid; files up to date"
+            if result.kept
+            else "wrote"
+        )
+        print_line(f"{result.folder}: {did}: {', '.join(result.files)}")
     if result.local:
         print_note(
             f"note: the files name {', '.join(result.local)}, which other machines may not have; "
@@ -60,19 +75,6 @@ def _json(result: PinResult, *, dry_run: bool) -> dict[str, object]:
         ],
         "changes": [asdict(change) for change in result.changes],
     }
-
-
-def _print(result: PinResult, *, dry_run: bool) -> None:
-    for change in result.changes:
-        print_line(f"{change.platform}: {_SIGNS[change.kind]} {_described(change)}")
-    for platform in result.lock.platforms:
-        size = sum(package.size_bytes for package in platform.packages)
-        print_line(
-            f"{platform.platform}: {counted(len(platform.packages), 'package')}, {size / 1e6:.1f} MB, "
-            f"assuming {' '.join(platform.virtual_packages) or 'no virtual packages'}"
-        )
-    did = "would write" if dry_run else "the lock is still valid; files up to date" if result.kept else "wrote"
-    print_line(f"{result.folder}: {did}: {', '.join(result.files)}")
 
 
 def _described(change: PinChange) -> str:

@@ -78,10 +78,19 @@ def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: b
     if as_json:
         print_json(plan_to_json(planned))
         return
-    print_table(("package", "version", "build", "subdir", "status"), [_row(package) for package in planned.packages])
+    print_table(
+        ("package", "version", "build", "subdir", "status"),
+        [
+            (package.name, package.version, package.build_string, package.subdir, package.status)
+            for package in planned.packages
+        ],
+    )
     if why:
         print_gap()
-        _print_reasons(planned)
+        for package in planned.packages:
+            print_line(f"{package.folder_name}: {package.status}, because")
+            for reason in package.reasons or ("a package with this digest is in the channel",):
+                print_line(f"  {reason}")
         _print_lock(planned)
     if planned.unsatisfiable:
         if why:
@@ -117,17 +126,6 @@ def unsatisfiable_in_short(variants: Iterable[UnsatisfiablePackage]) -> list[str
     return [
         f"{', '.join(dict.fromkeys(names))} ({len(names)}): {reason}" for reason, names in sorted(by_reason.items())
     ]
-
-
-def _row(package: PlannedPackage) -> tuple[str, ...]:
-    return (package.name, package.version, package.build_string, package.subdir, package.status)
-
-
-def _print_reasons(planned: Plan) -> None:
-    for package in planned.packages:
-        print_line(f"{package.folder_name}: {package.status}, because")
-        for reason in package.reasons or ("a package with this digest is in the channel",):
-            print_line(f"  {reason}")
 
 
 def _print_lock(planned: Plan) -> None:

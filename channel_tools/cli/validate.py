@@ -47,7 +47,13 @@ def validate(request: ValidateRequest, *, root: options.Root = None, output: opt
 
             write_result(write_validation_job(settings, request, folder=Path.cwd()), request.job.to)
         elif request.job.scheduler is not None:
-            _run_job(settings, request)
+            from channel_tools.ranks.jobs import Listener
+            from channel_tools.system.processes import pass_on_errors
+            from channel_tools.workflow.validate import run_validation_job
+
+            listener = Listener(note=print_note, output=_write_output, errors=pass_on_errors)
+            code = run_validation_job(settings, request, folder=Path.cwd(), environ=os.environ, listener=listener)
+            raise typer.Exit(code)
         else:
             _run_here(settings, request, partial(print_report, details=request.details))
 
@@ -86,17 +92,6 @@ def bench(
         _run_here(settings, request, print_rates)
 
 
-def _run_job(settings: Settings, request: ValidateRequest) -> None:
-    """Submit the job; raises typer.Exit with the exit code of its command."""
-    from channel_tools.ranks.jobs import Listener
-    from channel_tools.system.processes import pass_on_errors
-    from channel_tools.workflow.validate import run_validation_job
-
-    listener = Listener(note=print_note, output=_write_output, errors=pass_on_errors)
-    code = run_validation_job(settings, request, folder=Path.cwd(), environ=os.environ, listener=listener)
-    raise typer.Exit(code)
-
-
 def _write_output(data: bytes) -> None:
     sys.stdout.buffer.write(data)
     sys.stdout.flush()
@@ -113,7 +108,16 @@ def _run_here(
     if request.as_json:
         _print_documents(results, all_variants=request.all_variants)
     else:
-        _print_results(results, print_one, all_variants=request.all_variants)
+        for result in results:
+            if result.report is not None and result.path is not None:
+                print_one(result.report, result.path)
+        if request.all_variants:
+            print_line("")
+            rows = [
+                (result.python or "", result.pytorch or "", result.verdict.words, str(result.path or ""))
+                for result in results
+            ]
+            print_table(("python", "pytorch", "result", "report"), rows, title=counted(len(results), "variant"))
     raise_worst(results)
 
 
@@ -135,21 +139,6 @@ def _print_documents(results: Sequence[VariantResult], *, all_variants: bool) ->
         print_json({"schema": 1, "variants": variants, "reports": documents})
     elif documents:
         print_json(documents[0])
-
-
-def _print_results(
-    results: Sequence[VariantResult], print_one: Callable[[ValidationReport, Path], None], *, all_variants: bool
-) -> None:
-    for result in results:
-        if result.report is not None and result.path is not None:
-            print_one(result.report, result.path)
-    if all_variants:
-        print_line("")
-        rows = [
-            (result.python or "", result.pytorch or "", result.verdict.words, str(result.path or ""))
-            for result in results
-        ]
-        print_table(("python", "pytorch", "result", "report"), rows, title=counted(len(results), "variant"))
 
 
 def print_report(report: ValidationReport, path: Path, *, details: bool) -> None:

@@ -70,7 +70,8 @@ class _Fetcher:
         """Get the file into the folder; returns whether it had to be fetched."""
         if self.cancelled.is_set():
             raise Cancelled
-        if _is_complete(self.folder, file):
+        status = self.folder.file_stat(file.path)
+        if status is not None and status.st_size == file.size_bytes and self.folder.sha256(file.path) == file.sha256:
             self.task.advance(file.size_bytes, detail=file.path.rpartition("/")[2])
             return False
         part = file.path + PART_SUFFIX
@@ -142,8 +143,3 @@ def _opened(source: Path) -> Iterator[IO[bytes]]:
             message = f"{source}: is in the channel's index, but does not exist"
             raise ChannelError(message, hint=_VERIFY_HINT) from None
         yield stream
-
-
-def _is_complete(folder: Beneath, file: RemoteFile) -> bool:
-    status = folder.file_stat(file.path)
-    return status is not None and status.st_size == file.size_bytes and folder.sha256(file.path) == file.sha256

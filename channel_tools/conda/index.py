@@ -112,7 +112,7 @@ def _read(address: str, subdir: str, names: Collection[str] | None, client: Http
     if local is None and (content := _whole_index(client, address, subdir)) is not None:
         return _select(content, names, where=where)
     if shards is None:
-        raise _no_index(where)
+        raise ChannelError(f"{where}: not a channel: it has no repodata.json", hint="check the channel's address")
     return shards.base_url, _from_shards(client, shards, names)
 
 
@@ -125,10 +125,6 @@ def _get(client: HttpClient, base: str, name: str, *, limit_bytes: int) -> bytes
         return Beneath(root=local).read(name, limit_bytes=limit_bytes)
     except (MissingError, FileNotFoundError):
         return None
-
-
-def _no_index(where: str) -> ChannelError:
-    return ChannelError(f"{where}: not a channel: it has no repodata.json", hint="check the channel's address")
 
 
 def _select(content: bytes, names: Collection[str] | None, *, where: str) -> _Found:

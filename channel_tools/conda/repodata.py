@@ -210,13 +210,12 @@ def decode_shard(packed: bytes, sha256: bytes, where: str) -> Shard:
         tables = decode_msgpack(unpack_index(packed, where))
         records = {**tables.get("packages", {}), **tables.get("packages.conda", {})}
         return Shard(
-            records={name: _with_text_hashes(record) for name, record in records.items()},
+            records={
+                name: {key: value.hex() if isinstance(value, bytes) else value for key, value in record.items()}
+                for name, record in records.items()
+            },
             removed=tuple(map(str, tables.get("removed") or ())),
             unread=unread_entries(tables),
         )
     except (msgspec.MsgspecError, AttributeError, TypeError) as err:
         raise IntegrityError(f"{where}: the shard cannot be read: {err}", hint=_INDEX_AGAIN) from None
-
-
-def _with_text_hashes(record: JsonObject) -> JsonObject:
-    return {key: value.hex() if isinstance(value, bytes) else value for key, value in record.items()}

@@ -65,9 +65,13 @@ def settle_package(
     the new package, nor in its lists of files; returns their paths, sorted. The new package appears atomically. Raises
     IntegrityError for a damaged package.
     """
-    members = _info_members(path)
+    members = [(member, None if stream is None else stream.read()) for member, stream in stream_component(path, "info")]
     rows = read_path_rows(content_of(_info_files(members), _PATHS, path), path)
-    with atomic_path(path) as temporary, zipfile.ZipFile(path) as old, _new_zip(temporary) as archive:
+    with (
+        atomic_path(path) as temporary,
+        zipfile.ZipFile(path) as old,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive,
+    ):
         payload = _Payload()
         for entry in sorted(old.infolist(), key=lambda entry: entry.filename.startswith("info-")):
             if entry.filename.startswith("pkg-"):
@@ -84,7 +88,8 @@ def settle_package(
                     _set_time(member, date_s)
                 _write_info(archive, entry.filename, members, info | dict(edit(info)))
             else:
-                _copy_entry(old, entry, archive)
+                with old.open(entry) as source:
+                    copy_component(archive, entry.filename, source, entry.file_size)
     return tuple(sorted(payload.dropped))
 
 
@@ -249,10 +254,6 @@ def _set_time(member: tarfile.TarInfo, date_s: int) -> None:
     member.pax_headers = {}  # these may have another time; long names are written again
 
 
-def _info_members(path: Path) -> list[Member]:
-    return [(member, None if stream is None else stream.read()) for member, stream in stream_component(path, "info")]
-
-
 def _info_files(members: Iterable[Member]) -> dict[str, bytes]:
     return {_info_name(member): content for member, content in members if content is not None}
 
@@ -294,12 +295,3 @@ def _in_one_piece(archive: zipfile.ZipFile, name: str) -> Iterator[tarfile.TarFi
         yield tar
     packed = zstandard.ZstdCompressor(level=ENGINE_LEVEL, write_checksum=True).compress(part.getbuffer())
     copy_component(archive, name, io.BytesIO(packed), len(packed))
-
-
-def _new_zip(destination: Path) -> zipfile.ZipFile:
-    return zipfile.ZipFile(destination, "w", zipfile.ZIP_STORED)
-
-
-def _copy_entry(old: zipfile.ZipFile, entry: zipfile.ZipInfo, archive: zipfile.ZipFile) -> None:
-    with old.open(entry) as source:
-        copy_component(archive, entry.filename, source, entry.file_size)

@@ -48,18 +48,14 @@ def check_unpacked(folder: Path, package: Path, *, stem: str, subdir: str, ours:
     with InfoFiles(all_files=False) as info:
         read_info(_members(folder, [_INFO]), package, info, refuse)
         check_metadata(info, package)
-        _check_identity(info, package, stem=stem, subdir=subdir)
+        index = info_object(info, "index.json", package)
+        name, version, build = index["name"], index["version"], index["build"]
+        if f"{name}-{version}-{build}" != stem:
+            raise damaged_package(package, f"its index.json says it is {name} {version} {build}")
+        if (found_subdir := subdir_of(index)) not in {None, subdir}:
+            raise damaged_package(package, f"its index.json says it is for {found_subdir}; it is offered for {subdir}")
         listed = PathsJson(path_rows(info, package), refuse)
         read_payload(_members(folder, [name for name in names if name != _INFO]), listed, None, refuse)
-
-
-def _check_identity(info: Mapping[str, bytes], package: Path, *, stem: str, subdir: str) -> None:
-    index = info_object(info, "index.json", package)
-    name, version, build = index["name"], index["version"], index["build"]
-    if f"{name}-{version}-{build}" != stem:
-        raise damaged_package(package, f"its index.json says it is {name} {version} {build}")
-    if (found_subdir := subdir_of(index)) not in {None, subdir}:
-        raise damaged_package(package, f"its index.json says it is for {found_subdir}; it is offered for {subdir}")
 
 
 def _members(folder: Path, names: list[str]) -> Iterator[Member]:

@@ -136,7 +136,10 @@ class UserSettings:
         """The environment variables that say the same to rattler's client and ours, without those that are set."""
         variables: dict[str, str] = {}
         for scheme in ("http", "https"):
-            if (proxy := self._proxy(scheme)) is not None:
+            known = self.conda.proxy_servers
+            ours = {"http": self.rattler.proxy_http, "https": self.rattler.proxy_https}[scheme]
+            setting = known.get(scheme, known.get("all"))
+            if (proxy := (ours or (setting.value if setting else None))) is not None:
                 variables[f"{scheme}_proxy"] = proxy
         if hosts := self.rattler.proxy_non_proxy_hosts:
             variables["no_proxy"] = ",".join(hosts)
@@ -147,12 +150,6 @@ class UserSettings:
         if "SSL_CERT_FILE" in self.environ or "SSL_CERT_DIR" in self.environ:
             variables = {name: value for name, value in variables.items() if not name.startswith("SSL_")}
         return {name: value for name, value in variables.items() if not _is_set(name, self.environ)}
-
-    def _proxy(self, scheme: str) -> str | None:
-        known = self.conda.proxy_servers
-        ours = {"http": self.rattler.proxy_http, "https": self.rattler.proxy_https}[scheme]
-        setting = known.get(scheme, known.get("all"))
-        return ours or (setting.value if setting else None)
 
     @property
     def verifies(self) -> bool:

@@ -73,16 +73,26 @@ def write_conda_package(
     """
     with atomic_path(destination) as temporary:
         with temporary.open("wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive:
-            _write_member(archive, "metadata.json", _json({"conda_pkg_format_version": 2}))
+            archive.writestr(zipfile.ZipInfo("metadata.json", ZIP_TIME), _json({"conda_pkg_format_version": 2}))
             stem = destination.name.removesuffix(".conda")
             paths: list[dict[str, Any]] = []
             with open_component(archive, f"pkg-{stem}.tar.zst", level) as tar:
                 paths += [_add_path(tar, tree, path, metadata.timestamp_ms) for path in _members(tree)]
-            _describe_links(tree, paths)
+            # a link has the hash of its target; links to folders or other packages' files keep the hash of
+            # nothing
+            root = tree.resolve()
+            files = {path["_path"]: path for path in paths if path["path_type"] == "hardlink"}
+            for path in paths:
+                if path["path_type"] == "softlink":
+                    target = (tree / path["_path"]).resolve()
+                    if target.is_relative_to(root) and (file := files.get(target.relative_to(root).as_posix())):
+                        path |= {"sha256": file["sha256"], "size_in_bytes": file["size_in_bytes"]}
             with open_component(archive, f"info-{stem}.tar.zst", level) as tar:
                 info = _info_files(metadata, paths) | _license_files(license_files)
                 for name, content in sorted(info.items()):
-                    _add_bytes(tar, f"info/{name}", content, metadata.timestamp_ms)
+                    member = _tar_info(f"info/{name}", metadata.timestamp_ms)
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
         size_bytes, sha256 = temporary.stat().st_size, sha256_of_file(temporary)
     return WrittenPackage(
         path=destination,
@@ -135,17 +145,6 @@ def _add_link(tar: tarfile.TarFile, name: str, target: str, timestamp_ms: int) -
     member.type, member.linkname, member.mode = tarfile.SYMTYPE, target, 0o777
     tar.addfile(member)
     return {"_path": name, "path_type": "softlink", "sha256": _EMPTY_SHA256, "size_in_bytes": 0}
-
-
-def _describe_links(tree: Path, paths: list[dict[str, Any]]) -> None:
-    """Give each link the hash of its target; links to folders or other packages' files keep the hash of nothing."""
-    root = tree.resolve()
-    files = {path["_path"]: path for path in paths if path["path_type"] == "hardlink"}
-    for path in paths:
-        if path["path_type"] == "softlink":
-            target = (tree / path["_path"]).resolve()
-            if target.is_relative_to(root) and (file := files.get(target.relative_to(root).as_posix())):
-                path |= {"sha256": file["sha256"], "size_in_bytes": file["size_in_bytes"]}
 
 
 class _Scanner(io.RawIOBase):
@@ -231,16 +230,6 @@ def copy_component(archive: zipfile.ZipFile, name: str, source: IO[bytes], size_
     entry.file_size = size_bytes
     with archive.open(entry, "w") as target:
         shutil.copyfileobj(source, target, _CHUNK_BYTES)
-
-
-def _write_member(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, ZIP_TIME), content)
-
-
-def _add_bytes(tar: tarfile.TarFile, name: str, content: bytes, timestamp_ms: int) -> None:
-    member = _tar_info(name, timestamp_ms)
-    member.size = len(content)
-    tar.addfile(member, io.BytesIO(content))
 
 
 def _tar_info(name: str, timestamp_ms: int) -> tarfile.TarInfo:

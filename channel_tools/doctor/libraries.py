@@ -110,7 +110,9 @@ def _which_mpi(subject: ExaminedStack, library: LoadedLibrary) -> Diagnosis:
     description = f"{library.file}: {library.version}" + (f", {library.device}" if library.device else "")
     if library.takes_gpu is not None:
         description += f", {'takes' if library.takes_gpu else 'does not take'} CUDA memory"
-    inside = _is_inside(library.file, subject.prefix)
+    inside = subject.prefix is not None and os.path.realpath(library.file).startswith(
+        os.path.realpath(subject.prefix) + os.sep
+    )
     if not inside and not _is_external(subject):
         set_here = [name for name in _LOADER_VARIABLES if subject.variables.get(name)]
         message = f"the loader takes {description}, not the environment's ({', '.join(set_here) or 'no variable'} set)"
@@ -275,10 +277,6 @@ def _loads(subject: ExaminedStack, name: str, title: str, fix: str) -> Iterator[
             yield Diagnosis(subject=title, level="fault", found=library.error, fix=fix)
         else:
             yield Diagnosis(subject=title, level="ok", found=library.file)
-
-
-def _is_inside(file: str, prefix: Path | None) -> bool:
-    return prefix is not None and os.path.realpath(file).startswith(os.path.realpath(prefix) + os.sep)
 
 
 _NAME = re.compile(rb"nccl(Net|Tuner)Plugin_v([0-9]{1,2})\0")

@@ -264,18 +264,13 @@ async def create_locked_environment(
         if check is not None:
             check(records)
         if any(record.size is None for record in records):
-            records = await _completed(records, target, progress)
+            await fetch_packages(records, target.store, name=target.prefix.name, progress=progress)
+            records = [
+                record if record.size is not None else _from_index(record, target.package_cache) for record in records
+            ]
         _check_requirements(records, virtual_packages)
         solution = in_installation_order(records)
         return await apply_solution(target, solution, state, started=started, progress=progress, announce=replace)
-
-
-async def _completed(
-    records: list[rattler.RepoDataRecord], target: InstallTarget, progress: Progress
-) -> list[rattler.RepoDataRecord]:
-    """The records with the data of the packages' own index.json; downloads packages not in the package cache."""
-    await fetch_packages(records, target.store, name=target.prefix.name, progress=progress)
-    return [record if record.size is not None else _from_index(record, target.package_cache) for record in records]
 
 
 def _from_index(record: rattler.RepoDataRecord, package_cache: Path) -> rattler.RepoDataRecord:

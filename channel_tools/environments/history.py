@@ -235,7 +235,11 @@ def append_revision(
     content = read_regular(path, limit_bytes=_LIMIT_BYTES) if path.exists() else b""
     # another program may have been killed as it wrote the last line
     end = b"\n" if content and not content.endswith(b"\n") else b""
-    header = [f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==", f"# cmd: {_one_line(command)}"]
+    # conda reads the file by Python's splitlines, which knows more ends of a line
+    header = [
+        f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==",
+        f"# cmd: {harmless_line(_without_secrets(shlex.join(command)))}",
+    ]
     write_bytes_atomically(path, content + end + "".join(f"{line}\n" for line in [*header, *lines, *requests]).encode())
 
 
@@ -257,11 +261,6 @@ def _written(spec: str) -> str:
 
 def _without_secrets(text: str) -> str:
     return _ADDRESS.sub(lambda match: without_credentials(match[0]), text)
-
-
-def _one_line(command: Sequence[str]) -> str:
-    """The words for a line of the file; Python's splitlines, by which conda reads, knows more ends of a line."""
-    return harmless_line(_without_secrets(shlex.join(command)))
 
 
 def _package_line(record: RepoDataRecord) -> str:

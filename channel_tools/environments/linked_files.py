@@ -88,7 +88,7 @@ def check_packages_together(
     modules = _modules_folder([*fresh, *staying])
     for record in fresh:
         package = unpacked[cached_name(record)]
-        linked_path = functools.partial(_place_of, modules=modules if _is_of_modules(record) else None)
+        linked_path = functools.partial(_place_of, modules=modules if record.noarch.python else None)
         links |= {linked_path(name): target for name, target in package.links.items() if not name.startswith("info/")}
         folders |= {linked_path(name) for name in package.folders if name.partition("/")[0] != "info"}
         linked = {linked_path(name) for name in package.files if name.partition("/")[0] != "info"}
@@ -133,10 +133,6 @@ def _check_users_files(prefix: Path, coming: Iterable[str]) -> None:
         listed = ", ".join(sorted(taken)[:_SHOWN]) + (f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else "")
         message = f"{prefix}: packages would replace files that are of no package: {listed}; nothing was changed"
         raise UsageError(message, hint="move these away, or remove what brought them (pip uninstall), and run it again")
-
-
-def _is_of_modules(record: RepoDataRecord) -> bool:
-    return record.noarch.python
 
 
 def _modules_folder(records: Iterable[RepoDataRecord]) -> str:

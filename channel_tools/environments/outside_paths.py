@@ -44,7 +44,13 @@ def find_outside_paths(
     not found in ``/a/tree2``. Raises ValueError for relative or root paths in ``forbidden``.
     """
     prefix = prefix.absolute()
-    needles = _needles(forbidden)
+    for path in forbidden:
+        if not path.is_absolute() or path == Path(path.anchor):
+            raise ValueError(f"{path}: expected an absolute path below the root")
+    spellings = _spellings(forbidden)
+    needles = tuple(
+        spelling for spelling in spellings if not any(spelling.startswith(other + b"/") for other in spellings)
+    )
     own = _spellings([prefix])
     recorded = own + _spellings(recorded_sources)
     findings: list[OutsidePath] = []
@@ -54,20 +60,11 @@ def find_outside_paths(
             findings += _link_findings(Path(entry.path), name, prefix)
         elif entry.is_file():
             is_record = name.startswith(_META + "/")
-            allowed = (*recorded, *_placeholders(Path(entry.path))) if is_record else own
+            # CEP 34's ``prefix_placeholder``: what was replaced in the package's files
+            allowed = (*recorded, *_PLACEHOLDER.findall(Path(entry.path).read_bytes())) if is_record else own
             hits = _mentions(Path(entry.path), needles, allowed)
             findings += (OutsidePath(file=name, names=hit, is_link=False) for hit in hits)
     return tuple(sorted(findings))
-
-
-def _needles(forbidden: Sequence[Path]) -> tuple[bytes, ...]:
-    for path in forbidden:
-        if not path.is_absolute() or path == Path(path.anchor):
-            raise ValueError(f"{path}: expected an absolute path below the root")
-    spellings = _spellings(forbidden)
-    return tuple(
-        spelling for spelling in spellings if not any(spelling.startswith(other + b"/") for other in spellings)
-    )
 
 
 def _spellings(paths: Sequence[Path]) -> tuple[bytes, ...]:
@@ -82,11 +79,6 @@ def _link_findings(path: Path, name: str, prefix: Path) -> list[OutsidePath]:
         return []
     outside = ends[0] if not ends[0].is_relative_to(prefix) else ends[1]
     return [OutsidePath(file=name, names=str(outside), is_link=True)]
-
-
-def _placeholders(record: Path) -> set[bytes]:
-    """The prefixes that a package's record says were replaced in its files (CEP 34's ``prefix_placeholder``)."""
-    return set(_PLACEHOLDER.findall(record.read_bytes()))
 
 
 def _mentions(path: Path, needles: Sequence[bytes], allowed: Sequence[bytes]) -> Iterator[str]:

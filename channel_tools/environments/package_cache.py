@@ -216,7 +216,12 @@ def _admit(record: RepoDataRecord, hashes: tuple[str, str], unpacked: Path, stor
     except IntegrityError as err:
         reason = err.message.removeprefix(f"{unpacked}: ")
         raise unsafe_package_error(record.file_name, reason) from None
-    _keep_others_from_writing(unpacked)
+    # archives give group and others the permission to write as they were made
+    for _path, _folders, files, descriptor in os.fwalk(unpacked):
+        for name in (".", *files):
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode):
+                os.chmod(name, stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE, dir_fd=descriptor)
     sha256, md5 = hashes
     checked = _Checked(address=record.url, sha256=sha256, md5=md5, unlisted=_unlisted_of(unpacked), look="")
     final = store.folder / unpacked.name
@@ -297,15 +302,6 @@ def _is_private(status: os.stat_result) -> bool:
     """Whether only this user and root can write to a file; links cannot be written to."""
     others_write = status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode)
     return status.st_uid in {0, os.geteuid()} and not others_write
-
-
-def _keep_others_from_writing(folder: Path) -> None:
-    """Take the permission to write from group and others, which archives give as they were made."""
-    for _path, _folders, files, descriptor in os.fwalk(folder):
-        for name in (".", *files):
-            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            if status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode):
-                os.chmod(name, stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE, dir_fd=descriptor)
 
 
 def _look_at(folder: Path) -> Unpacked:

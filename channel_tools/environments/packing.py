@@ -50,7 +50,13 @@ def pack_environment(prefix: Path, archive: Path, *, threads: int) -> int:
     ending = next(ending for ending in SUFFIXES if archive.name.endswith(ending))
     try:
         environment = CondaEnv.from_prefix(str(prefix), on_missing_cache="raise")
-        environment.files = _as_they_are(environment.files, prefix)
+        # what several packages have is packed once, as the environment has it
+        packages: dict[str, list[File]] = collections.defaultdict(list)
+        for file in environment.files:
+            packages[file.target].append(file)
+        environment.files = [
+            same[0] if len(same) == 1 else _installed(same, prefix / target) for target, same in packages.items()
+        ]
         with atomic_path(archive) as temporary:
             environment.pack(output=str(temporary), format=ending.removeprefix("."), n_threads=threads)
             temporary.chmod(new_file_mode())
@@ -62,17 +68,6 @@ def pack_environment(prefix: Path, archive: Path, *, threads: int) -> int:
             hint = f"pack it as a tar file: -o {archive.name.removesuffix(ending)}.tar.gz"
         raise UsageError(f"{prefix}: cannot be packed: {reason}", hint=hint) from None
     return archive.stat().st_size
-
-
-def _as_they_are(files: Sequence[File], prefix: Path) -> list[File]:
-    """The files, but those that several packages have only once: as the environment has them.
-
-    Raises UsageError where nothing says whose it is, and it is a binary file with the prefix in it.
-    """
-    packages: dict[str, list[File]] = collections.defaultdict(list)
-    for file in files:
-        packages[file.target].append(file)
-    return [same[0] if len(same) == 1 else _installed(same, prefix / target) for target, same in packages.items()]
 
 
 def _installed(same: Sequence[File], path: Path) -> File:

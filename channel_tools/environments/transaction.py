@@ -219,7 +219,16 @@ async def apply_solution(
     changed by one), IntegrityError (a damaged package, by name), NetworkError and DiskFullError; the same call
     afterwards completes the environment.
     """
-    change = _change_to(solution, state)
+    before = {identity(record): record for record in state.records}
+    after = {identity(record): record for record in solution}
+    going = {record.name.normalized: record for key, record in before.items() if key not in after}
+    coming = {record.name.normalized: record for key, record in after.items() if key not in before}
+    both = sorted(going.keys() & coming.keys())
+    change = PackageChanges(
+        added=_packages(record for name, record in coming.items() if name not in going),
+        removed=_packages(record for name, record in going.items() if name not in coming),
+        replaced=tuple((_installed_package(going[name]), _installed_package(coming[name])) for name in both),
+    )
     changed, is_new = 0, not (target.prefix / META).exists()
     if announce is None or change.is_empty or announce(change):
         with exclusive_lock(target.prefix / META / _LOCK, resource=f"the environment {target.prefix}"):
@@ -230,7 +239,12 @@ async def apply_solution(
                 changed = await _bring_to(solution, target, state, progress)
             except (IntegrityError, UsageError):
                 if is_new:
-                    _remove_lock(target.prefix)
+                    # a refused environment that is new leaves nothing
+                    for name in (_LOCK, f"{_LOCK}.owner"):
+                        (target.prefix / META / name).unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # there is something else
+                        (target.prefix / META).rmdir()
+                        target.prefix.rmdir()
                 raise
     return EnvironmentResult(
         prefix=target.prefix,
@@ -240,28 +254,6 @@ async def apply_solution(
         size_bytes=_size_of(target.prefix),
         change=change,
         left_out=clashing_files(target.prefix) if changed else (),
-    )
-
-
-def _remove_lock(prefix: Path) -> None:
-    """Remove what the lock alone has made of a new environment, so that a refused one leaves nothing."""
-    for name in (_LOCK, f"{_LOCK}.owner"):
-        (prefix / META / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # there is something else
-        (prefix / META).rmdir()
-        prefix.rmdir()
-
-
-def _change_to(solution: Sequence[rattler.RepoDataRecord], state: EnvironmentState) -> PackageChanges:
-    before = {identity(record): record for record in state.records}
-    after = {identity(record): record for record in solution}
-    going = {record.name.normalized: record for key, record in before.items() if key not in after}
-    coming = {record.name.normalized: record for key, record in after.items() if key not in before}
-    both = sorted(going.keys() & coming.keys())
-    return PackageChanges(
-        added=_packages(record for name, record in coming.items() if name not in going),
-        removed=_packages(record for name, record in going.items() if name not in coming),
-        replaced=tuple((_installed_package(going[name]), _installed_package(coming[name])) for name in both),
     )
 
 
@@ -287,7 +279,13 @@ async def _bring_to(
         _record(target, solution)
         return 0
     if unfinished is None:
-        relinked = _moved_modules(installed, solution)
+        # if Python's minor version changes, rattler links its modules again without being told to, but
+        # from packages that were not checked here
+        before, after = (
+            [str(record.version).split(".")[:2] for record in records if record.name.normalized == "python"]
+            for records in (installed, solution)
+        )
+        relinked = set() if before == after else {record.name.normalized for record in solution if record.noarch.python}
     else:
         relinked = {record.name.normalized for record in solution}
     fresh = [record for record in solution if identity(record) not in present or record.name.normalized in relinked]
@@ -318,18 +316,6 @@ async def _bring_to(
     linked = {record.name.normalized for record in fresh}
     _note(scripts_not_run(target.prefix, linked, ACTIONS, windows=target.is_windows), progress)
     return len(fresh) + len(_names(present) - _names(identities))
-
-
-def _moved_modules(installed: Iterable[rattler.RepoDataRecord], solution: Sequence[rattler.RepoDataRecord]) -> set[str]:
-    """The names of packages of Python modules that are linked to another place, since Python's minor version changes.
-
-    rattler links them again without being told to, but from packages that were not checked here.
-    """
-    before, after = (
-        [str(record.version).split(".")[:2] for record in records if record.name.normalized == "python"]
-        for records in (installed, solution)
-    )
-    return set() if before == after else {record.name.normalized for record in solution if record.noarch.python}
 
 
 def _names(identities: Iterable[Identity]) -> set[str]:

@@ -90,7 +90,12 @@ def feedstock_variants(
     overrides, left_out = _overrides({key: by_key[key] for key in by_key if key in ZIPPED_KEYS}, base)
     if "cuda_compiler_version" in overrides:
         overrides |= _cuda_group(rendered, base)
-    return FeedstockVariants(keys=values | _with_companions(overrides), zipped=varying, left_out=left_out)
+    # conda-forge's pins zip these with a key: the lists of a group have equal lengths
+    if "c_compiler_version" in overrides:
+        overrides["fortran_compiler_version"] = overrides["c_compiler_version"]
+    if "python" in overrides:
+        overrides["is_python_min"] = tuple("false" for _python in overrides["python"])
+    return FeedstockVariants(keys=values | overrides, zipped=varying, left_out=left_out)
 
 
 def _by_stack(rendered: Sequence[RenderedPackage], key: str) -> _ByStack:
@@ -123,7 +128,12 @@ def _overrides(
         merged = {stack: _merged(by_platform.values()) for stack, by_platform in by_stack.items()}
         agreeing = _agreeing(key, by_stack, base)
         if not agreeing and len(set(merged.values())) > 1:
-            raise _disagreement(key, merged)
+            differences = "; ".join(f"{stack}: {_listed(values)}" for stack, values in merged.items())
+            message = (
+                f"the stacks build it with different values of {key} ({differences}), but a feedstock can have only "
+                "one list"
+            )
+            raise UsageError(message, hint=f"give --variant with one of {', '.join(merged)}")
         if not agreeing:
             overrides[key] = next(iter(merged.values()))
         else:
@@ -143,14 +153,6 @@ def _listed(values: Iterable[VariantScalar]) -> str:
     return ", ".join(map(str, values))
 
 
-def _disagreement(key: str, by_stack: Mapping[str, Sequence[VariantScalar]]) -> UsageError:
-    differences = "; ".join(f"{stack}: {_listed(values)}" for stack, values in by_stack.items())
-    message = (
-        f"the stacks build it with different values of {key} ({differences}), but a feedstock can have only one list"
-    )
-    return UsageError(message, hint=f"give --variant with one of {', '.join(by_stack)}")
-
-
 def _cuda_group(rendered: Sequence[RenderedPackage], base: Base) -> dict[str, tuple[VariantScalar, ...]]:
     """The keys that move with CUDA's compiler, with an entry for each combination.
 
@@ -168,15 +170,6 @@ def _cuda_group(rendered: Sequence[RenderedPackage], base: Base) -> dict[str, tu
         ]
     )
     return {key: tuple(row[key] for row in rows) for key in _CUDA_GROUP}
-
-
-def _with_companions(overrides: dict[str, tuple[VariantScalar, ...]]) -> dict[str, tuple[VariantScalar, ...]]:
-    """Add the keys that conda-forge's pins zip with a key: the lists of a group have equal lengths."""
-    if "c_compiler_version" in overrides:
-        overrides["fortran_compiler_version"] = overrides["c_compiler_version"]
-    if "python" in overrides:
-        overrides["is_python_min"] = tuple("false" for _python in overrides["python"])
-    return overrides
 
 
 def _distinct(variants: Sequence[Mapping[str, VariantScalar]]) -> list[Mapping[str, VariantScalar]]:

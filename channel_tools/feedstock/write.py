@@ -76,38 +76,26 @@ def write_feedstock(
     platforms = tuple(sorted({package.platform for package in rendered}))
     with disk_full_reported(folder.parent), atomic_path(folder) as temporary:
         (temporary / _RECIPE).mkdir(parents=True)
-        _copy_files(rendered, temporary / _RECIPE, tree)
+        tree_files = TreeFiles(tree.root)
+        files = {file.target: file for package in rendered for file in tree_files.of_build(package)}
+        for target, file in sorted(files.items()):
+            copy_source_file(file.path, temporary / _RECIPE / target, follow=file.link is None)
         (temporary / _RECIPE / "recipe.yaml").write_text(text, encoding="utf-8")
-        config = _config(variants, request)
+        config: dict[str, object] = {key: list(values) for key, values in variants.keys.items()}
+        if variants.zipped:
+            config[ZIP_KEYS] = [list(variants.zipped)]
+        if request.channels != ("conda-forge",):
+            config["channel_sources"] = [",".join(request.channels)]
         (temporary / _RECIPE / "conda_build_config.yaml").write_text(_dump(config), encoding="utf-8")
-        (temporary / "conda-forge.yml").write_text(_dump(_smithy_settings(platforms)), encoding="utf-8")
+        names: list[str] = [platform.replace("-", "_") for platform in platforms]
+        smithy: dict[str, object] = {
+            "conda_build_tool": "rattler-build",
+            "conda_forge_output_validation": False,
+            "provider": {**dict.fromkeys(names, _PROVIDER), **dict.fromkeys(_NOT_OURS)},
+            "test": "native_and_emulated",
+        }
+        (temporary / "conda-forge.yml").write_text(_dump(smithy), encoding="utf-8")
     return Feedstock(folder=folder, platforms=platforms, variants=variants)
-
-
-def _copy_files(rendered: Sequence[RenderedPackage], destination: Path, tree: Tree) -> None:
-    tree_files = TreeFiles(tree.root)
-    files = {file.target: file for package in rendered for file in tree_files.of_build(package)}
-    for target, file in sorted(files.items()):
-        copy_source_file(file.path, destination / target, follow=file.link is None)
-
-
-def _config(variants: FeedstockVariants, request: FeedstockRequest) -> dict[str, object]:
-    config: dict[str, object] = {key: list(values) for key, values in variants.keys.items()}
-    if variants.zipped:
-        config[ZIP_KEYS] = [list(variants.zipped)]
-    if request.channels != ("conda-forge",):
-        config["channel_sources"] = [",".join(request.channels)]
-    return config
-
-
-def _smithy_settings(platforms: Sequence[str]) -> dict[str, object]:
-    names: list[str] = [platform.replace("-", "_") for platform in platforms]
-    return {
-        "conda_build_tool": "rattler-build",
-        "conda_forge_output_validation": False,
-        "provider": {**dict.fromkeys(names, _PROVIDER), **dict.fromkeys(_NOT_OURS)},
-        "test": "native_and_emulated",
-    }
 
 
 def _dump(value: Mapping[str, object]) -> str:
@@ -132,7 +120,9 @@ def feedstock_recipe(recipe_file: RecipeFile, root: Path, *, maintainers: Sequen
     ]
     edits += _homepage_edit(recipe_file, sections, homepage)
     edits += _maintainers_edit(text, sections, maintainers)
-    return _apply(text, edits)
+    for start, end, replacement in sorted(edits, reverse=True):
+        text = text[:start] + replacement + text[end:]
+    return text
 
 
 def _mapping(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
@@ -204,9 +194,3 @@ def _first_in(section: yaml.Node, line: str) -> Edit:
     if isinstance(section, yaml.MappingNode) and section.flow_style:
         return start + 1, start + 1, f"{line}, " if section.value else line
     return start, start, f"{line}\n{' ' * section.start_mark.column}"
-
-
-def _apply(text: str, edits: Sequence[Edit]) -> str:
-    for start, end, replacement in sorted(edits, reverse=True):
-        text = text[:start] + replacement + text[end:]
-    return text

@@ -126,7 +126,7 @@ def renamed(text: str, old: str, new: str) -> str:
     >>> renamed("patches/toy/1.0/0001.patch", "1.0", "1.1")
     'patches/toy/1.1/0001.patch'
     """
-    return _whole(old).sub(lambda _match: new, text)
+    return re.compile(rf"(?<![\d.]){re.escape(old)}(?!\d|\.\d)").sub(lambda _match: new, text)
 
 
 def texts_of_recipe(recipe: RecipeFile, location: VersionPlace, old: str, new: str) -> dict[Path, str]:
@@ -140,13 +140,19 @@ def texts_of_recipe(recipe: RecipeFile, location: VersionPlace, old: str, new: s
             number = node_of(text, *path)
             if isinstance(number, yaml.ScalarNode) and number.value.isdecimal() and number.value != "0":
                 spans[span_of(number)] = "0"
-    sources = _sources(text)
+    outputs = node_of(text, "outputs")
+    items = outputs.value if isinstance(outputs, yaml.SequenceNode) else []
+    pairs = [pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value]
+    nodes = [node_of(text, "source"), *(value for name, value in pairs if name.value == "source")]
+    sources = [span_of(node) for node in nodes if node is not None]
     for key, node in scalars_below(node_of(text)):
         span = span_of(node)
         raw = text[slice(*span)]
         changed = raw
         if location.key is not None:
-            changed = _condition(location.key, old).sub(lambda match: f"{match[1]}{new}{match[2]}", changed)
+            changed = re.compile(rf"""(\b{re.escape(location.key)}\s*[!=]=\s*["']){re.escape(old)}(["'])""").sub(
+                lambda match: f"{match[1]}{new}{match[2]}", changed
+            )
         if key not in _HASHES and any(start <= span[0] and span[1] <= end for start, end in sources):
             changed = renamed(changed, old, new)
         if changed != raw and span not in spans:
@@ -221,23 +227,6 @@ def changed_lines(path: Path, before: str, after: str) -> list[ChangedLine]:
         ChangedLine(path=path, line=number, before=line.strip(), after=new_line.strip())
         for number, line, new_line in changed
     ]
-
-
-def _whole(version: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\d.]){re.escape(version)}(?!\d|\.\d)")
-
-
-def _condition(key: str, old: str) -> re.Pattern[str]:
-    return re.compile(rf"""(\b{re.escape(key)}\s*[!=]=\s*["']){re.escape(old)}(["'])""")
-
-
-def _sources(text: str) -> list[tuple[int, int]]:
-    """The places of the recipe's sources and of those of its outputs."""
-    outputs = node_of(text, "outputs")
-    items = outputs.value if isinstance(outputs, yaml.SequenceNode) else []
-    pairs = [pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value]
-    nodes = [node_of(text, "source"), *(value for name, value in pairs if name.value == "source")]
-    return [span_of(node) for node in nodes if node is not None]
 
 
 def _values(node: yaml.Node | None, old: str, new: str) -> dict[tuple[int, int], str]:

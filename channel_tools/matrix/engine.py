@@ -72,7 +72,10 @@ class RecipeEngine:
         Raises ConfigError (file, and line if known) if the recipe does not parse or render, and for a combination that
         the recipe's ``extra.impossible`` rules out.
         """
-        key = _cache_key(recipe_file, matrix)
+        possible = recipe_file.used_keys | ENGINE_KEYS
+        values = {key: items for key, items in matrix.values.items() if key in possible}
+        groups = [[key for key in group if key in possible] for group in matrix.zip_keys]
+        key = (recipe_file.name, json.dumps([recipe_file.text, sorted(values.items()), groups]))
         if key in self._evaluated:
             return self._evaluated[key]
         config = engine_variants(matrix)
@@ -105,7 +108,12 @@ class RecipeEngine:
         except ConditionError as err:
             raise _condition_error(recipe_file, err, matrix, self._folder) from None
         if true is not None and true in impossible:
-            raise _impossible_error(recipe_file, evaluated.variant, true)
+            values = ", ".join(
+                f"{key} {evaluated.variant[key]}" for key in sorted(evaluated.variant) if not key.endswith("_platform")
+            )
+            message = f"this combination cannot exist: {true.reason} (found {values})"
+            hint = "change the values in the stack's variant files; zip_keys make keys move together"
+            raise recipe_file.document.error(message, *true.key_path, hint=hint)
         return true is None
 
     def _skip_conditions(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> list[Condition]:
@@ -142,14 +150,6 @@ def _parsed(recipe_file: RecipeFile, folder: Path) -> Stage0Recipe:
     return Stage0Recipe.from_yaml(recipe_file.text, recipe_dir=beside)
 
 
-def _cache_key(recipe_file: RecipeFile, matrix: VariantMatrix) -> _CacheKey:
-    """The recipe, the values of the keys that it can use, and the groups of these that move together."""
-    possible = recipe_file.used_keys | ENGINE_KEYS
-    values = {key: items for key, items in matrix.values.items() if key in possible}
-    groups = [[key for key in group if key in possible] for group in matrix.zip_keys]
-    return recipe_file.name, json.dumps([recipe_file.text, sorted(values.items()), groups])
-
-
 def _evaluated(recipe_file: RecipeFile, variant: RenderedVariant) -> EvaluatedRecipe:
     recipe = variant.recipe  # each access makes a copy
     if recipe.staging_caches or recipe.inherits_from:
@@ -171,15 +171,6 @@ def _condition_error(recipe_file: RecipeFile, err: ConditionError, matrix: Varia
     section = "build.skip" if "skip" in key_path else f"extra.{IMPOSSIBLE_KEY}"
     message = f"{section} cannot be evaluated: {condensed(str(err))}"
     return recipe_file.document.error(message, *key_path, hint="correct the condition")
-
-
-def _impossible_error(
-    recipe_file: RecipeFile, variant: Mapping[str, VariantScalar], condition: Condition
-) -> ConfigError:
-    values = ", ".join(f"{key} {variant[key]}" for key in sorted(variant) if not key.endswith("_platform"))
-    message = f"this combination cannot exist: {condition.reason} (found {values})"
-    hint = "change the values in the stack's variant files; zip_keys make keys move together"
-    return recipe_file.document.error(message, *condition.key_path, hint=hint)
 
 
 _TEXT = re.compile(r'(?:message|reason): "((?:[^"\\]|\\.)*)"')
@@ -348,7 +339,10 @@ class Conditions:
         self, conditions: Sequence[Condition], context: YamlValue, variant: Mapping[str, VariantScalar]
     ) -> Condition | None:
         if any(condition.within for condition in conditions):
-            guards = [_all_of(condition.within) for condition in conditions]
+            guards = [
+                " and ".join(f"({text})" if wanted else f"not ({text})" for text, wanted in condition.within) or "true"
+                for condition in conditions
+            ]
             conditions = [conditions[index] for index in self._true(guards, context, variant)]
         texts = [self._expression(condition.written, context, variant) for condition in conditions]
         true = self._true([text or "false" for text in texts], context, variant)
@@ -393,10 +387,6 @@ class Conditions:
                 return rendered
             self._rendered[cache_key] = rendered
         return self._rendered[cache_key]
-
-
-def _all_of(within: tuple[tuple[YamlValue, bool], ...]) -> str:
-    return " and ".join(f"({text})" if wanted else f"not ({text})" for text, wanted in within) or "true"
 
 
 def impossible_conditions(recipe_file: RecipeFile) -> list[Condition]:

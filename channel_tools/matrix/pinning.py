@@ -42,7 +42,16 @@ def read_pinning(
     """
     if file.pinning is None:
         return None
-    path = _config_path(file, root, file.pinning)
+    path = root / file.pinning
+    path = path / CONDA_BUILD_CONFIG if path.is_dir() else path
+    if not path.is_file():
+        message = f"pinning names {file.pinning!r}, but there is no file {path}"
+        hint = f"name the path of a {CONDA_BUILD_CONFIG}, relative to the tree"
+        if _VERSION.fullmatch(file.pinning):
+            kept = _KEPT.format(version=file.pinning)
+            hint = f"take {CONDA_BUILD_CONFIG} of conda-forge-pinning {file.pinning} into the tree and name its path"
+            hint = f"the tree has the file of this version: pinning: {kept}" if (root / kept).is_dir() else hint
+        raise file.document.error(message, _KEY, hint=hint)
     text = read_yaml_text(path)
     used = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
     files = {
@@ -50,20 +59,6 @@ def read_pinning(
         for platform in PLATFORMS
     }
     return files_by_platform({platform: _restricted(pinning, used) for platform, pinning in files.items()})
-
-
-def _config_path(file: StacksFile, root: Path, pinning: str) -> Path:
-    path = root / pinning
-    path = path / CONDA_BUILD_CONFIG if path.is_dir() else path
-    if not path.is_file():
-        message = f"pinning names {pinning!r}, but there is no file {path}"
-        hint = f"name the path of a {CONDA_BUILD_CONFIG}, relative to the tree"
-        if _VERSION.fullmatch(pinning):
-            kept = _KEPT.format(version=pinning)
-            hint = f"take {CONDA_BUILD_CONFIG} of conda-forge-pinning {pinning} into the tree and name its path"
-            hint = f"the tree has the file of this version: pinning: {kept}" if (root / kept).is_dir() else hint
-        raise file.document.error(message, _KEY, hint=hint)
-    return path
 
 
 def _restricted(pinning: VariantFile, keys: frozenset[str]) -> VariantFile:

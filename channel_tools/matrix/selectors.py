@@ -48,7 +48,9 @@ class Selectors:
 
     def __init__(self, platform: str, environ: Mapping[str, str]) -> None:
         self.platform = platform
-        self._names = _platform_names(platform) | _system_names(environ)
+        values = dict(environ)
+        system = SimpleNamespace(environ=values, getenv=values.get, sep=os.sep, pathsep=os.pathsep)
+        self._names = _platform_names(platform) | {"os": system, "environ": values, "py3k": True, "py2k": False}
         self._known: dict[str, bool] = {}
 
     @functools.cached_property
@@ -98,12 +100,6 @@ def _platform_names(platform: str) -> dict[str, object]:
     names["arm"] = platform.startswith("linux-arm")
     names["unix"] = system in {"linux", "osx", "emscripten"}
     return names | dict.fromkeys(("target_platform", "host_platform", "build_platform"), platform)
-
-
-def _system_names(environ: Mapping[str, str]) -> dict[str, object]:
-    values = dict(environ)
-    system = SimpleNamespace(environ=values, getenv=values.get, sep=os.sep, pathsep=os.pathsep)
-    return {"os": system, "environ": values, "py3k": True, "py2k": False}
 
 
 def has_selectors(text: str) -> bool:

@@ -260,10 +260,7 @@ def _extended(layers: Sequence[StacksFile], name: str, seen: tuple[tuple[str, st
         circle = " and ".join(dict.fromkeys(extending for _path, extending in seen))
         message = f"stack {name!r} extends itself, by way of {circle}"
         raise file.document.error(message, *key_path, hint="leave out one extends of the circle")
-    return _joined(stack, _extended(below, stack.extends, (*seen, key)))
-
-
-def _joined(stack: Stack, base: Stack) -> Stack:
+    base = _extended(below, stack.extends, (*seen, key))
     own = {spec_name(spec) for spec in stack.install}
     return replace(
         stack,

@@ -88,7 +88,10 @@ def read_variant_file(path: Path, environ: Mapping[str, str] = MappingProxyType(
         return files_by_platform(
             {platform: _read_conditional(document, text, Selectors(platform, environ)) for platform in PLATFORMS}
         )
-    return _read_plain(document)
+    value = _entries(document)
+    values = {key: _read_values(document, key, item) for key, item in value.items() if key != ZIP_KEYS}
+    zip_keys = _read_zip_keys(document, value[ZIP_KEYS]) if ZIP_KEYS in value else None
+    return VariantFile(document=document, values=values, zip_keys=zip_keys)
 
 
 def files_by_platform(readings: Mapping[str, VariantFile]) -> VariantFile:
@@ -110,13 +113,6 @@ def _entries(document: YamlDocument) -> Mapping[str, YamlValue]:
             hint="write for example:  python: ['3.11.*']",
         )
     return value
-
-
-def _read_plain(document: YamlDocument) -> VariantFile:
-    value = _entries(document)
-    values = {key: _read_values(document, key, item) for key, item in value.items() if key != ZIP_KEYS}
-    zip_keys = _read_zip_keys(document, value[ZIP_KEYS]) if ZIP_KEYS in value else None
-    return VariantFile(document=document, values=values, zip_keys=zip_keys)
 
 
 def read_conda_build_config(
@@ -275,14 +271,12 @@ def merge_variant_files(files: Sequence[VariantFile]) -> VariantMatrix:
     if zipping is not None:
         for index, group in enumerate(groups):
             _check_zip_group(zipping.document, index, group, values, files)
-    return VariantMatrix(files=tuple(files), values=values, zip_keys=(*groups, *_groups_of_bases(files, groups)))
-
-
-def _groups_of_bases(files: Sequence[VariantFile], groups: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
     other_keys = {key for file in files if not file.is_base for key in file.values}.union(*groups)
     bases = [group for file in files if file.is_base for group in file.zip_keys or ()]
     remaining = [tuple(key for key in group if key not in other_keys) for group in bases]
-    return [group for group in remaining if len(group) > 1]
+    return VariantMatrix(
+        files=tuple(files), values=values, zip_keys=(*groups, *[group for group in remaining if len(group) > 1])
+    )
 
 
 def _check_zip_group(

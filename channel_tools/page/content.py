@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from channel_tools.channel.listing import Listing
     from channel_tools.channel.model import Foundation
     from channel_tools.channel.records import CachedPackage
-    from channel_tools.conda.contents import JsonObject
     from channel_tools.page.model import PageSettings, ShownRun
 
     Rows = Mapping[str, Mapping[str, CachedPackage]]
@@ -91,13 +90,14 @@ def _builds(listing: Listing, rows: Rows) -> Iterator[Build]:
                 continue
             patched = file_name in changed
             record = patch.applied(file_name, row.record) if patch is not None and patched else row.record
+            names = map(name_or_none, texts_of(record, "depends"))
             yield Build(
                 subdir=subdir,
                 file_name=file_name,
                 row=row,
                 record=record,
                 patched=patched,
-                needs=_needed_names(record),
+                needs=tuple(dict.fromkeys(name for name in names if name is not None)),
                 foundation=key in foundation,
                 hidden=hidden.get(key),
                 yanked=listing.yanked.get(key),
@@ -113,11 +113,6 @@ def passed_runs(settings: PageSettings) -> dict[str, tuple[tuple[str, ShownRun],
                 for sha256 in run.files:
                     by_file[sha256][stack.name] = run
     return {sha256: tuple(sorted(runs.items(), key=lambda item: item[0])) for sha256, runs in by_file.items()}
-
-
-def _needed_names(record: JsonObject) -> tuple[str, ...]:
-    names = map(name_or_none, texts_of(record, "depends"))
-    return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
@@ -153,13 +148,9 @@ def versions_for(builds: Iterable[Build], name: str) -> tuple[str, ...]:
         if name in variant:
             specs.add(variant[name])
         elif name in build.needs:
-            specs.update(_conditions_on(build, name))
+            specs |= {condition_of(spec) for spec in specs_on({name}, texts_of(build.record, "depends"))}
     versions = {match[0] for spec in specs if (match := _FIRST_VERSION.search(spec))}
     return tuple(sorted(versions, key=as_numbers))
-
-
-def _conditions_on(build: Build, name: str) -> list[str]:
-    return [condition_of(spec) for spec in specs_on({name}, texts_of(build.record, "depends"))]
 
 
 def as_numbers(text: str) -> tuple[list[int], str]:

@@ -66,7 +66,16 @@ _FAULTY = "\N{MULTIPLICATION SIGN}"
 
 def feed_file(site: Site, newest: list[Build]) -> PageFile:
     """The feed of the first of these builds, which are the newest, as a file of the site."""
-    entries = [_entry(site, build, site.built(build) or _NEVER) for build in newest[:_ENTRIES]]
+    entries = [
+        {
+            "id": _id(build.row.sha256),
+            "title": f"{build.row.name} {build.version} ({build.build}, {build.subdir})",
+            "page": quote(build.page),
+            "updated": _timed(site.built(build) or _NEVER),
+            "summary": site.summaries[build.row.name],
+        }
+        for build in newest[:_ENTRIES]
+    ]
     settings = site.settings
     base = "../" if settings.address is None else f"{settings.address.rstrip('/')}/"
     updated = site.built(newest[0]) if newest else ""
@@ -88,16 +97,6 @@ def newest_builds(site: Site) -> list[Build]:
         if build.hidden is None and not build.foundation
     ]
     return [build for _moment, _name, build in sorted(dated, key=itemgetter(0, 1), reverse=True)]
-
-
-def _entry(site: Site, build: Build, moment: str) -> dict[str, str]:
-    return {
-        "id": _id(build.row.sha256),
-        "title": f"{build.row.name} {build.version} ({build.build}, {build.subdir})",
-        "page": quote(build.page),
-        "updated": _timed(moment),
-        "summary": site.summaries[build.row.name],
-    }
 
 
 def _id(text: str) -> str:
@@ -248,13 +247,14 @@ def _variant(
     }
     python, pytorch = pair
     own = [build for builds in by_spec.values() for build in builds if not build.foundation]
+    runs = [run for run in stack.runs if _is_of(run.python, python) and _is_of(run.pytorch, pytorch)]
     return StackVariant(
         python=python,
         pytorch=pytorch,
         builds=tuple(_with_dependencies(site, stack, own, pair)),
         missing=tuple(spec_name(spec) for spec, builds in by_spec.items() if not builds),
         offered=all(any(build.hidden is None for build in builds) for builds in by_spec.values()),
-        run=_last_run(stack, python, pytorch),
+        run=max(runs, key=lambda run: run.started, default=None),
     )
 
 
@@ -402,11 +402,6 @@ def _range(ratios: Sequence[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _last_run(stack: ShownStack, python: str, pytorch: str) -> ShownRun | None:
-    runs = [run for run in stack.runs if _is_of(run.python, python) and _is_of(run.pytorch, pytorch)]
-    return max(runs, key=lambda run: run.started, default=None)
-
-
 def _is_of(version: str, series: str) -> bool:
     """Whether ``3.11.2`` is of the series ``3.11``; every version is of the series ""."""
     return not series or f"{version}.".startswith(f"{series}.")
@@ -514,7 +509,13 @@ def _front_files(site: Site) -> Iterator[PageFile]:
     for stack in stacks:
         yield from _stack_files(site, stack)
     yield from _list_files(site)
-    yield _search_file(site)
+    # a script and not JSON, since a page opened from a file can load only scripts
+    rows = [
+        [name, package.shown.version, site.summaries[name], int(not package.shown.foundation)]
+        for name, package in site.packages.items()
+    ]
+    content = json.dumps(rows, separators=(",", ":"))  # ASCII alone
+    yield page_file(_SEARCH, [content], lambda: f"const packageNames = {content};\n")
     yield feed_file(site, newest)
     yield _index_file(site, stacks, newest)
 
@@ -571,16 +572,6 @@ def _list_files(site: Site) -> Iterator[PageFile]:
                 here=path,
             ),
         )
-
-
-def _search_file(site: Site) -> PageFile:
-    """The names to search, as a script and not JSON, since a page opened from a file can load only scripts."""
-    rows = [
-        [name, package.shown.version, site.summaries[name], int(not package.shown.foundation)]
-        for name, package in site.packages.items()
-    ]
-    content = json.dumps(rows, separators=(",", ":"))  # ASCII alone
-    return page_file(_SEARCH, [content], lambda: f"const packageNames = {content};\n")
 
 
 def _stack_files(site: Site, stack: ShownStack) -> Iterator[PageFile]:

@@ -200,7 +200,13 @@ class Details:
 def read_details(path: Path, folder: Beneath | None) -> Details:
     """Read the details from a package file, opened as opened_in does. Raises IntegrityError if it is damaged."""
     info = read_info_files(path, frozenset({_PATHS, _RECIPE}), folder=folder)
-    files = _files(parsed_json(info, _PATHS, path) if _PATHS in info else {})
+    value = parsed_json(info, _PATHS, path) if _PATHS in info else {}
+    rows = value.get("paths") if isinstance(value, dict) else None
+    files = [
+        (row["_path"], size if isinstance(size := row.get("size_in_bytes"), int) else None)
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and isinstance(row.get("_path"), str)
+    ]
     sources = list(_source_rows(info.get(_RECIPE, b"")))
     wanted = {name: f"recipe/{posixpath.normpath(name)}" for row in sources for name in texts(row.get("patches"))}
     patches = read_info_files(path, frozenset(wanted.values()), folder=folder) if wanted else {}
@@ -210,15 +216,6 @@ def read_details(path: Path, folder: Beneath | None) -> Details:
         unpacked_bytes=sum(size or 0 for _name, size in files),
         sources=tuple(_source(row, wanted, patches) for row in sources),
     )
-
-
-def _files(value: object) -> list[tuple[str, int | None]]:
-    rows = value.get("paths") if isinstance(value, dict) else None
-    return [
-        (row["_path"], size if isinstance(size := row.get("size_in_bytes"), int) else None)
-        for row in (rows if isinstance(rows, list) else [])
-        if isinstance(row, dict) and isinstance(row.get("_path"), str)
-    ]
 
 
 def _source_rows(recipe: bytes) -> Iterator[dict[str, object]]:
@@ -373,7 +370,11 @@ def _claimed_build(payloads: Sequence[bytes]) -> _ClaimedBuild:
         parameters = _inner(definition, "externalParameters")
         versions = _inner(_inner(_inner(_inner(value, "predicate"), "runDetails"), "builder"), "version")
         made_of = definition.get("resolvedDependencies")
-        uris = [str(source["uri"]) for source in (made_of if isinstance(made_of, list) else []) if _has_uri(source)]
+        uris = [
+            str(source["uri"])
+            for source in (made_of if isinstance(made_of, list) else [])
+            if isinstance(source, dict) and isinstance(source.get("uri"), str)
+        ]
         claimed = _ClaimedBuild(
             command=shlex.join(texts(parameters.get("command"))),
             tools=tuple(sorted((name, str(version)) for name, version in versions.items())),
@@ -390,10 +391,6 @@ class _ClaimedBuild(TypedDict):
     tools: tuple[tuple[str, str], ...]
     sources: tuple[str, ...]
     materials: int
-
-
-def _has_uri(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("uri"), str)
 
 
 def _inner(value: dict[str, object], key: str) -> dict[str, object]:
@@ -594,22 +591,21 @@ def _build_files(site: Site, store: PageStore) -> Iterator[PageFile]:
         older = builds_before(package) if len(package.builds) > 1 else {}
         for build in package.builds:
             before = older.get(build.page)
-            parts = _build_parts(site, build)
+            row, settings = build.row, site.settings
+            parts: list[object] = [
+                row.record_json,
+                row.about_json,
+                row.origin_json,
+                build.record if build.patched else None,
+                (build.hidden, build.foundation),
+                [(name, site.summaries[name]) for name in build.needs if name in site.packages],
+                settings.builds.get(build.file_name),
+                [(stack, run.started, run.ranks) for stack, run in site.validations.get(row.sha256, ())],
+                build.file_name in settings.logs,
+            ]
             if before is not None:
                 parts += [before.page, before.record, before.row.origin_json, before.row.stamp.size_bytes]
             yield page_file(build.page, [*parts, shared], partial(_render_build, site, package, build, store, before))
-
-
-def _build_parts(site: Site, build: Build) -> list[object]:
-    row, known = build.row, [(name, site.summaries[name]) for name in build.needs if name in site.packages]
-    patched = build.record if build.patched else None
-    settings = site.settings
-    history = (
-        settings.builds.get(build.file_name),
-        [(stack, run.started, run.ranks) for stack, run in site.validations.get(build.row.sha256, ())],
-        build.file_name in settings.logs,
-    )
-    return [row.record_json, row.about_json, row.origin_json, patched, (build.hidden, build.foundation, known), history]
 
 
 def _render_build(site: Site, package: Package, build: Build, store: PageStore, before: Build | None) -> str:

@@ -66,7 +66,10 @@ def add_page(
     store = PageStore(files=writer.channel.files)
     before = _read_settings(store)
     if before is None:
-        _check_free(store)
+        for name in (INDEX_PAGE, PAGE_FOLDER):
+            if store.present([name]):
+                message = f"{store.url(name)}: already exists, and was not written by channel_tools channel page"
+                raise ChannelError(message, hint="move it elsewhere, or do not make a page for this channel")
         before = PageSettings(title=writer.channel.path.name)
     fields = (name.name for name in dataclasses.fields(choices))
     chosen = {name: value for name in fields if (value := getattr(choices, name)) is not None}
@@ -158,13 +161,6 @@ def _write_digests(store: PageStore, before: Mapping[str, str], digests: Mapping
     if digests != before:
         content = msgspec.msgpack.encode(dict(sorted(digests.items())))
         store.write([(_DIGESTS, lambda: content)])
-
-
-def _check_free(store: PageStore) -> None:
-    for name in (INDEX_PAGE, PAGE_FOLDER):
-        if store.present([name]):
-            message = f"{store.url(name)}: already exists, and was not written by channel_tools channel page"
-            raise ChannelError(message, hint="move it elsewhere, or do not make a page for this channel")
 
 
 def _read_settings(store: PageStore) -> PageSettings | None:

@@ -195,21 +195,14 @@ class EnvironmentSolver:
             if not preferred:
                 raise
             records = await self._solve(specs, source, preferred=preferred)
-        solved = {
-            self._lock_key(locked, record): (record, await self._exports_of(record))
-            for record in records
-            if not self._is_unlocked(record)
-        }
+        solved = {}
+        for record in records:  # no lock has what is ours, or what the tree itself makes
+            if not record.url.startswith(OWN_CHANNEL) and record.channel != self._foundation.shared_channel:
+                key = locked.key_of(record) if locked.has(record) else self._foundation.key_of(record)
+                solved[key] = (record, await self._exports_of(record))
         if solved or not self._foundation.unlocked:
             locked.fill(text, solved)
         return records
-
-    def _lock_key(self, locked: LockedFoundation, record: RepoDataRecord) -> str:
-        return locked.key_of(record) if locked.has(record) else self._foundation.key_of(record)
-
-    def _is_unlocked(self, record: RepoDataRecord) -> bool:
-        """Whether a record is ours, or that of a foundation that the tree itself makes, which no lock has."""
-        return record.url.startswith(OWN_CHANNEL) or record.channel == self._foundation.shared_channel
 
     def _refusal(self, texts: Sequence[str], names: Collection[str]) -> str | None:
         """How the lock names requirements without a solution, which may depend on packages of ours as they are now.

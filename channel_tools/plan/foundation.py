@@ -202,7 +202,7 @@ def _open_foundation(
     cache: Path | None,
 ) -> FoundationIndex:
     traits = FOUNDATIONS[kind]
-    folder = _folder_of(location)
+    folder = location if isinstance(location, Path) else local_path(channel_address(location))
     if folder is None:
         # only addresses need HTTP, which is slow to import
         from channel_tools.conda.clients import make_client  # noqa: PLC0415
@@ -238,12 +238,6 @@ def has_index(folder: Path, subdir: str) -> bool:
     """Whether the channel in ``folder`` has an index of this subdir. Raises as check_indexes."""
     check_indexes(folder, [subdir])
     return (folder / subdir / REPODATA).is_file()
-
-
-def _folder_of(location: Path | str) -> Path | None:
-    if isinstance(location, Path):
-        return location
-    return local_path(channel_address(location))
 
 
 def _open_index(channel: Channel, subdir: str, path: Path) -> SparseRepoData:

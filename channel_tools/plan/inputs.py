@@ -112,13 +112,12 @@ def recipe_inputs(rendered: RenderedPackage) -> dict[str, str]:
 
 def file_inputs(files: Iterable[BuildFile]) -> dict[str, str]:
     """The files that belong to the build: the text of a link; a hash of others, and whether the owner may run them."""
-    return {f"file:{file.name}": _file_input(file) for file in files}
-
-
-def _file_input(file: BuildFile) -> str:
-    if file.link is not None:
-        return LINK_MARK + file.link
-    return file.sha256 + (" executable" if file.executable else "")
+    return {
+        f"file:{file.name}": (
+            LINK_MARK + file.link if file.link is not None else file.sha256 + (" executable" if file.executable else "")
+        )
+        for file in files
+    }
 
 
 def influences(environment: EnvironmentName, record: Resolved) -> bool:
@@ -225,7 +224,12 @@ class TreeFiles:
                     files[below] = self._build_file(below, folder, stays_link=True, is_ignored=below in ignored)
         ignored = self._ignored_below(folder)
         for path in self._list(folder):
-            if path in files or path in ignored or _is_left_out(path, folder) or _is_below(path, folders):
+            if (
+                path in files
+                or path in ignored
+                or ((path.name in _GENERATED or path.name.upper().startswith("README")) and path.parent == folder)
+                or any(path == folder or path.is_relative_to(folder) for folder in folders)
+            ):
                 continue
             files |= {below: file for below, file in self._beside(recipe_file, path) if below not in files}
         for path in (recipe_file.path, *files):
@@ -317,14 +321,6 @@ def _is_skipped(parent: str, name: str) -> bool:
     return _SKIPPED_FOLDERS.fullmatch(name) is not None and not os.path.isfile(f"{parent}/{name}/__init__.py")  # noqa: PTH113 - paths are slow
 
 
-def _is_below(path: Path, folders: Iterable[Path]) -> bool:
-    return any(path == folder or path.is_relative_to(folder) for folder in folders)
-
-
-def _is_left_out(path: Path, folder: Path) -> bool:
-    return (path.name in _GENERATED or path.name.upper().startswith("README")) and path.parent == folder
-
-
 def license_files(recipe: YamlValue | object) -> Sequence[str]:
     """``about.license_file`` of an evaluated recipe as a list."""
     about = recipe.get("about") if isinstance(recipe, dict) else None
@@ -381,17 +377,19 @@ def find_predecessor(
     candidates = [
         item
         for item in published
-        if item.name == name and item.digest not in current and not _is_other_variant(inputs, item.inputs, choices)
+        if item.name == name
+        and item.digest not in current
+        and not (
+            any(
+                (former := item.inputs.get(key)) is not None
+                and former != value
+                and former in choices.get(key.partition(":")[2], ())
+                for key, value in inputs.items()
+                if key.startswith("variant:")
+            )
+        )
     ]
     return max(candidates, key=lambda item: (*_likeness(inputs, item.inputs), item.file_name), default=None)
-
-
-def _is_other_variant(new: Mapping[str, str], old: Mapping[str, str], choices: Mapping[str, Collection[str]]) -> bool:
-    return any(
-        (former := old.get(key)) is not None and former != value and former in choices.get(key.partition(":")[2], ())
-        for key, value in new.items()
-        if key.startswith("variant:")
-    )
 
 
 def _likeness(new: Mapping[str, str], old: Mapping[str, str]) -> tuple[int, int]:

@@ -87,12 +87,8 @@ class LockedFoundation:
         """The indexes to solve these requirements with, in order, each with its place in the lock."""
         for index, keys in enumerate(self._environments.get(text, ())):
             yield index, self._indexes(keys)
-        if not self._is_moving(text):
+        if not (self._moved is None or self._moves(self._before.environments.get(text, ()))):
             yield None, self._indexes(self._records)
-
-    def _is_moving(self, text: str) -> bool:
-        """Whether these requirements are solved with the foundation, since the update moves what they have."""
-        return self._moved is None or self._moves(self._before.environments.get(text, ()))
 
     def _indexes(self, keys: Iterable[str]) -> list[SparseRepoData]:
         subdirs: dict[tuple[int, str], dict[str, Mapping[str, Any]]] = {}
@@ -140,7 +136,16 @@ class LockedFoundation:
         for key, (record, exports) in records.items():
             keys.append(key)
             if not self.has(record):
-                self._records[key] = _plain(record, exports)
+                plain: dict[str, Any] = json.loads(record.to_json())
+                plain = {key: value for key, value in plain.items() if key not in _OF_PLACE and key != "run_exports"}
+                kinds = (
+                    {}
+                    if exports is None
+                    else {kind: list(getattr(exports, kind)) for kind in ("weak", "strong", "noarch")}
+                )
+                if kinds_used := {kind: specs for kind, specs in kinds.items() if specs}:
+                    plain["run_exports"] = kinds_used
+                self._records[key] = plain
                 self._know(self._records[key])
         self._add(text, sorted(keys))
 
@@ -189,13 +194,3 @@ def text_of(specs: Iterable[str], own: OwnRecords) -> str:
         is_own = parsed.build is not None and bool(own.records(name))
         texts.append(f"{name} {parsed.version}" if is_own else spec)
     return "; ".join(sorted(set(texts)))
-
-
-def _plain(record: RepoDataRecord, exports: RunExports | None) -> dict[str, Any]:
-    """A record as repodata has it, with its run_exports."""
-    plain: dict[str, Any] = json.loads(record.to_json())
-    plain = {key: value for key, value in plain.items() if key not in _OF_PLACE and key != "run_exports"}
-    kinds = {} if exports is None else {kind: list(getattr(exports, kind)) for kind in ("weak", "strong", "noarch")}
-    if kinds_used := {kind: specs for kind, specs in kinds.items() if specs}:
-        plain["run_exports"] = kinds_used
-    return plain

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.plan.model import BuildFile, PublishedPackage
     from channel_tools.plan.resolve import ResolvedEnvironments
-    from channel_tools.plan.solve_cache import Resolved
 
 _PlannedStack = tuple[list[PlannedPackage], list[UnsatisfiablePackage]]
 FORCED = "--force"
@@ -174,7 +173,15 @@ class _StackPlanner:
         own = _own_package(rendered, digest, environments, all_records=self.all_records)
         self.solver.own.add(own)
         try:
-            resolved = await self._all_environments(rendered, own, environments)
+            itself = f"{own.name} =={own.version} {own.build_string}"
+            resolved = [
+                *environments.build,
+                *environments.host,
+                *await self.solver.solve([itself], beneath=own.depends),
+            ]
+            for test in rendered.tests:
+                resolved += await self.solver.solve(_plain(test.build))
+                resolved += await self.solver.solve([itself, *_plain(test.run)]) if test.run else []
         except UnsatisfiableError:
             self.solver.own.remove(own)
             raise
@@ -195,17 +202,6 @@ class _StackPlanner:
             reasons=(),
         )
         self.results[own.file_name] = (planned, own)
-
-    async def _all_environments(
-        self, rendered: RenderedPackage, own: OwnPackage, environments: ResolvedEnvironments
-    ) -> list[Resolved]:
-        """The packages in any environment of the build or of its tests; solves those of the tests."""
-        itself = f"{own.name} =={own.version} {own.build_string}"
-        resolved = [*environments.build, *environments.host, *await self.solver.solve([itself], beneath=own.depends)]
-        for test in rendered.tests:
-            resolved += await self.solver.solve(_plain(test.build))
-            resolved += await self.solver.solve([itself, *_plain(test.run)]) if test.run else []
-        return resolved
 
     def _find_sibling(self, rendered: RenderedPackage, name: str) -> OwnPackage | None:
         """The planned output ``name`` of the same recipe: the exact build, or the one with the same variant."""
@@ -250,6 +246,10 @@ def _own_package(
         *(record for record in environments.host if all_records or influences("host", record)),
     ]
     build_string = final_build_string(rendered, digest)
+    # the engine writes track_features for a build with lower priority (build.variant in CEP 14)
+    build = rendered.recipe.get("build")
+    variant = build.get("variant") if isinstance(build, dict) else None
+    count = variant.get("down_prioritize_variant") if isinstance(variant, dict) else None
     return OwnPackage(
         name=rendered.name,
         version=rendered.version,
@@ -260,16 +260,10 @@ def _own_package(
         digest=digest,
         run_exports=own_run_exports(rendered, build_string),
         date_s=max((record.date_s for record in made_of), default=UNDATED_S),
-        track_features=_track_features(rendered),
+        track_features=(
+            tuple(f"{rendered.name}-p-{index}" for index in range(count)) if isinstance(count, int) else ()
+        ),
     )
-
-
-def _track_features(rendered: RenderedPackage) -> tuple[str, ...]:
-    """The track_features that the engine writes for a build with lower priority (build.variant in CEP 14)."""
-    build = rendered.recipe.get("build")
-    variant = build.get("variant") if isinstance(build, dict) else None
-    count = variant.get("down_prioritize_variant") if isinstance(variant, dict) else None
-    return tuple(f"{rendered.name}-p-{index}" for index in range(count)) if isinstance(count, int) else ()
 
 
 def _build_order(by_name: Mapping[str, Sequence[RenderedPackage]]) -> list[str]:

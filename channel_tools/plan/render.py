@@ -130,26 +130,32 @@ def rendered_recipe(package: PlannedPackage, tree: Tree, places: SourcePlaces | 
         entries = places.entries_for(package) if places else [dict(source.entry) for source in package.rendered.sources]
         recipe["source"] = [_inside_source(package, entry, tree) for entry in entries]
     if isinstance(requirements := recipe.get("requirements"), dict):
-        recipe["requirements"] = _fixed_requirements(package, requirements)
+        fixed = dict(requirements)  # own packages are pinned to the builds that the digest was computed with
+        for pin in package.own_pins:
+            items = fixed[pin.environment]
+            if isinstance(items, list):
+                same = [isinstance(item, str) and requirement_name(item) == pin.name for item in items]
+                fixed[pin.environment] = [
+                    pin.spec if is_own else item for is_own, item in zip(same, items, strict=True)
+                ]
+        recipe["requirements"] = fixed
     if isinstance(about := recipe.get("about"), dict) and "license_file" in about:
         names = [_inside(package, name, tree) if ".." in name.split("/") else name for name in license_files(recipe)]
         recipe["about"] = {**about, "license_file": list[YamlValue](names)}
     extra = recipe.get("extra")
-    recipe["extra"] = {**(extra if isinstance(extra, dict) else {}), EXTRA_KEY: _mark(package, places)}
-    return recipe
-
-
-def _mark(package: PlannedPackage, places: SourcePlaces | None) -> dict[str, YamlValue]:
-    """The data that later plans read from the package's ``info/about.json``."""
-    inputs: dict[str, YamlValue] = dict(package.inputs)
+    inputs: dict[str, YamlValue] = dict(package.inputs)  # which later plans read from info/about.json
     origins = places.origins_of(package) if places else []
-    return {
-        "schema": SCHEMA_VERSION,
-        "folder": package.folder_name,
-        "digest": package.digest,
-        "inputs": inputs,
-        **({"sources": origins} if origins else {}),
+    recipe["extra"] = {
+        **(extra if isinstance(extra, dict) else {}),
+        EXTRA_KEY: {
+            "schema": SCHEMA_VERSION,
+            "folder": package.folder_name,
+            "digest": package.digest,
+            "inputs": inputs,
+            **({"sources": origins} if origins else {}),
+        },
     }
+    return recipe
 
 
 def _final_build(package: PlannedPackage, build: YamlValue) -> YamlValue:
@@ -190,17 +196,6 @@ def _with_pins_as_text(value: YamlValue, sibling_specs: Mapping[Pin, str]) -> Ya
     if isinstance(value, list):
         return [_with_pins_as_text(item, sibling_specs) for item in value]
     return value
-
-
-def _fixed_requirements(package: PlannedPackage, requirements: Mapping[str, YamlValue]) -> dict[str, YamlValue]:
-    """Pin own packages in build and host to the builds that the digest was computed with."""
-    fixed = dict(requirements)
-    for pin in package.own_pins:
-        items = fixed[pin.environment]
-        if isinstance(items, list):
-            same = [isinstance(item, str) and requirement_name(item) == pin.name for item in items]
-            fixed[pin.environment] = [pin.spec if is_own else item for is_own, item in zip(same, items, strict=True)]
-    return fixed
 
 
 def _inside_source(package: PlannedPackage, entry: dict[str, YamlValue], tree: Tree) -> dict[str, YamlValue]:

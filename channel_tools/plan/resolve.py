@@ -55,7 +55,15 @@ async def resolve_environments(
     ``find_sibling`` returns the planned output for a ``pin_subpackage``. Raises UnsatisfiableError if the foundation
     cannot serve an environment, ConfigError for a ``pin_compatible`` of a package that is in no environment.
     """
-    siblings = _siblings(rendered, find_sibling)
+    siblings: dict[Pin, OwnPackage] = {}
+    for pin in _pins_in(rendered.recipe):
+        if pin.function != "pin_subpackage" or pin.name == rendered.name:
+            continue
+        sibling = find_sibling(rendered, pin.name)
+        if sibling is None:
+            message = f"{pin.name}: {rendered.name} pins this output of its recipe, which cannot be built"
+            raise UnsatisfiableError(message)
+        siblings[pin] = sibling
     exports = _Exports(rendered)
     build = await solver.solve(_specs(rendered, rendered.build, {}, siblings))
     from_build = exports.of(build, rendered.build, ("strong",))
@@ -141,20 +149,6 @@ def _text_of(
         hint = f"add {item.name} to requirements.host"
         raise rendered.recipe_file.document.error(message, "requirements", "run", hint=hint)
     return resolve_pin(item, record.version, record.build)
-
-
-def _siblings(rendered: RenderedPackage, find_sibling: FindSibling) -> dict[Pin, OwnPackage]:
-    """The planned output for every pin of the recipe on another output of it."""
-    siblings = {}
-    for pin in _pins_in(rendered.recipe):
-        if pin.function != "pin_subpackage" or pin.name == rendered.name:
-            continue
-        sibling = find_sibling(rendered, pin.name)
-        if sibling is None:
-            message = f"{pin.name}: {rendered.name} pins this output of its recipe, which cannot be built"
-            raise UnsatisfiableError(message)
-        siblings[pin] = sibling
-    return siblings
 
 
 def _pins_in(recipe: Mapping[str, YamlValue]) -> Iterable[Pin]:

@@ -42,20 +42,17 @@ class FolderRunExports:
             return run_exports
         key = f"{record.subdir}/{record.file_name}"
         if key not in self._by_key:
-            index = self._index(record.subdir)
+            if record.subdir not in self._indexes:
+                path = self._folder / record.subdir / RUN_EXPORTS
+                try:
+                    content = read_regular(path, limit_bytes=INDEX_LIMIT_BYTES)
+                except FileNotFoundError:
+                    self._indexes[record.subdir] = {}
+                else:
+                    self._indexes[record.subdir] = parse_index(content, path)
+            index = self._indexes[record.subdir]
             self._by_key[key] = index[record.file_name] if record.file_name in index else self._in_package(key)
         return self._by_key[key]
-
-    def _index(self, subdir: str) -> RunExportsIndex:
-        if subdir not in self._indexes:
-            path = self._folder / subdir / RUN_EXPORTS
-            try:
-                content = read_regular(path, limit_bytes=INDEX_LIMIT_BYTES)
-            except FileNotFoundError:
-                self._indexes[subdir] = {}
-            else:
-                self._indexes[subdir] = parse_index(content, path)
-        return self._indexes[subdir]
 
     def _in_package(self, key: str) -> RunExports | None:
         path = self._folder / key

@@ -7,7 +7,7 @@ for exactly what was planned and downloads from the foundation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from rattler import Gateway
 from rattler.exceptions import FetchRepoDataError, GatewayError
@@ -19,7 +19,7 @@ from channel_tools.system.errors import FoundationError, NetworkError
 from channel_tools.system.files import write_bytes_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from rattler import Channel, RepoDataRecord
@@ -49,7 +49,16 @@ async def find_locked(
                 f"{key} has other bytes: sha256 {sha256.hex()[:12]} instead of {lock.records[key]['sha256'][:12]}"
             )
     if problems:
-        raise _lost_error(foundation, lock, problems)
+        names = sorted({str(lock.records[line.split(" ")[0]]["name"]) for line in problems})
+        more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+        lines = "\n".join([*problems[:_SHOWN], *more])
+        message = f"{foundation.label} no longer has what the foundation lock names:\n{lines}"
+        hint = (
+            f"move the lock, which rebuilds what was made with them: channel_tools foundation update {' '.join(names)}"
+        )
+        raise FoundationError(
+            message, hint=f"{hint}; or build from a mirror that still has them (--foundation-channel)"
+        )
     return {key.rpartition("/")[0]: records[key].url.removesuffix(records[key].file_name) for key in keys}
 
 
@@ -59,26 +68,14 @@ async def find_records(foundation: FoundationIndex, names: Collection[str], plat
     Raises NetworkError if its index cannot be read.
     """
     try:
-        groups = await _query(foundation, sorted(names), platform)
+        gateway = Gateway(cache_dir=foundation.cache, client=foundation.client)
+        sources = cast("list[Channel]", list(foundation.all_sources))
+        platforms = [platform, NOARCH]
+        groups = await gateway.query(sources, platforms, sorted(names), recursive=False)  # type: ignore[arg-type]
     except (GatewayError, FetchRepoDataError, OSError) as err:
         message = f"the index of {foundation.label} cannot be read: {' '.join(str(err).split())}"
         raise NetworkError(message, hint="check the address and the network, then run it again") from None
     return {foundation.key_of(record): record for group in groups for record in group}
-
-
-async def _query(foundation: FoundationIndex, names: Iterable[str], platform: str) -> Any:  # noqa: ANN401 - rattler's lists
-    gateway = Gateway(cache_dir=foundation.cache, client=foundation.client)
-    sources = cast("list[Channel]", list(foundation.all_sources))
-    return await gateway.query(sources, [platform, NOARCH], list(names), recursive=False)  # type: ignore[list-item]
-
-
-def _lost_error(foundation: FoundationIndex, lock: FoundationLock, problems: list[str]) -> FoundationError:
-    names = sorted({str(lock.records[line.split(" ")[0]]["name"]) for line in problems})
-    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
-    lines = "\n".join([*problems[:_SHOWN], *more])
-    message = f"{foundation.label} no longer has what the foundation lock names:\n{lines}"
-    hint = f"move the lock, which rebuilds what was made with them: channel_tools foundation update {' '.join(names)}"
-    return FoundationError(message, hint=f"{hint}; or build from a mirror that still has them (--foundation-channel)")
 
 
 def write_view(

@@ -158,7 +158,16 @@ def has_certificate(content: bytes, *, where: str) -> bool:
 def _statement(payload: bytes, subject: Subject, where: str) -> Statement:
     """The statement, checked to be about the package and of a known type. Raises IntegrityError, VerificationError."""
     statement = read_statement(payload, where=where)
-    _check_subject(statement, subject, where)
+    attested = statement.subject
+    if attested.file_name != subject.file_name:
+        message = f"{where}: attests another package, {attested.file_name!r}; expected {subject.file_name}"
+        raise VerificationError(message, hint=_AGAIN)
+    if attested.sha256 != subject.sha256:
+        message = (
+            f"{where}: attests {subject.file_name} with sha256 {attested.sha256!r}, but the package has "
+            f"{subject.sha256}; it is for another build with this name"
+        )
+        raise VerificationError(message, hint=_AGAIN)
     if statement.kind not in {PROVENANCE, PUBLISH}:
         raise VerificationError(f"{where}: has a statement of unknown type {statement.kind!r}", hint=_AGAIN)
     return statement
@@ -205,19 +214,6 @@ def _checked(envelope: Envelope, keys: Sequence[TrustedKey], where: str) -> tupl
         message = f"{where}: the signature by the key {named[0].short} is invalid: the attestation was changed"
         raise VerificationError(message, hint=_AGAIN)
     return None
-
-
-def _check_subject(statement: Statement, subject: Subject, where: str) -> None:
-    attested = statement.subject
-    if attested.file_name != subject.file_name:
-        message = f"{where}: attests another package, {attested.file_name!r}; expected {subject.file_name}"
-        raise VerificationError(message, hint=_AGAIN)
-    if attested.sha256 != subject.sha256:
-        message = (
-            f"{where}: attests {subject.file_name} with sha256 {attested.sha256!r}, but the package has "
-            f"{subject.sha256}; it is for another build with this name"
-        )
-        raise VerificationError(message, hint=_AGAIN)
 
 
 def _checked_time(statement: Statement, key: TrustedKey, now: datetime, where: str) -> datetime:

@@ -134,7 +134,8 @@ def provenance_statement(built: Built, run: Run) -> JsonObject:
     if "taken" in recorded:
         kind = _FOUNDATION_BUILD
     else:
-        inputs = _texts(recorded.get("inputs"))
+        value = recorded.get("inputs")
+        inputs = {str(key): str(item) for key, item in value.items()} if isinstance(value, Mapping) else {}
         kind = _RECIPE_BUILD
         parameters = {"recipe": _of_kind(inputs, "recipe"), "variant": dict(built.variant)}
         materials += _inputs(inputs)
@@ -171,10 +172,6 @@ def _statement(subject: Subject, kind: str, predicate: object) -> JsonObject:
     }
 
 
-def _texts(value: object) -> dict[str, str]:
-    return {str(key): str(item) for key, item in value.items()} if isinstance(value, Mapping) else {}
-
-
 def _of_kind(inputs: Mapping[str, str], kind: str) -> dict[str, str]:
     return {name.partition(":")[2]: value for name, value in inputs.items() if name.startswith(f"{kind}:")}
 
@@ -187,17 +184,13 @@ def _inputs(inputs: Mapping[str, str]) -> Iterator[JsonObject]:
             yield {"uri": f"{kind}:{name}", "digest": {"sha256": match[0]}}
         elif kind == "foundation":
             environment, _, package = name.partition("/")
-            yield _environment_package(environment, package, value.split())
+            words = value.split()  # version, build and sha256
+            version, build = [*words, "", ""][:2]
+            uri = f"pkg:conda/{package}@{version}?build={build}"
+            digest = {"digest": {"sha256": words[-1]}} if words and _SHA256.fullmatch(words[-1]) else {}
+            yield {"uri": uri, **digest, "annotations": {"environment": environment}}
         elif kind == "package":
             yield {"uri": f"pkg:conda/{name}", "annotations": {"digest": value}}
-
-
-def _environment_package(environment: str, name: str, words: Sequence[str]) -> JsonObject:
-    """``words`` are version, build and sha256 of a package that was in the build or host environment."""
-    version, build = [*words, "", ""][:2]
-    uri = f"pkg:conda/{name}@{version}?build={build}"
-    digest = {"digest": {"sha256": words[-1]}} if words and _SHA256.fullmatch(words[-1]) else {}
-    return {"uri": uri, **digest, "annotations": {"environment": environment}}
 
 
 def _material(origin: Material) -> JsonObject:

@@ -42,7 +42,7 @@ from channel_tools.system.files import absolute_path, check_replaceable
 from channel_tools.system.settings import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.channel import Channel, ChannelWriter, Foundation
@@ -341,13 +341,18 @@ class FolderTarget:
             PackageKey.parse(name).ref(row.sha256, row.stamp.size_bytes, foundation=name in foundation)
             for name, row in rows.items()
         )
+        names: dict[str, set[str]] = {subdir: set() for subdir in content.listing.patches}
+        for package in packages:
+            if package.subdir in names:
+                names[package.subdir].add(package.file_name)
+        parts = {subdir: patch.only(names[subdir]) for subdir, patch in content.listing.patches.items()}
         change = Change(
             name=f"{source} to {label}",
             label=label,
             based_on=content.channel.foundation,
             packages=packages,
             rows=rows,
-            patches=_patches_of(content.listing, packages),
+            patches={subdir: patch for subdir, patch in parts.items() if patch.names()},
         )
         return self._add(change, progress)
 
@@ -462,13 +467,3 @@ def other_bytes(where: str, sha256: str, expected: str) -> ChannelError:
     """The error for a name that is taken."""
     message = f"{where}: the target has other bytes under this name: sha256 {sha256}; expected {expected}"
     return ChannelError(message, hint=NEVER_CHANGE_HINT)
-
-
-def _patches_of(listing: Listing, packages: Iterable[PackageRef]) -> dict[str, Patch]:
-    """The patches of the records of these packages, by subdir."""
-    names: dict[str, set[str]] = {subdir: set() for subdir in listing.patches}
-    for package in packages:
-        if package.subdir in names:
-            names[package.subdir].add(package.file_name)
-    parts = {subdir: patch.only(names[subdir]) for subdir, patch in listing.patches.items()}
-    return {subdir: patch for subdir, patch in parts.items() if patch.names()}

@@ -99,7 +99,19 @@ class ChannelServer:
             if method in {"GET", "HEAD"} and path[1:].partition("/")[0] not in RESERVED:
                 await self._read(scope, receive, send, path, token, outcome)
             else:
-                await self._route(scope, receive, send, outcome)
+                body = RequestBody(receive)
+
+                async def noting(message: Message) -> None:
+                    if message["type"] == "http.response.start":
+                        outcome.status = message["status"]
+                        if outcome.status >= _BAD_REQUEST:
+                            await body.drop_rest()
+                    elif message["type"] == "http.response.body":
+                        outcome.size_bytes += len(message.get("body", b""))
+                    await send(message)
+
+                await self._routes(scope, body.receive, noting)
+                outcome.token = scope.get("channel_tools.token")
         except WithoutMeansError:
             await _reject(send, outcome, _UNAVAILABLE, head=method == "HEAD", wait_s=RETRY_AFTER_S - 1)
         except (ConnectionError, CutResponseError):
@@ -179,21 +191,6 @@ class ChannelServer:
             return
         await _reject(send, outcome, _NOT_FOUND, head=head)
 
-    async def _route(self, scope: Scope, receive: Receive, send: Send, outcome: _Outcome) -> None:
-        body = RequestBody(receive)
-
-        async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                outcome.status = message["status"]
-                if outcome.status >= _BAD_REQUEST:
-                    await body.drop_rest()
-            elif message["type"] == "http.response.body":
-                outcome.size_bytes += len(message.get("body", b""))
-            await send(message)
-
-        await self._routes(scope, body.receive, noting)
-        outcome.token = scope.get("channel_tools.token")
-
 
 def _address(scope: Scope) -> str:
     client = scope["client"]
@@ -255,7 +252,10 @@ def make_routes(*, root: Path, guard: Guard, metrics: Metrics, log: AccessLog, u
     async def denied(request: Request, error: Exception) -> Response:
         if not isinstance(error, OSError) or isinstance(error, ConnectionError):
             raise error
-        return await (_without_means(request, error) if _is_lack(error) else failed(request, error_from_os(error)))
+        told = error_from_os(error)
+        if error.errno in NO_MEANS_ERRNOS or isinstance(told, DiskFullError):
+            return await _without_means(request, error)
+        return await failed(request, told)
 
     app = Starlette(
         routes=[Route("/health", health), Route("/metrics", exposition), *uploads],
@@ -270,10 +270,6 @@ def make_routes(*, root: Path, guard: Guard, metrics: Metrics, log: AccessLog, u
     )
     app.router.redirect_slashes = False  # this server never redirects
     return app
-
-
-def _is_lack(error: OSError) -> bool:
-    return error.errno in NO_MEANS_ERRNOS or isinstance(error_from_os(error), DiskFullError)
 
 
 async def _without_means(_request: Request, error: Exception) -> Response:

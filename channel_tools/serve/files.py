@@ -113,14 +113,11 @@ class FileCache:
         if content is not None and len(content) != status.st_size:
             return None  # another program is writing it in place
         file = _cached_file(path, status, content, never_changes=channel_file.never_changes)
-        self._keep(channel_file, file)
-        return file
-
-    def _keep(self, channel_file: ChannelFile, file: CachedFile) -> None:
         self._files[channel_file] = file
         self._used_bytes += _weight(file)
         while self._used_bytes > self._memory_bytes or len(self._files) > _ENTRIES_LIMIT:
             self._forget(next(iter(self._files)))
+        return file
 
     def _forget(self, channel_file: ChannelFile) -> None:
         file = self._files.pop(channel_file, None)

@@ -77,19 +77,15 @@ def respond_to_read(file: CachedFile, request: Mapping[bytes, bytes], *, public:
     if requested is not None and range_applies(file.etag, file.modified, request.get(b"if-range")):
         part = parse_range(requested, file.size_bytes)
         if part is not None:
-            return _partial_response(file, part, public=public)
+            if not part:
+                unsatisfiable = (b"content-range", f"bytes */{file.size_bytes}".encode())
+                headers = [unsatisfiable, (b"content-length", b"0"), *file.validators[public]]
+                return ReadResponse(status=RANGE_NOT_SATISFIABLE, headers=headers)
+            headers = [
+                (b"content-type", file.content_type),
+                (b"content-length", str(len(part)).encode()),
+                (b"content-range", f"bytes {part.start}-{part.stop - 1}/{file.size_bytes}".encode()),
+                *file.validators[public],
+            ]
+            return ReadResponse(status=PARTIAL_CONTENT, headers=headers, part=part)
     return ReadResponse(status=OK, headers=file.whole_headers[public], part=range(file.size_bytes))
-
-
-def _partial_response(file: CachedFile, part: range, *, public: bool) -> ReadResponse:
-    if not part:
-        unsatisfiable = (b"content-range", f"bytes */{file.size_bytes}".encode())
-        headers = [unsatisfiable, (b"content-length", b"0"), *file.validators[public]]
-        return ReadResponse(status=RANGE_NOT_SATISFIABLE, headers=headers)
-    headers = [
-        (b"content-type", file.content_type),
-        (b"content-length", str(len(part)).encode()),
-        (b"content-range", f"bytes {part.start}-{part.stop - 1}/{file.size_bytes}".encode()),
-        *file.validators[public],
-    ]
-    return ReadResponse(status=PARTIAL_CONTENT, headers=headers, part=part)

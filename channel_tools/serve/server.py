@@ -397,11 +397,8 @@ def _worker_application(parts: WorkerParts, granian: int) -> ASGIApp:
         metrics=parts.metrics,
         routes=make_routes(root=root, guard=guard, metrics=parts.metrics, log=log, uploads=uploads.routes()),
     )
-    if parts.request.proxies:
-        application = wrap_asgi_with_proxy_headers(application, trusted_hosts=_networks(parts.request.proxies))
+    if proxies := parts.request.proxies:
+        # granian reads addresses and networks with no bits set below a network's
+        networks = [proxy if proxy == "*" else str(ipaddress.ip_network(proxy, strict=False)) for proxy in proxies]
+        application = wrap_asgi_with_proxy_headers(application, trusted_hosts=networks)
     return application
-
-
-def _networks(proxies: tuple[str, ...]) -> list[str]:
-    """Addresses and networks as granian reads them: with no bits set below a network's."""
-    return ["*"] if "*" in proxies else [str(ipaddress.ip_network(proxy, strict=False)) for proxy in proxies]

@@ -149,7 +149,14 @@ def sign_packages(settings: Settings | None, request: SignRequest) -> list[str]:
             unlisted = [(target, None)]
             return [key.file_name for key in _signed(attester, unlisted, by_sigstore, again=again)]
     elif (target / RECORD_FOLDER).is_dir():
-        folder, files = target, _packages_in(Beneath(root=target))
+        channel = Beneath(root=target)
+        folder = target
+        files = [
+            target / subdir / name
+            for subdir in subdirs_of(channel)
+            for name in channel.names(subdir)
+            if name.endswith(PACKAGE_SUFFIX)
+        ]
     else:
         raise UsageError(f"{target}: not a .conda file, and not the folder of a channel made by channel_tools")
     with channel_writer(open_channel(folder)) as writer:
@@ -160,15 +167,6 @@ def sign_packages(settings: Settings | None, request: SignRequest) -> list[str]:
         finally:  # keep those signed before a damaged package
             show_attestations(writer, keys)
     return [str(key) for key in keys]
-
-
-def _packages_in(channel: Beneath) -> list[Path]:
-    return [
-        channel.path / subdir / name
-        for subdir in subdirs_of(channel)
-        for name in channel.names(subdir)
-        if name.endswith(PACKAGE_SUFFIX)
-    ]
 
 
 def _sigstore_signer(request: SignRequest) -> Callable[[bytes], JsonObject]:

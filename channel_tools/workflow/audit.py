@@ -102,7 +102,16 @@ def run_audit(
             raise UsageError(message, hint="correct or leave out --channel")
     reader = Reader(build_paths=machine_paths(settings), processes=jobs)
     if target.is_file() and target.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
-        known = Known(_neighbours(settings, channels, target))
+        # beside the packages of ``channels``, else of the channel that it is in, else of the local channel
+        folders = list(channels)
+        if not folders and (target.parent / _REPODATA).is_file():
+            folders = [target.parents[1]]
+        if not folders and settings is not None and settings.channel.is_dir():
+            folders = [settings.channel]
+        neighbours = [neighbour for folder in folders for neighbour in _packages_of(folder)]
+        if settings is not None and not folders:
+            neighbours += neighbours_in_cache(settings.package_cache)
+        known = Known(neighbours)
         audit = audit_package(target, known, reader)
         return AuditReport(kind="package", target=str(target), packages=[audit])
     if is_prefix(target):
@@ -133,17 +142,3 @@ def machine_paths(settings: Settings | None) -> tuple[str, ...]:
 def _packages_of(folder: Path) -> Iterator[Neighbour]:
     """The packages of a channel's folder, in which others may write."""
     return neighbours_in_files(channel_packages(folder), within=folder)
-
-
-def _neighbours(settings: Settings | None, channels: Sequence[Path], package: Path) -> Sequence[Neighbour]:
-    """The packages of ``channels``, else of the channel that the package is in, else of the local channel."""
-    folders = list(channels)
-    own = package.parents[1]
-    if not folders and (package.parent / _REPODATA).is_file():
-        folders = [own]
-    if not folders and settings is not None and settings.channel.is_dir():
-        folders = [settings.channel]
-    neighbours = [neighbour for folder in folders for neighbour in _packages_of(folder)]
-    return neighbours + (
-        list(neighbours_in_cache(settings.package_cache)) if settings is not None and not folders else []
-    )

@@ -224,18 +224,14 @@ class _Build:
             plan = judge_again(early.plan, published_by_name(self.settings), force=self.request.plan.force)
         if self.request.foundation.offline:
             require_here(self.expansion.foundation, plan)
-        self._fill_lock(plan)
-        self.on_plan(plan)
-        return plan
-
-    def _fill_lock(self, plan: Plan) -> None:
-        """Write what the plan added to the foundation lock."""
         if plan.lock is not None and plan.locks:
             kind = self.expansion.foundation.kind
             path = write_lock(self.settings.tree.root, kind, current_platform(), plan.lock)
             new = counted(len(plan.locks), "new environment has", "new environments have")
             of = self.expansion.foundation.traits.lock_words
             self.progress.note(f"{path}: recorded what {new} of {of}; commit it")
+        self.on_plan(plan)
+        return plan
 
     def jobs(self, writer: ChannelWriter, plan: Plan) -> list[BuildJob]:
         """The plan's jobs: sources complete, recipes rendered, and the channel's index showing what they solve from."""

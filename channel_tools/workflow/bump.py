@@ -153,7 +153,13 @@ class _Bump:
         ]
         if not self._request.check:
             with signals_raised_afterwards():  # of all files or of none
-                _write(patches, texts, removed)
+                copies = ((new, old.read_bytes()) for old, new in patches.items())
+                replace_files([*copies, *((path, text.encode()) for path, text in texts.items())])
+                for path in removed:
+                    path.unlink()
+                    with contextlib.suppress(OSError):
+                        path.parent.rmdir()
+        key = self._location.key
         return Bumped(
             recipe=self._recipe.name,
             old=self._old,
@@ -164,7 +170,13 @@ class _Bump:
             patches=tuple(applied),
             unchecked=tuple(unchecked),
             moved=tuple((str(self._shown(old)), str(self._shown(new))) for old, new in sorted(patches.items())),
-            also=tuple(self._others_with_key()),
+            also=tuple(
+                sorted(
+                    name
+                    for name, recipe in self._loaded.recipes.items()
+                    if key in recipe.used_keys and name != self._recipe.name
+                )
+            ),
         )
 
     def _overriding_stacks(self) -> tuple[Stack, ...]:
@@ -334,7 +346,9 @@ class _Bump:
                 seen.add(key)
                 for path, error in try_patches(tried):
                     name = path.relative_to(root).as_posix()
-                    results[name] = results.get(name) or (None if error is None else _without_place(error, path))
+                    results[name] = results.get(name) or (
+                        None if error is None else f"fails: {str(error).removeprefix(f'{path}:')}"
+                    )
         failed = [name for name, error in results.items() if error is not None]
         if failed:
             raise self._patch_error(results, failed)
@@ -363,35 +377,10 @@ class _Bump:
         recipes = [texts.get(path) or read_yaml_text(path) for path in self._loaded.tree.recipes.glob("*/recipe.yaml")]
         return [old for old in patches if not any(old.relative_to(root).as_posix() in text for text in recipes)]
 
-    def _others_with_key(self) -> list[str]:
-        key = self._location.key
-        return sorted(
-            name
-            for name, recipe in self._loaded.recipes.items()
-            if key in recipe.used_keys and name != self._recipe.name
-        )
-
     def _shown(self, path: Path) -> Path:
         return path.relative_to(self._loaded.tree.root)
-
-
-def _write(patches: Mapping[Path, Path], texts: Mapping[Path, str], removed: Sequence[Path]) -> None:
-    """Copy the patches to their new paths, write the texts, and remove what is not used any more, and empty folders.
-
-    Raises as replace_files does, and then nothing has been written.
-    """
-    copies = ((new, old.read_bytes()) for old, new in patches.items())
-    replace_files([*copies, *((path, text.encode()) for path, text in texts.items())])
-    for path in removed:
-        path.unlink()
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()
 
 
 def _value(package: RenderedPackage) -> str:
     """What must not change in a variant that is not bumped."""
     return repr((package.stack, package.platform, sorted(package.variant.items()), package.recipe))
-
-
-def _without_place(error: ConfigError, path: Path) -> str:
-    return f"fails: {str(error).removeprefix(f'{path}:')}"

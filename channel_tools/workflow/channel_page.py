@@ -133,7 +133,11 @@ def _shown_address(address: str) -> str:
 
 def _tree_records(settings: Settings, file_names: Collection[str]) -> TreeRecords:
     """What the tree's output knows about the packages ``file_names``, and about all its stacks."""
-    runs = _read_runs(settings.reports)
+    from channel_tools.validate.history import read_runs  # noqa: PLC0415 - a quarter of a second, for pages only
+
+    runs: defaultdict[str, list[ShownRun]] = defaultdict(list)
+    for run in read_runs(settings.reports):
+        runs[run.stack].append(_shown_run(run))
     _files, every = read_every_stack(settings.tree, upstream_trees(settings.tree))
     stacks = [stack for stack in every.values() if stack.upstream is None]
     logs = {name: settings.logs / f"{stem_of(name)}.log" for name in file_names}
@@ -158,16 +162,6 @@ def _shown_stack(stack: Stack, runs: list[ShownRun]) -> ShownStack:
         how_to_run=how_to_run(stack.name, stack.validation),
         runs=tuple(runs),
     )
-
-
-def _read_runs(reports: Path) -> defaultdict[str, list[ShownRun]]:
-    """The runs of each stack, by their reports. Raises as read_runs does."""
-    from channel_tools.validate.history import read_runs  # noqa: PLC0415 - a quarter of a second, for pages only
-
-    runs: defaultdict[str, list[ShownRun]] = defaultdict(list)
-    for run in read_runs(reports):
-        runs[run.stack].append(_shown_run(run))
-    return runs
 
 
 def _shown_run(run: KeptRun) -> ShownRun:

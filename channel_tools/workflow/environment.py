@@ -343,7 +343,10 @@ class StackVariants:
 
     def specs_for(self, choice: Choice) -> tuple[str, ...]:
         """As specs, for a pair that was chosen."""
-        return self.stack.install + _pins(choice, pytorch=self._pytorch_package(choice))
+        pytorch = self._pytorch_package(choice)
+        return self.stack.install + tuple(
+            f"{key} {value}" if key == "python" else f"{pytorch} {value}.*" for key, value in choice
+        )
 
     def _pytorch_package(self, choice: Choice) -> str:
         """The package that has PyTorch's files: ``pytorch``, or one of the stack's own that cannot be beside it."""
@@ -392,11 +395,6 @@ def _asked_choice(asked: Mapping[str, str]) -> Choice:
 
 _EXCLUDES_PYTORCH = "pytorch <0.0a0"
 """The run constraint of a package that has PyTorch's files itself."""
-
-
-def _pins(choice: Choice, *, pytorch: str) -> tuple[str, ...]:
-    """The MatchSpecs that pin an environment to a Python and a PyTorch, which is in the package ``pytorch``."""
-    return tuple(f"{key} {value}" if key == "python" else f"{pytorch} {value}.*" for key, value in choice)
 
 
 def built_requests(settings: Settings, stack_name: str | None) -> list[InstallRequest]:

@@ -76,21 +76,17 @@ def change_lock(settings: Settings, request: LockRequest) -> LockChange:
     plan = plan_expansion(settings, _expand(settings, foundation), locked=locked)
     change = LockChange(path=path, before=before, after=locked.result(only_used=True))
     if request.update:
-        change = _compared(change, plan, plan_expansion(settings, _expand(settings, foundation)))
+        now = plan_expansion(settings, _expand(settings, foundation))
+        known = {
+            package.file_name: PublishedPackage(
+                name=package.name, file_name=package.file_name, digest=package.digest, inputs=package.inputs
+            )
+            for package in now.packages
+        }
+        change = replace(change, rebuilt=judge_again(plan, known).to_build, unserved=_newly_unserved(plan, now))
     if not request.dry_run and change.after != before:
         write_lock(root, kind, platform, change.after)
     return change
-
-
-def _compared(change: LockChange, plan: Plan, now: Plan) -> LockChange:
-    """The change with what its plan would build, compared with what the tree, as it is ``now``, would build."""
-    known = {
-        package.file_name: PublishedPackage(
-            name=package.name, file_name=package.file_name, digest=package.digest, inputs=package.inputs
-        )
-        for package in now.packages
-    }
-    return replace(change, rebuilt=judge_again(plan, known).to_build, unserved=_newly_unserved(plan, now))
 
 
 def _newly_unserved(plan: Plan, now: Plan) -> tuple[UnsatisfiablePackage, ...]:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from channel_tools.pins import Lock, LockedPackage
-    from channel_tools.requests.environment import InstallRequest
+    from channel_tools.pins import LockedPackage
     from channel_tools.requests.inventory import InventoryRequest
     from channel_tools.system.progress import Note
     from channel_tools.system.settings import Settings
@@ -58,24 +57,25 @@ def take_inventory(
         )
         name = lock.stack or target.name
     else:
-        lock = _stack_lock(settings, request.install, choice.platforms)
+        if settings is None:
+            raise UsageError(
+                "no package, lock or stack given", hint="give the path of a package or a lock, or --root for a stack"
+            )
+        pins = PinRequest(
+            install=request.install,
+            formats=(FormatName.CONDA_LOCK,),
+            platforms=choice.platforms,
+            update=True,
+            offline=True,
+            dry_run=True,
+        )
+        lock = pin_stack(settings, pins).lock
         name = lock.stack
     (chosen,) = lock.platforms
     folders = [path for channel in channels if (path := local_path(channel_address(channel))) is not None]
     components = (_component(package, folders) for package in chosen.packages)
     in_order = tuple(sorted(components, key=lambda component: component.name))
     return Inventory(name=name, platform=chosen.platform, components=in_order)
-
-
-def _stack_lock(settings: Settings | None, install: InstallRequest, platforms: tuple[str, ...]) -> Lock:
-    if settings is None:
-        raise UsageError(
-            "no package, lock or stack given", hint="give the path of a package or a lock, or --root for a stack"
-        )
-    pins = PinRequest(
-        install=install, formats=(FormatName.CONDA_LOCK,), platforms=platforms, update=True, offline=True, dry_run=True
-    )
-    return pin_stack(settings, pins).lock
 
 
 def _component(package: LockedPackage, folders: list[Path]) -> Component:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from channel_tools.pins.lock import PinChange
     from channel_tools.requests.pins import PinRequest
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.environment import StackVariants
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,8 +69,27 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
     stack = variants.stack
     folder = absolute_path(request.folder or settings.output / "pins" / stack.name)
     earlier = _earlier_lock(folder, stack)
-    wanted = _fill_in(settings, request, variants, earlier)
-    still_valid = not request.update and earlier is not None and _holds(earlier, wanted)
+    channels = tuple(channel_address(channel) for channel in install_channels(settings, request.install))
+    locked = {part.platform: part.virtual_packages for part in earlier.platforms} if earlier else {}
+    platforms = tuple(sorted(set(request.platforms or locked or (current_platform(),))))
+    wanted = _Wanted(
+        stack=variants.stack,
+        specs=variants.specs(request.install),
+        channels=channels,
+        platforms=platforms,
+        virtual_packages=assumed_virtual_packages(platforms, request.virtual_packages, earlier=locked),
+        published=published_addresses(channels, request.published) or _published_before(channels, earlier),
+    )
+    still_valid = (
+        not request.update
+        and earlier is not None
+        and (
+            earlier.stack == wanted.stack.name
+            and earlier.specs == wanted.specs
+            and earlier.channels == wanted.written_channels
+            and {part.platform: part.virtual_packages for part in earlier.platforms} == wanted.virtual_packages
+        )
+    )
     lock = earlier if still_valid and earlier is not None else _solve(settings, request, wanted, earlier)
     if not request.offline and (request.published or not still_valid):
         lock = asyncio.run(check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache))
@@ -105,36 +123,12 @@ def _earlier_lock(folder: Path, stack: Stack) -> Lock | None:
     return lock
 
 
-def _fill_in(settings: Settings, request: PinRequest, variants: StackVariants, earlier: Lock | None) -> _Wanted:
-    channels = tuple(channel_address(channel) for channel in install_channels(settings, request.install))
-    locked = {part.platform: part.virtual_packages for part in earlier.platforms} if earlier else {}
-    platforms = tuple(sorted(set(request.platforms or locked or (current_platform(),))))
-    return _Wanted(
-        stack=variants.stack,
-        specs=variants.specs(request.install),
-        channels=channels,
-        platforms=platforms,
-        virtual_packages=assumed_virtual_packages(platforms, request.virtual_packages, earlier=locked),
-        published=published_addresses(channels, request.published) or _published_before(channels, earlier),
-    )
-
-
 def _published_before(channels: tuple[str, ...], earlier: Lock | None) -> dict[str, str]:
     """The addresses that an earlier lock of the same channels has in place of local paths."""
     if earlier is None or len(earlier.channels) != len(channels):
         return {}
     pairs = [(now, before) for now, before in zip(channels, earlier.channels, strict=True) if now != before]
     return dict(pairs) if all(local_path(now) and not local_path(before) for now, before in pairs) else {}
-
-
-def _holds(lock: Lock, wanted: _Wanted) -> bool:
-    """Whether the lock was made for the same request."""
-    return (
-        lock.stack == wanted.stack.name
-        and lock.specs == wanted.specs
-        and lock.channels == wanted.written_channels
-        and {part.platform: part.virtual_packages for part in lock.platforms} == wanted.virtual_packages
-    )
 
 
 def _solve(settings: Settings, request: PinRequest, wanted: _Wanted, earlier: Lock | None) -> Lock:

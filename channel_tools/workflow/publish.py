@@ -107,25 +107,20 @@ def package_set(settings: Settings, request: StackPackages, *, note: Note) -> Pa
     note(f"{request.in_words}: as built at {record.finished}")
     chosen = {key: packages[key] for key in record.keys}
     if request.packages:
-        chosen = _with_needed(chosen, request)
+        closures = Closures(chosen.values())
+        needed: dict[str, LabelPackage] = {}
+        for name in request.packages:
+            of_name = [package for package in chosen.values() if package.name == name]
+            if not of_name:
+                hint = nearest_names_hint(name, {package.name for package in chosen.values()}, noun="package")
+                raise UsageError(f"{request.in_words}: no package {name!r} was built", hint=hint)
+            needed |= {str(member.key): member for package in of_name for member in closures.of(package)}
+        chosen = needed
     channel = open_channel(settings.channel)
     if channel.foundation.is_made_here:
         chosen |= {key: package for key, package in packages.items() if package.foundation and package.hidden is None}
     files = tuple(PackageFile.of(package, settings.channel / key) for key, package in sorted(chosen.items()))
     return PackageSet(name=request.in_words, files=files, foundation=channel.foundation)
-
-
-def _with_needed(packages: Mapping[str, LabelPackage], request: StackPackages) -> dict[str, LabelPackage]:
-    """The packages of the request's names, and those that they need. Raises UsageError for a name without any."""
-    closures = Closures(packages.values())
-    needed: dict[str, LabelPackage] = {}
-    for name in request.packages:
-        of_name = [package for package in packages.values() if package.name == name]
-        if not of_name:
-            hint = nearest_names_hint(name, {package.name for package in packages.values()}, noun="package")
-            raise UsageError(f"{request.in_words}: no package {name!r} was built", hint=hint)
-        needed |= {str(member.key): member for package in of_name for member in closures.of(package)}
-    return needed
 
 
 def files_to_publish(

@@ -94,24 +94,20 @@ def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, 
     report.unlink(missing_ok=True)
     with temporary_folder() as holder:
         for name, package in (("published", rebuilt.published), ("rebuilt", rebuilt.rebuilt)):
-            _unpack(package, holder / name)
+            folder = holder / name
+            parts: tuple[Component, ...] = ("pkg", "info")
+            writer = TreeWriter(folder, package)
+            folder.mkdir()
+            for member, stream in (entry for part in parts for entry in stream_component(package, part)):
+                if stream is not None:
+                    writer.write_file(member.name, stream, executable=bool(member.mode & 0o111))
+                elif member.issym():
+                    writer.write_link(member.name, member.linkname)
         options = ("--exclude-directory-metadata=yes", "--text", str(report))
         result = run_command([diffoscope, *options, "published", "rebuilt"], cwd=holder, env=environ, check=False)
     if result.returncode not in _DIFFOSCOPE_ENDS:
         raise CommandError(f"{diffoscope}: exit status {result.returncode}\n{result.tail()}")
     return report if report.is_file() else None
-
-
-def _unpack(package: Path, folder: Path) -> None:
-    """Unpack a package's files, with the metadata in info/."""
-    parts: tuple[Component, ...] = ("pkg", "info")
-    writer = TreeWriter(folder, package)
-    folder.mkdir()
-    for member, stream in (entry for part in parts for entry in stream_component(package, part)):
-        if stream is not None:
-            writer.write_file(member.name, stream, executable=bool(member.mode & 0o111))
-        elif member.issym():
-            writer.write_link(member.name, member.linkname)
 
 
 def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Progress) -> Rebuilt:

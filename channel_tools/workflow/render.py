@@ -16,8 +16,6 @@ from channel_tools.system.progress import ignore
 from channel_tools.workflow.plan import check_served, plan_request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from channel_tools.feedstock import Feedstock
@@ -60,19 +58,18 @@ def export_feedstock(settings: Settings, request: FeedstockRequest) -> Feedstock
     base = _conda_forge_values(loaded)
     set_there = {key for values in base.values() for key in values}
     if loaded.pinning is None:
-        set_there &= _requirement_keys(rendered)  # the tree's own files have keys of its own, too
-    pinned, read = ZIPPED_KEYS | set_there, _only_read(loaded, rendered, set_there)
-    return write_feedstock(rendered, request, tree=settings.tree, pinned=pinned, base=base, read=read)
-
-
-def _only_read(
-    loaded: LoadedTree, rendered: Sequence[RenderedPackage], set_there: AbstractSet[str]
-) -> dict[str, VariantScalar]:
-    """The keys that the recipe's text names, but no variant uses and conda-forge does not set; any value does."""
+        set_there &= {
+            name.replace("-", "_") for package in rendered for name in package.requirement_names()
+        }  # the tree's own files have keys of its own, too
+    # no variant uses the key, and conda-forge does not set it: any value does
     recipe = rendered[0].recipe_file
     known = set_there | {key for package in rendered for key in package.variant}
     values = choices_of_recipes(loaded, "conda-forge")[recipe.name]
-    return {key: min(values[key]) for key in sorted((recipe.used_keys & values.keys()) - known) if values[key]}
+    pinned, read = (
+        ZIPPED_KEYS | set_there,
+        {key: min(values[key]) for key in sorted((recipe.used_keys & values.keys()) - known) if values[key]},
+    )
+    return write_feedstock(rendered, request, tree=settings.tree, pinned=pinned, base=base, read=read)
 
 
 def _conda_forge_values(loaded: LoadedTree) -> dict[str, dict[str, tuple[VariantScalar, ...]]]:
@@ -89,11 +86,6 @@ def _conda_forge_values(loaded: LoadedTree) -> dict[str, dict[str, tuple[Variant
         }
         for platform in SUPPORTED_PLATFORMS
     }
-
-
-def _requirement_keys(rendered: Sequence[RenderedPackage]) -> set[str]:
-    """The packages in the environments, spelled like variant keys."""
-    return {name.replace("-", "_") for package in rendered for name in package.requirement_names()}
 
 
 def _variants(loaded: LoadedTree, request: FeedstockRequest) -> list[RenderedPackage]:

@@ -124,7 +124,13 @@ def add_sources(
     needs = needed_by_tree(settings, SourcesRequest(every_stack=True), progress)
     repositories, files = _checked_paths(paths, needs)
     commits = [need for need in needs if need.kind == "git" and any(item.holds(need.identity) for item in repositories)]
-    _check_repositories(repositories, commits, needs)
+    if repositories and not commits:
+        wanted = "\n".join(in_words(need) for need in needs if need.kind == "git") or "  no recipe has a git source"
+        places = ", ".join(str(item.folder) for item in repositories)
+        raise IntegrityError(
+            f"{places}: has no commit that a recipe of the tree names; recipes name:\n{wanted}",
+            hint="fetch the commit there: git fetch <address> <commit>",
+        )
     searched = [below for repository in repositories for below in repositories_below(repository)]
     added: list[tuple[NeededSource, Path]] = []
     try:
@@ -388,18 +394,6 @@ def missing_error(missing: Sequence[NeededSource], store: SourceStore) -> Networ
     lines = "\n".join(in_words(need) for need in missing)
     message = f"not in the source store {store.folder}, but needed ({len(missing)}):\n{lines}"
     return NetworkError(message, hint=SUPPLY_HINT)
-
-
-def _check_repositories(
-    repositories: Sequence[GitRepository], commits: Sequence[NeededSource], needs: Iterable[NeededSource]
-) -> None:
-    if repositories and not commits:
-        wanted = "\n".join(in_words(need) for need in needs if need.kind == "git") or "  no recipe has a git source"
-        places = ", ".join(str(item.folder) for item in repositories)
-        raise IntegrityError(
-            f"{places}: has no commit that a recipe of the tree names; recipes name:\n{wanted}",
-            hint="fetch the commit there: git fetch <address> <commit>",
-        )
 
 
 def _add_commit(store: SourceStore, need: NeededSource, searched: Sequence[GitRepository]) -> StoredSource:

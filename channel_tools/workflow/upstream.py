@@ -83,7 +83,21 @@ def update_upstreams(
         for upstream in (upstreams[name] for name in dict.fromkeys(names or upstreams)):
             with progress.task(f"copying {upstream.name}", total=None):
                 new, is_tag = _copy(tree, upstream, start or tree.root, progress)
-            changes.append(_change(recorded.get(upstream.name), new, is_tag=is_tag))
+            old = recorded.get(upstream.name)
+            before = {} if old is None else old.files
+            is_moved = is_tag and old is not None and (old.address, old.rev) == (new.address, new.rev)
+            changes.append(
+                UpstreamChange(
+                    name=new.name,
+                    commit=new.commit,
+                    moved_from=old.commit if old is not None and is_moved and old.commit != new.commit else None,
+                    added=tuple(sorted(new.files.keys() - before.keys())),
+                    changed=tuple(
+                        sorted(path for path in new.files.keys() & before.keys() if new.files[path] != before[path])
+                    ),
+                    removed=tuple(sorted(before.keys() - new.files.keys())),
+                )
+            )
             recorded[upstream.name] = new
             tree.locks.mkdir(exist_ok=True)
             write_text_atomically(tree.locks / RECORD_NAME, upstream_record_text(recorded))
@@ -191,16 +205,3 @@ def _commit_of(tree: Tree, upstream: Upstream, address: str) -> tuple[str, bool]
             return commits[name], name.startswith("refs/tags/")
     message = f"the upstream {upstream.name!r} has no tag or branch {rev!r} at {upstream.address}"
     raise ConfigError(message, path=tree.site_file, hint="name a tag, a branch, or the 40 digits of a commit")
-
-
-def _change(old: RecordedUpstream | None, new: RecordedUpstream, *, is_tag: bool) -> UpstreamChange:
-    before = {} if old is None else old.files
-    is_moved = is_tag and old is not None and (old.address, old.rev) == (new.address, new.rev)
-    return UpstreamChange(
-        name=new.name,
-        commit=new.commit,
-        moved_from=old.commit if old is not None and is_moved and old.commit != new.commit else None,
-        added=tuple(sorted(new.files.keys() - before.keys())),
-        changed=tuple(sorted(path for path in new.files.keys() & before.keys() if new.files[path] != before[path])),
-        removed=tuple(sorted(before.keys() - new.files.keys())),
-    )

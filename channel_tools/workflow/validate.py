@@ -133,14 +133,20 @@ def validate_installed(
     path = reports / f"{variants.report_name(choice)}.json"
     history = reports / "history" / variants.report_name(choice)
     earlier = read_history(history) if request.history else ()
-    _check_folder(reports)
+    # a folder that no report can be written to would lose the results after the run
+    reports.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=reports):
+        pass
     specs = stack.install if request.as_installed else variants.specs_for(choice)
     wanted = _run_of(settings, request, stack, specs, job_place)
     check_request(wanted)
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
         written.unlink(missing_ok=True)
-    remembers = _remembers(settings, request)
+    # a channel that is named, or that installed packages or stacks come from, belongs to somebody
+    # else
+    is_elsewhere = request.install.channels or request.as_installed
+    remembers = not is_elsewhere and (settings.tree.has_recipes or settings.channel.exists())
 
     def broke_off(environment: EnvironmentResult, started: str, seconds: float) -> None:
         if remembers:
@@ -157,15 +163,6 @@ def validate_installed(
         started, seconds, passed = report.started, report.seconds, report.passed
         _keep_result(settings, wanted, report.environment, passed=passed, started=started, seconds=seconds)
     return report, path
-
-
-def _remembers(settings: Settings, request: ValidateRequest) -> bool:
-    """Whether the local channel records the run's result.
-
-    A channel that is named, or that installed packages or stacks come from, belongs to somebody else.
-    """
-    is_elsewhere = request.install.channels or request.as_installed
-    return not is_elsewhere and (settings.tree.has_recipes or settings.channel.exists())
 
 
 def _run_of(
@@ -190,13 +187,6 @@ def _run_of(
         hosts=job_place.hosts,
         local_scratch=job_place.local_scratch,
     )
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise OSError for a folder that no report can be written to; after the run, the results would be lost."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
 
 
 def _keep_result(

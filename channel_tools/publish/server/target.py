@@ -352,8 +352,11 @@ class ServerTarget:
         try:
             return self.connection.understood(status, content, ReceivedBytes)
         except IntegrityError:
-            _check_unchanged(file)
-            raise
+            sha256 = sha256_of_file(file.path)
+            if sha256 == file.sha256:
+                raise
+            message = f"{file.path}: its sha256 is {sha256}, but the local channel's index says {file.sha256}"
+            raise IntegrityError(message, hint="channel_tools channel verify") from None
 
     def _ended(self, job: JobResponse, progress: Progress, action: str) -> JobResponse:
         """Wait for the job to end; returns its final state."""
@@ -410,13 +413,3 @@ class _ReportedReads:
         chunk = self._stream.read(size)
         self._task.advance(len(chunk), detail=self._name)
         return chunk
-
-
-def _check_unchanged(file: PackageFile) -> None:
-    """Raise a more precise error if the local file is not the one that was announced."""
-    sha256 = sha256_of_file(file.path)
-    if sha256 != file.sha256:
-        raise IntegrityError(
-            f"{file.path}: its sha256 is {sha256}, but the local channel's index says {file.sha256}",
-            hint="channel_tools channel verify",
-        )

@@ -85,22 +85,18 @@ def tokens_of(path_token: str | None, authorization: bytes | None, api_key: byte
     if path_token is not None:
         return (path_token,)
     if authorization is not None:
-        return _authorization_tokens(authorization)
+        scheme, _space, credentials = authorization.strip().partition(b" ")
+        kind = scheme.lower()
+        if kind in {b"bearer", b"token"}:
+            return (_text(credentials.strip()),)
+        if kind != b"basic":
+            return ()
+        try:
+            user, _colon, password = base64.b64decode(credentials.strip(), validate=True).partition(b":")
+        except binascii.Error:
+            return ()
+        return tuple(_text(part) for part in (password, user) if part)
     return () if api_key is None else (_text(api_key),)
-
-
-def _authorization_tokens(value: bytes) -> tuple[str, ...]:
-    scheme, _space, credentials = value.strip().partition(b" ")
-    kind = scheme.lower()
-    if kind in {b"bearer", b"token"}:
-        return (_text(credentials.strip()),)
-    if kind != b"basic":
-        return ()
-    try:
-        user, _colon, password = base64.b64decode(credentials.strip(), validate=True).partition(b":")
-    except binascii.Error:
-        return ()
-    return tuple(_text(part) for part in (password, user) if part)
 
 
 def _text(value: bytes) -> str:

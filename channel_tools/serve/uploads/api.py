@@ -131,7 +131,9 @@ class UploadApi:
                 upload = (await self._compared(channel, set_request)).upload
             planned = replace(set_request, upload=upload)
             job = await asyncio.to_thread(self._store.open, "publish", channel, planned)
-            return json_response(job.opened(await _missing(job, planned)), 201)
+            received_by_key = {str(file.key): await received_of(job, file) for file in planned.expected}
+            missing = {key: received.received for key, received in received_by_key.items() if not received.complete}
+            return json_response(job.opened(missing), 201)
 
     async def send(self, request: Request) -> Response:
         """Receive one file of a set, or a part of it."""
@@ -250,7 +252,8 @@ class UploadApi:
         check_key(f"{subdir or 'noarch'}/{name}")
         foundation = open_channel(self._root / channel).foundation
         arriving, arrived = self._store.files.at(f"{channel}/{ARRIVING_FOLDER}"), secrets.token_hex(16)
-        check_space(arriving, _announced_bytes(request))
+        length = request.headers.get("content-length", "")
+        check_space(arriving, int(length) if length.isdigit() else 0)
         with try_lock(
             arriving, arrived, mode=0o644
         ) as descriptor:  # without a lock it would look like an interrupted upload
@@ -311,12 +314,6 @@ class UploadApi:
         return digest.hexdigest(), size
 
 
-async def _missing(job: Job, set_request: SetRequest) -> dict[str, int]:
-    """The files that must still be sent, each with the number of bytes already received."""
-    received_by_key = {str(file.key): await received_of(job, file) for file in set_request.expected}
-    return {key: received.received for key, received in received_by_key.items() if not received.complete}
-
-
 def _file_of(request: Request, job: Job) -> PackageRef:
     key = f"{request.path_params['subdir']}/{request.path_params['name']}"
     set_request = job.request
@@ -333,12 +330,6 @@ def _channel_of(request: Request) -> str:
     if not is_channel_name(channel):
         raise UsageError(f"{channel!r} is not a valid channel name", hint=CHANNEL_NAME_HINT)
     return channel
-
-
-def _announced_bytes(request: Request) -> int:
-    """The size of the body that the request announces, if it does."""
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isdigit() else 0
 
 
 def _hash_and_write(descriptor: int, digest: Digest, piece: bytes, position: int) -> None:

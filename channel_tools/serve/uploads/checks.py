@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from channel_tools.audit.dependencies import Neighbour
     from channel_tools.channel.model import Channel, Foundation
     from channel_tools.channel.records import CachedPackage
-    from channel_tools.conda.package import PackageRef
     from channel_tools.serve.uploads.store import JobRequest
     from channel_tools.system.beneath import Beneath
 
@@ -117,7 +116,15 @@ def _check_set(request: SetRequest, limits: Limits) -> None:
         raise UsageError(f"the set has {counted(len(request.files), 'file')}; expected 1 to {limits.files}")
     keys = set()
     for file in request.files:
-        _check_file(file, limits)
+        check_key(str(file.key))
+        if not _SHA256.fullmatch(file.sha256):
+            raise UsageError(
+                f"{file.key}: {file.sha256!r} is not a valid sha256; expected 64 lower-case hexadecimal digits"
+            )
+        if not 0 < file.size_bytes <= limits.file_bytes:
+            raise UsageError(
+                f"{file.key}: {file.size_bytes} bytes; this server accepts 1 to {limits.file_bytes} bytes per file"
+            )
         if file.key in keys:
             raise UsageError(f"{file.key} is in the set twice")
         keys.add(file.key)
@@ -139,18 +146,6 @@ def _check_attestations(request: SetRequest, keys: Collection[PackageKey]) -> No
             raise UsageError(f"the attestations of {name} are not a JSON list of bundles: {err}") from None
         if not bundles or len(content.encode()) > LIMIT_BYTES:
             raise UsageError(f"the attestations of {name} are an empty list, or too large for clients to read")
-
-
-def _check_file(file: PackageRef, limits: Limits) -> None:
-    check_key(str(file.key))
-    if not _SHA256.fullmatch(file.sha256):
-        raise UsageError(
-            f"{file.key}: {file.sha256!r} is not a valid sha256; expected 64 lower-case hexadecimal digits"
-        )
-    if not 0 < file.size_bytes <= limits.file_bytes:
-        raise UsageError(
-            f"{file.key}: {file.size_bytes} bytes; this server accepts 1 to {limits.file_bytes} bytes per file"
-        )
 
 
 def _check_keys(keys: Sequence[str], noun: str, limits: Limits) -> None:

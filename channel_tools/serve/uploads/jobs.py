@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive
 
-    from channel_tools.channel import Channel
-    from channel_tools.channel.listing import Patch
     from channel_tools.publish.model import PublishReport
     from channel_tools.publish.server.protocol import JobResponse
     from channel_tools.serve.metrics import Metrics
@@ -272,7 +270,12 @@ class JobQueue:
                 self._metrics.count_event("job_failed")
                 _log.error("job %s of channel %s: exit code %s", queued.job.id, queued.job.channel, process.exitcode)
             if running.killed:
-                queued.job.set_state(State(state="failed", error=self._took_too_long()))
+                error = ErrorResponse(
+                    kind="ChannelToolsError",
+                    message=f"the job was ended, since it took more than {self._limit_s / 60:.0f} minutes",
+                    hint="ask the server's operator what it waited for; a smaller set takes less time",
+                )
+                queued.job.set_state(State(state="failed", error=error))
             elif process.exitcode and process.exitcode > 0:
                 queued.job.set_state(State(state="failed", error=_NOT_CARRIED_OUT))
         except (ChannelToolsError, OSError) as err:  # if its state cannot be written it counts as interrupted
@@ -281,13 +284,6 @@ class JobQueue:
             )
         finally:
             os.close(queued.lock)
-
-    def _took_too_long(self) -> ErrorResponse:
-        return ErrorResponse(
-            kind="ChannelToolsError",
-            message=f"the job was ended, since it took more than {self._limit_s / 60:.0f} minutes",
-            hint="ask the server's operator what it waited for; a smaller set takes less time",
-        )
 
     def _carry_out(self, queued: _QueuedJob) -> None:
         """Run a job's process; it exits without interpreter teardown, see cli/entry.py."""
@@ -343,33 +339,24 @@ def _report(root: Path, job: Job) -> ReportResponse:
         case YankRequest(label=label, keys=keys, reason=reason):
             target.yank(keys, label=label, reason=reason)
         case HotfixRequest(label=label, replace=replace):
-            target.hotfix(_patches(job, job.request), label=label, replace=replace)
+            patches = {}
+            for subdir, instructions in job.request.patches.items():
+                name = f"{subdir}-{INSTRUCTIONS_FILE}"
+                job.files.write(name, encode(instructions))
+                patches[subdir] = read_patch(job.folder / name)
+            target.hotfix(patches, label=label, replace=replace)
         case RetainRequest() as request:
-            return _retain(target, request)
+            rule = Retention(
+                keep=request.keep,
+                older_than_s=request.older_than_s,
+                locked_files=frozenset(request.locked_files),
+                locked_hashes=frozenset(request.locked_hashes),
+                grace_s=request.grace_s,
+                removed=frozenset(request.removed),
+            )
+            plan = target.retain(rule, label=request.label, dry_run=request.dry_run)
+            return ReportResponse(retired=plan.retire, deleted=plan.delete, kept=plan.keep)
     return ReportResponse()
-
-
-def _patches(job: Job, request: HotfixRequest) -> dict[str, Patch]:
-    """The patches of a request, read and checked as in ``channel_tools hotfix``."""
-    patches = {}
-    for subdir, instructions in request.patches.items():
-        name = f"{subdir}-{INSTRUCTIONS_FILE}"
-        job.files.write(name, encode(instructions))
-        patches[subdir] = read_patch(job.folder / name)
-    return patches
-
-
-def _retain(target: FolderTarget, request: RetainRequest) -> ReportResponse:
-    rule = Retention(
-        keep=request.keep,
-        older_than_s=request.older_than_s,
-        locked_files=frozenset(request.locked_files),
-        locked_hashes=frozenset(request.locked_hashes),
-        grace_s=request.grace_s,
-        removed=frozenset(request.removed),
-    )
-    plan = target.retain(rule, label=request.label, dry_run=request.dry_run)
-    return ReportResponse(retired=plan.retire, deleted=plan.delete, kept=plan.keep)
 
 
 def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportResponse:
@@ -390,18 +377,15 @@ def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportRespo
         if (attestations := request.attestations.get(str(file.key))) is not None:
             job.files.write(sidecar_name(job.file_name(file)), attestations.encode())
     paths, within = [file.path for file in received], job.files.root
-    audit = audit_uploaded(paths, request.foundation, _audited_channels(target, request.label), within=within)
+    # the label's packages are audited together with a set's; main's, if the label does not exist yet
+    labels = target.labels()
+    beside = [target.open_label(name) for name in (request.label, MAIN_LABEL) if name in labels][:1]
+    audit = audit_uploaded(paths, request.foundation, beside, within=within)
     check_digests([file.path for file in received if not file.foundation], within=within)
     report = target.publish_received(
         packages, received, label=request.label, rows=audit.rows, progress=SilentProgress()
     )
     return _uploads_reported(report, audit.notes)
-
-
-def _audited_channels(target: FolderTarget, label: str) -> list[Channel]:
-    """The channel whose packages are audited together with a set's: its label's or, if it does not exist, main's."""
-    labels = target.labels()
-    return [target.open_label(name) for name in (label, MAIN_LABEL) if name in labels][:1]
 
 
 def _uploads_reported(report: PublishReport, notes: tuple[str, ...] = ()) -> ReportResponse:
