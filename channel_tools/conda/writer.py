@@ -78,8 +78,7 @@ def write_conda_package(
             paths: list[dict[str, Any]] = []
             with open_component(archive, f"pkg-{stem}.tar.zst", level) as tar:
                 paths += [_add_path(tar, tree, path, metadata.timestamp_ms) for path in _members(tree)]
-            # a link has the hash of its target; links to folders or other packages' files keep the hash of
-            # nothing
+            # links to folders or other packages' files keep the hash of nothing
             root = tree.resolve()
             files = {path["_path"]: path for path in paths if path["path_type"] == "hardlink"}
             for path in paths:

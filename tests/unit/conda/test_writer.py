@@ -177,7 +177,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path, monkeypatch:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writer, "_add_bytes", full)
+    monkeypatch.setattr(writer, "_info_files", full)
     with pytest.raises(DiskFullError):
         write_conda_package(_tree(tmp_path), METADATA, tmp_path / METADATA.file_name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tree"]
