@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from channel_tools.conda.archive import read_index_json, read_info_json
 from channel_tools.conda.package import NOARCH, PackageKey, link_sidecar, remove_sidecars
 from channel_tools.foundation.codes import engine_digest, step_digest
-from channel_tools.foundation.combinations import given_python, plan_combinations, resolve_combinations
+from channel_tools.foundation.combinations import given_python, plan_combinations, resolve_combinations, table_of
 from channel_tools.foundation.downloads import Sources, UnavailableError, fetch, make_sources, with_sizes
 from channel_tools.foundation.model import names_in, reachable
 from channel_tools.foundation.plan import WHEEL_STEP, PackagePlan, flavour, needed_by_wheels, plan_packages
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from channel_tools.foundation.downloads import LockedArtifacts
-    from channel_tools.foundation.model import Combination, Entry
+    from channel_tools.foundation.model import Combination, Entry, LockedArtifact
     from channel_tools.foundation.table import FoundationTable
     from channel_tools.requests.foundation import FoundationRequest
     from channel_tools.system.progress import Progress
@@ -191,8 +191,7 @@ class _FoundationRun:
         self, known: FoundationRecord | None, lock: FoundationRecord | None, *, record: FoundationRecord | None
     ) -> tuple[FoundationTable, list[PackagePlan]]:
         with self.progress.task("resolving versions", total=None):
-            table, artifacts = self._resolved(known, lock)
-            wheels = resolve_combinations(table, artifacts, lock or known, self.sources, locked=lock is not None)
+            table, artifacts, wheels = self._resolved(known, lock)
         artifacts = with_sizes(artifacts, self.sources.store)
         plans = plan_packages(table, artifacts, subdir=self.subdir, code_of=code_digest)
         for combination, locked_wheels in wheels.items():
@@ -202,17 +201,24 @@ class _FoundationRun:
 
     def _resolved(
         self, known: FoundationRecord | None, lock: FoundationRecord | None
-    ) -> tuple[FoundationTable, LockedArtifacts]:
-        """The table with the rows that its wheels turn out to need, and the file for each of its debs and wheels."""
+    ) -> tuple[FoundationTable, LockedArtifacts, dict[Combination, LockedArtifacts]]:
+        """The table with the rows that wheels turn out to need, its debs and wheels, and those of its combinations."""
         table = self.table
         artifacts: LockedArtifacts = {}
+        by_combination: dict[Combination, LockedArtifacts] | None = None
         while True:
             artifacts = resolve_locked(table, lock) if lock else resolve(table, known, self.sources, resolved=artifacts)
-            wheels = {name: file for (kind, name), file in artifacts.items() if kind == "wheel"}
             names = {*table.asked, *(combination.name for combination in table.asked_combinations)}
-            grown = table.asking(names | needed_by_wheels(table, wheels))
+            names |= needed_by_wheels(table, _wheels_of(artifacts))
+            if by_combination is None:
+                by_combination = resolve_combinations(
+                    table, artifacts, lock or known, self.sources, locked=lock is not None
+                )
+            for combination, wheels in by_combination.items():
+                names |= needed_by_wheels(table_of(table, combination), _wheels_of(wheels))
+            grown = table.asking(names)
             if grown.asked == table.asked:
-                return table, artifacts
+                return table, artifacts, by_combination
             table = grown
 
     def _pythons(self, record: FoundationRecord | None) -> list[PackagePlan]:
@@ -316,6 +322,10 @@ class _FoundationRun:
     def _with_sizes(self, package: RecordedPackage) -> RecordedPackage:
         sized = with_sizes({(artifact.kind, artifact.name): artifact for artifact in package.taken}, self.sources.store)
         return replace(package, taken=tuple(sized[artifact.kind, artifact.name] for artifact in package.taken))
+
+
+def _wheels_of(artifacts: LockedArtifacts) -> dict[str, LockedArtifact]:
+    return {name: file for (kind, name), file in artifacts.items() if kind == "wheel"}
 
 
 def _in_making_order(

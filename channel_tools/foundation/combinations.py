@@ -37,7 +37,8 @@ _TORCH = "torch"
 def table_of(table: FoundationTable, combination: Combination) -> FoundationTable:
     """The table for a combination: Debian's rows, those that combinations make again, and optional wheels' rows.
 
-    Another Python is not in it: a recipe makes that package.
+    Of what is asked for, it asks for Debian's rows alone, which its wheels may need. Another Python is not in it: a
+    recipe makes that package.
     """
     entries = [
         _entry_of(entry, combination)
@@ -50,7 +51,8 @@ def table_of(table: FoundationTable, combination: Combination) -> FoundationTabl
             for entry in entries
             if entry.name != PYTHON
         ]
-    return replace(table, python=combination.python, entries=tuple(entries), asked=frozenset())
+    asked = frozenset(entry.name for entry in entries if entry.name in table.asked and not entry.wheels)
+    return replace(table, python=combination.python, entries=tuple(entries), asked=asked)
 
 
 def _entry_of(entry: Entry, combination: Combination) -> Entry:

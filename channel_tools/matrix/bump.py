@@ -28,7 +28,6 @@ _NUMBERS = (("context", "number"), ("build", "number"))
 _TEMPLATE = re.compile(r"\$\{\{\s*(\w+)\s*\}\}")
 _HASHES = frozenset({"sha256", "md5", "rev"})
 _VERSION = re.compile(r"[0-9A-Za-z_.+!]+")
-_COPY_HINT = "copy the recipe to recipes/ of the tree and change it there"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +77,8 @@ def version_place(loaded: LoadedTree, recipe: RecipeFile) -> VersionPlace:
         raise recipe.document.error(message, *path, hint="change by hand what it is computed from")
     if is_upstreams:
         message = f"the version is the variant key {template[1]!r}, whose sources are in a recipe of an upstream"
-        raise recipe.document.error(message, *path, hint=_COPY_HINT)
+        hint = f"copy the recipe, and change it there: cp -R {recipe.folder.relative_to(loaded.tree.root)} recipes/"
+        raise recipe.document.error(message, *path, hint=hint)
     return VersionPlace(kind="variants", key=template[1])
 
 
@@ -92,7 +92,12 @@ def overriding_stacks(loaded: LoadedTree, recipe: RecipeFile, wanted: str | None
         message = f"no stack of the tree builds {recipe.name}, a recipe of an upstream"
         if wanted is not None:
             message = f"{wanted!r} is not a stack of the tree that builds {recipe.name}"
-        hint = "name it in packages of a stack of variants/stacks.yaml, or extend the upstream's stack there"
+        hint = "name it in packages of a stack of variants/stacks.yaml"
+        building = [stack.name for stack in loaded.stacks.values() if recipe.name in stack.packages]
+        if building and wanted in {None, *building}:
+            name = wanted or building[0]
+            line = f"{name}: {{extends: {name}}}"
+            hint = f"of the upstream's, {', '.join(building)}; write below stacks in variants/stacks.yaml:  {line}"
         raise UsageError(message, hint=hint)
     return tuple(stacks)
 
@@ -175,7 +180,8 @@ def texts_of_variants(loaded: LoadedTree, key: str, old: str, new: str) -> dict[
             raise file.document.error(message, key, hint=f"take {old} out of the file, and what is zipped with it")
         if not file.path.is_relative_to(loaded.tree.variants):
             message = f"{key} has the value {old} in a file of an upstream"
-            raise file.document.error(message, key, hint=f"give {key} its values in variants/ of the tree")
+            hint = f"copy the file, and change it there: cp {file.path.relative_to(loaded.tree.root)} variants/"
+            raise file.document.error(message, key, hint=hint)
         text = read_yaml_text(file.path)
         texts[file.path] = with_replaced(text, _values(node_of(text, key), old, new))
     stacks = loaded.tree.stacks_file

@@ -9,23 +9,26 @@ recorded: a tree is the same on every machine and without a network.
 from __future__ import annotations
 
 import json
+import os
+import posixpath
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from channel_tools.conda.addresses import has_credentials, has_secret, scheme_of, shown_address, without_credentials
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, nearest_names_hint
 from channel_tools.system.files import located
-from channel_tools.system.settings import Tree
+from channel_tools.system.settings import RECIPE_FILE, Tree
 from channel_tools.system.source_files import ignored_among, list_source_files, source_digest
-from channel_tools.system.yamlfile import read_yaml
+from channel_tools.system.yamlfile import load_plain_yaml, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.system.yamlfile import YamlDocument
@@ -35,6 +38,10 @@ CREDENTIALS_OF_GIT = "store them in ~/.netrc or git's credential store of those 
 UPDATE_HINT = "run channel_tools upstream update"
 _COPIED_FOLDERS = ("patches", "recipes", "variants")
 _COPIED_FILES = re.compile(r"(LICEN[CS]E|NOTICE|COPYING)[^/]*")
+_ALL = "."
+"""The path of a tree's root, for a recipe that builds the repository that it is in."""
+_NAMING_KEYS = frozenset({"path", "patches", "license_file"})
+_BRANCHES = frozenset({"if", "then", "else"})
 _LEFT_OUT = frozenset({"__pycache__", ".git", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
@@ -205,53 +212,112 @@ def upstream_record_text(recorded: Mapping[str, RecordedUpstream]) -> str:
     return json.dumps({"schema": 1, "upstreams": items}, indent=1, sort_keys=True) + "\n"
 
 
-def files_to_copy(folder: Path) -> Iterator[str]:
+def files_to_copy(folder: Path) -> list[str]:
     """The files and links of an upstream's folder that a copy has, but for what git ignores there.
 
-    They are paths below it: recipes, variants, patches, and licences beside them.
+    They are paths below it: recipes, variants, patches, licences beside them, and what the recipes name elsewhere.
     """
-    return iter(_without_ignored(folder, files_of_copy(folder)))
+    return _files_of_tree(folder, frozenset())
 
 
-def files_of_copy(folder: Path) -> Iterator[str]:
-    """All that a copy in ``folder`` has, or would have: its record has a digest of each."""
-    return filter(is_copied, _files_below(folder, _COPIED_FOLDERS))
+def all_files(folder: Path) -> Iterator[str]:
+    """All files and links of a folder that is made of files_to_copy, without caches."""
+    return _files_below(folder, None)
 
 
-def is_copied(path: str) -> bool:
-    """Whether a copy has the file of this path in an upstream's folder or repository."""
+def is_copied(path: str, named: Collection[str]) -> bool:
+    """Whether a copy has the file of this path in an upstream's folder or repository, whose recipes name ``named``."""
     top, _, below = path.partition("/")
-    if not below:
-        return _COPIED_FILES.fullmatch(path) is not None
-    return top in _COPIED_FOLDERS and not _LEFT_OUT.intersection(path.split("/"))
+    if _LEFT_OUT.intersection(path.split("/")):
+        return False
+    if (below and top in _COPIED_FOLDERS) or (not below and _COPIED_FILES.fullmatch(path)):
+        return True
+    return any(path == name or path.startswith(f"{name}/") or name == _ALL for name in named)
 
 
-def files_to_export(tree: Tree) -> Iterator[str]:
+def is_recipe(path: str) -> bool:
+    """Whether this is the path of a recipe in a tree."""
+    top, _, name = path.partition("/")
+    return top == _COPIED_FOLDERS[1] and name.count("/") == 1 and name.endswith(f"/{RECIPE_FILE}")
+
+
+def named_elsewhere(recipes: Mapping[str, bytes]) -> frozenset[str]:
+    """What recipes, by their paths, name outside recipes/, patches/ and variants/: paths of files and folders.
+
+    A path with a template in it counts up to there. What cannot be read names nothing: reading the tree says why.
+    """
+    named = set()
+    for path, content in recipes.items():
+        try:
+            value = load_plain_yaml(content)
+        except (yaml.YAMLError, RecursionError):
+            continue
+        for text in _named_in(value, ""):
+            before, template, _ = text.partition("${{")
+            name = posixpath.normpath(f"{posixpath.dirname(path)}/{before.rpartition('/')[0] if template else before}")
+            if name.partition("/")[0] not in {"..", "", *_COPIED_FOLDERS}:
+                named.add(name)
+    return frozenset(named)
+
+
+def _named_in(value: object, key: str) -> Iterator[str]:
+    """The paths that a recipe names as its sources, patches and licences."""
+    if isinstance(value, dict):
+        for name, below in value.items():
+            yield from _named_in(below, key if name in _BRANCHES else str(name))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _named_in(item, key)
+    elif isinstance(value, str) and key in _NAMING_KEYS and not value.startswith("/"):
+        yield value
+
+
+def files_to_export(tree: Tree) -> list[str]:
     """The paths below the tree's root that another site needs to plan and build what the tree does."""
-    own = {tree.site_file.name}
-    files = _files_below(tree.root, (*_COPIED_FOLDERS, tree.locks.name, tree.upstreams.name))
-    return (path for path in _without_ignored(tree.root, files) if "/" in path or path in own or is_copied(path))
+    return _files_of_tree(tree.root, frozenset({tree.site_file.name, tree.locks.name, tree.upstreams.name}))
 
 
-def _files_below(folder: Path, tops: Collection[str]) -> Iterator[str]:
-    """The files and links of a folder by relative path, sorted: beside and below ``tops``, without caches."""
+def _files_of_tree(folder: Path, more: Collection[str]) -> list[str]:
+    """The files to copy of a tree, and those at and below ``more``, but for what git ignores."""
+    paths = sorted((folder / _COPIED_FOLDERS[1]).glob(f"*/{RECIPE_FILE}"))
+    recipes = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths if path.is_file()}
+    named = {*more, *named_elsewhere(recipes)}
+    tops = None if _ALL in named else {*_COPIED_FOLDERS, *(name.partition("/")[0] for name in named)}
+    listed = [path for path in _files_below(folder, tops) if is_copied(path, named)]
+    ignored: set[str] = set()
+    for above in {*_COPIED_FOLDERS, *named} - {*more}:
+        below = [folder / name for name in listed if above == _ALL or name.startswith(f"{above}/")]
+        ignored |= {path.relative_to(folder).as_posix() for path in ignored_among(below, folder / above)}
+    return [name for name in listed if name not in ignored or name in named]
+
+
+def _files_below(folder: Path, tops: Collection[str] | None) -> Iterator[str]:
+    """The files and links of a folder by relative path, sorted: beside and below ``tops`` (None: all); no caches."""
     start = str(folder)
     listed = list_source_files(
         folder,
-        without_folder=lambda parent, name: name in _LEFT_OUT or (parent == start and name not in tops),
+        without_folder=lambda parent, name: (
+            name in _LEFT_OUT or (tops is not None and parent == start and name not in tops)
+        ),
         without_file=lambda _name: False,
     )
     return (path.relative_to(folder).as_posix() for path in listed)
 
 
-def _without_ignored(folder: Path, names: Iterable[str]) -> list[str]:
-    """The names without what git ignores of the tree in ``folder``; its record says what a copy of an upstream has."""
-    listed = list(names)
-    ignored: set[str] = set()
-    for top in _COPIED_FOLDERS:
-        below = [folder / name for name in listed if name.startswith(f"{top}/")]
-        ignored |= {path.relative_to(folder).as_posix() for path in ignored_among(below, folder / top)}
-    return [name for name in listed if name not in ignored]
+def path_named_by(tree: Tree, recipe_folder: Path, name: str) -> Path:
+    """The file or folder that a recipe of the tree names by a path.
+
+    What the tree itself has not at the place outside the recipe's folder is that of the first upstream which has a
+    recipe of this name: so a recipe that was copied from there finds its patches.
+    """
+    path = located(recipe_folder, name)
+    is_own = recipe_folder.parent == tree.recipes and path.is_relative_to(tree.root)
+    if not is_own or path.is_relative_to(recipe_folder) or os.path.lexists(path):
+        return path
+    inside = path.relative_to(tree.root)
+    copies = (upstream_tree(tree, upstream.name) for upstream in read_site(tree))
+    origins = (copy.root / inside for copy in copies if (copy.recipes / recipe_folder.name / RECIPE_FILE).is_file())
+    return next(filter(os.path.lexists, origins), path)
 
 
 def _check_copy(tree: Tree, upstream: Upstream, recorded: RecordedUpstream | None) -> None:
@@ -264,7 +330,9 @@ def _check_copy(tree: Tree, upstream: Upstream, recorded: RecordedUpstream | Non
         was = " ".join(filter(None, (shown_address(recorded.address), recorded.rev)))
         message = f"the upstream {upstream.name!r} was copied from {was}, not from what this file names"
         raise ConfigError(message, path=path, hint=hint)
-    digests = {name: source_digest(copy / name) for name in files_of_copy(copy)}
+    tops = {*_COPIED_FOLDERS, *(name.partition("/")[0] for name in recorded.files)}
+    listed = (name for name in _files_below(copy, tops) if name in recorded.files or "/" in name or is_copied(name, ()))
+    digests = {name: source_digest(copy / name) for name in listed}
     if digests != recorded.files:
         changed = sorted(name for name in {*digests, *recorded.files} if digests.get(name) != recorded.files.get(name))
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""  # noqa: PLR2004 - a readable line

@@ -24,9 +24,10 @@ import shlex
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from channel_tools.matrix.site import UPDATE_HINT, path_named_by
 from channel_tools.plan.model import SCHEMA_VERSION, BuildFile
 from channel_tools.system.errors import ConfigError
-from channel_tools.system.files import located, sha256_of_file
+from channel_tools.system.files import sha256_of_file
 from channel_tools.system.settings import Tree
 from channel_tools.system.source_files import (
     LINK_MARK,
@@ -168,6 +169,7 @@ class TreeFiles:
 
     def __init__(self, root: Path, *, real_root: Path | None = None) -> None:
         self.root = root
+        self._tree = Tree(root=root)
         self._real_roots = [each.resolve() for each in (root, real_root or root)]
         self._of_builds: dict[tuple[object, ...], tuple[BuildFile, ...]] = {}
         self._listed: dict[Path, list[Path]] = {}
@@ -203,7 +205,7 @@ class TreeFiles:
         folder = recipe_file.folder
         files: dict[Path, BuildFile] = {}
         for name in licenses:
-            path = located(folder, name)
+            path = self.path_of(recipe_file, name)
             if ".." in PurePosixPath(name).parts or (path.parent == folder and path.is_file()):
                 path = self._named(recipe_file, name, key_path=("about", "license_file"))
                 for below in self._list(path) if path.is_dir() else [path]:
@@ -278,7 +280,7 @@ class TreeFiles:
     def _ignored_below(self, folder: Path) -> frozenset[Path]:
         """Those of _list that git ignores; none in a copy of an upstream, which is as its record says."""
         if folder not in self._ignored:
-            files, tree = self._list(folder), Tree(root=self.root)
+            files, tree = self._list(folder), self._tree
             if folder.is_relative_to(tree.recipes) and work_tree_of(folder) == work_tree_of(tree.recipes):
                 if self._ignored_in_recipes is None:  # one process for all recipes
                     self._ignored_in_recipes = gitignore_of(tree.recipes)
@@ -289,9 +291,13 @@ class TreeFiles:
                 self._ignored[folder] = ignored_among(files, folder)
         return self._ignored[folder]
 
+    def path_of(self, recipe_file: RecipeFile, name: str) -> Path:
+        """The file or folder that the recipe names by a path, whether or not it exists."""
+        return path_named_by(self._tree, recipe_file.folder, name)
+
     def _named(self, recipe_file: RecipeFile, name: str, *, key_path: tuple[str, ...]) -> Path:
         """The file or folder that the recipe names by a path."""
-        path = located(recipe_file.folder, name)
+        path = self.path_of(recipe_file, name)
         if not path.is_relative_to(self.root):
             message = f"{name} is outside the tree {self.root}"
             raise recipe_file.document.error(message, *key_path, hint=_OUTSIDE_HINT)
@@ -299,7 +305,10 @@ class TreeFiles:
             self._check_inside(recipe_file, path, name, *key_path)
             return path
         message = f"the recipe names {name}, which does not exist"
-        hint = f"correct the name or add {path.relative_to(self.root)}"
+        inside = path.relative_to(self.root)
+        hint = f"correct the name or add {inside}"
+        if path.is_relative_to(self._tree.upstreams):
+            hint = f"{UPDATE_HINT} {inside.parts[1]}, which copies what its recipes name"
         raise recipe_file.document.error(message, *key_path, hint=hint)
 
     def _check_inside(self, recipe_file: RecipeFile, path: Path, name: str, *key_path: str) -> None:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Protocol
 from channel_tools.conda.metadata import SOURCE_DATE
 from channel_tools.matrix.expand import is_pin, read_pin
 from channel_tools.matrix.model import Pin, requirement_name
+from channel_tools.matrix.site import path_named_by
 from channel_tools.plan.inputs import license_files, target_of
 from channel_tools.plan.model import SCHEMA_VERSION
 from channel_tools.plan.resolve import pin_expression
 from channel_tools.system.errors import ConfigError, UsageError
-from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported, located, sha256_of_file
+from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported, sha256_of_file
 from channel_tools.system.source_files import copy_source_file, link_target
 from channel_tools.system.yamlfile import YamlValue, dump_yaml, read_yaml
 
@@ -201,7 +202,7 @@ def _with_pins_as_text(value: YamlValue, sibling_specs: Mapping[Pin, str]) -> Ya
 def _inside_source(package: PlannedPackage, entry: dict[str, YamlValue], tree: Tree) -> dict[str, YamlValue]:
     if isinstance(path := entry.get("path"), str):
         if entry.get("use_gitignore") is not False:
-            _leave_out_ignored(package, entry, located(package.rendered.recipe_file.folder, path))
+            _leave_out_ignored(package, entry, path_named_by(tree, package.rendered.recipe_file.folder, path))
         entry["path"] = _inside(package, path, tree)
         # the files were already selected when they were copied; a .gitignore around the copy must have no effect
         entry["use_gitignore"] = False
@@ -228,4 +229,4 @@ def _leave_out_ignored(package: PlannedPackage, entry: dict[str, YamlValue], fol
 
 def _inside(package: PlannedPackage, name: str, tree: Tree) -> str:
     folder = package.rendered.recipe_file.folder
-    return target_of(located(folder, name), folder, tree.root)
+    return target_of(path_named_by(tree, folder, name), folder, tree.root)

@@ -30,6 +30,7 @@ from channel_tools.matrix.bump import (
     with_hashes,
 )
 from channel_tools.matrix.changed_tree import ChangedTree, every_variant
+from channel_tools.matrix.site import path_named_by
 from channel_tools.plan.inputs import TreeFiles
 from channel_tools.sources.model import NeededSource, file_name_of, needed_sources
 from channel_tools.sources.patches import try_patches
@@ -42,7 +43,8 @@ from channel_tools.system.errors import (
     nearest_names_hint,
     signals_raised_afterwards,
 )
-from channel_tools.system.files import located, replace_files
+from channel_tools.system.files import replace_files
+from channel_tools.system.settings import Tree
 from channel_tools.system.work_folder import temporary_folder
 from channel_tools.system.yamlfile import read_yaml_text
 from channel_tools.workflow.sources import fetch_missing, fetch_new, patched_sources
@@ -228,16 +230,19 @@ class _Bump:
     def _moved_patches(self) -> dict[Path, Path]:
         """The tree's patches whose path has the version, and their new paths; those that are there already stay."""
         moved: dict[Path, Path] = {}
-        upstreams, root = self._loaded.tree.upstreams, self._loaded.tree.root
+        tree = self._loaded.tree
+        upstreams, root = tree.upstreams, tree.root
         is_override = self._location.kind == "override"
         for package in self._with_old():
             for source in package.sources:
                 for name in source.patches:
-                    old = located(package.recipe_file.folder, name)
-                    inside = old.relative_to(root).as_posix()
-                    new = root / renamed(inside, package.version, self._request.version)
+                    old = path_named_by(tree, package.recipe_file.folder, name)
+                    inside = old.relative_to(root)
+                    if not is_override and old.is_relative_to(upstreams):  # of a recipe that was copied from there
+                        inside = inside.relative_to(*inside.parts[:2])
+                    new = root / renamed(inside.as_posix(), package.version, self._request.version)
                     is_there = new.is_file() or (is_override and any(new.parent.glob("*.patch")))
-                    if new != old and not old.is_relative_to(upstreams) and not is_there:
+                    if new != old and not new.is_relative_to(upstreams) and not is_there:
                         moved[old] = new
         return moved
 
@@ -340,7 +345,7 @@ class _Bump:
                 )
                 root = self._changed.root
                 tried = patched_sources(
-                    store, package, TreeFiles(root, real_root=self._loaded.tree.root).of_build(package)
+                    store, Tree(root=root), package, TreeFiles(root, real_root=self._loaded.tree.root).of_build(package)
                 )
             if (key := repr(tried)) not in seen:
                 seen.add(key)
@@ -367,15 +372,16 @@ class _Bump:
 
     def _shown_patch(self, package: RenderedPackage, name: str) -> str:
         root = self._changed.root
-        return located(package.recipe_file.folder, name).relative_to(root).as_posix()
+        return path_named_by(Tree(root=root), package.recipe_file.folder, name).relative_to(root).as_posix()
 
     def _unused(self, patches: Mapping[Path, Path], texts: Mapping[Path, str]) -> list[Path]:
-        """The old patch files that no recipe of the tree names any more; those of overrides stay."""
+        """The old patch files that no recipe of the tree names any more; those of overrides and of upstreams stay."""
         if self._location.kind == "override":
             return []
         root = self._loaded.tree.root
         recipes = [texts.get(path) or read_yaml_text(path) for path in self._loaded.tree.recipes.glob("*/recipe.yaml")]
-        return [old for old in patches if not any(old.relative_to(root).as_posix() in text for text in recipes)]
+        own = (old for old in patches if not old.is_relative_to(self._loaded.tree.upstreams))
+        return [old for old in own if not any(old.relative_to(root).as_posix() in text for text in recipes)]
 
     def _shown(self, path: Path) -> Path:
         return path.relative_to(self._loaded.tree.root)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 from channel_tools.conda.platforms import current_platform
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.model import Stack
-from channel_tools.matrix.site import read_source_mirrors
+from channel_tools.matrix.site import path_named_by, read_source_mirrors
 from channel_tools.requests.names import FoundationKind
 from channel_tools.requests.sources import SourcesRequest
 from channel_tools.sources.archives import is_archive
@@ -19,7 +19,7 @@ from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, need
 from channel_tools.sources.store import SourceStore, stored_entries
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError, NetworkError, UsageError
-from channel_tools.system.files import located, sha256_of_file
+from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from channel_tools.sources.model import NeededSource, StoredSource
     from channel_tools.sources.patches import PatchedSource
     from channel_tools.system.progress import Progress
-    from channel_tools.system.settings import Settings
+    from channel_tools.system.settings import Settings, Tree
     from channel_tools.system.yamlfile import YamlValue
 
 _DOWNLOADS_AT_ONCE = 4
@@ -318,16 +318,16 @@ def provide_sources(settings: Settings, plan: Plan, *, offline: bool, progress: 
     if missing and offline:
         raise missing_error(missing, store)
     fetch_missing(settings, missing, jobs=_DOWNLOADS_AT_ONCE, progress=progress)
-    _check_patches(store, plan)
+    _check_patches(store, settings.tree, plan)
     return SuppliedSources(store=store)
 
 
-def _check_patches(store: SourceStore, plan: Plan) -> None:
+def _check_patches(store: SourceStore, tree: Tree, plan: Plan) -> None:
     """Try the patches of every source; variants of a recipe share most of them."""
     seen: set[str] = set()
     for package in plan.to_build:
         if any(source.patches for source in package.rendered.sources):
-            sources = patched_sources(store, package.rendered, package.files)
+            sources = patched_sources(store, tree, package.rendered, package.files)
             if (key := repr(sources)) not in seen:
                 seen.add(key)
                 from channel_tools.sources.patches import check_patches  # noqa: PLC0415 - few packages have patches
@@ -335,17 +335,19 @@ def _check_patches(store: SourceStore, plan: Plan) -> None:
                 check_patches(sources)
 
 
-def patched_sources(store: SourceStore, package: RenderedPackage, files: Sequence[BuildFile]) -> list[PatchedSource]:
+def patched_sources(
+    store: SourceStore, tree: Tree, package: RenderedPackage, files: Sequence[BuildFile]
+) -> list[PatchedSource]:
     """The sources of a package, which the store has, with their patches; ``files`` are those of its build."""
-    return [_patched_source(store, package, files, source) for source in package.sources]
+    return [_patched_source(store, tree, package, files, source) for source in package.sources]
 
 
 def _patched_source(
-    store: SourceStore, package: RenderedPackage, files: Sequence[BuildFile], source: RecipeSource
+    store: SourceStore, tree: Tree, package: RenderedPackage, files: Sequence[BuildFile], source: RecipeSource
 ) -> PatchedSource:
     folder = package.recipe_file.folder
     need = need_of(source, source_excludes(package.recipe))
-    content_path = located(folder, source.location) if need is None else store.known(need).path
+    content_path = path_named_by(tree, folder, source.location) if need is None else store.known(need).path
     file_name = source.entry.get("file_name")
     name = str(file_name or (content_path.name if need is None else file_name_of(source.location)))
     content: Path | dict[str, Path] = {name: content_path.resolve()}
@@ -362,7 +364,7 @@ def _patched_source(
     return PatchedSource(
         name=f"{source.location} of {package.name} {package.version}",
         content=content,
-        patches=tuple(located(folder, name) for name in source.patches),
+        patches=tuple(path_named_by(tree, folder, name) for name in source.patches),
         folder=_target_folder(package, source),
     )
 

@@ -14,9 +14,11 @@ from channel_tools.matrix.site import (
     RECORD_NAME,
     RecordedUpstream,
     Upstream,
-    files_of_copy,
+    all_files,
     files_to_copy,
     is_copied,
+    is_recipe,
+    named_elsewhere,
     read_site,
     read_upstream_record,
     unknown_upstream,
@@ -121,7 +123,7 @@ def _copy(tree: Tree, upstream: Upstream, start: Path, progress: Progress) -> tu
             raise ConfigError(
                 message, path=tree.site_file, hint="name the folder or repository that has recipes/ and variants/"
             )
-        files = {path: source_digest(temporary / path) for path in files_of_copy(temporary)}
+        files = {path: source_digest(temporary / path) for path in all_files(temporary)}
         if destination.is_dir():
             # a folder cannot be replaced in one step: the old one is moved away first and then removed
             destination.rename(temporary.with_name(TEMPORARY_PREFIX + destination.name))
@@ -150,7 +152,11 @@ def _copy_revision(
         fetcher = GitFetcher(folder=folder / "repository.git", urls=(address,), excludes=(), poll=lambda: None)
         repository = fetcher.find("", commit, "")
         try:
-            entries = [entry for entry in repository.entries(commit) if is_copied(entry.path)]
+            every = list(repository.entries(commit))
+            recipes = [entry for entry in every if entry.is_file and is_recipe(entry.path)]
+            texts = repository.read_contents([entry.object for entry in recipes])
+            named = named_elsewhere({entry.path: text for entry, text in zip(recipes, texts, strict=True)})
+            entries = [entry for entry in every if is_copied(entry.path, named)]
             _check_together(repository, commit, entries)
         except IntegrityError as err:
             raise err.with_message(f"the upstream {upstream.name!r} ({upstream.address}): {err.message}") from None

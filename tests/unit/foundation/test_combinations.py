@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -145,3 +145,39 @@ def test_a_dry_run_links_no_python(
     result = _build(registries, tmp_path, progress, {"3.13": python}, dry_run=True)
     assert any(name.startswith("noarch/pytorch-") for name in result.made)
     assert not (tmp_path / "foundation").exists()
+
+
+def test_a_combination_brings_the_rows_of_debian_that_its_wheels_alone_need(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    for name in ("rdma", "verbs"):
+        registries.add_deb(name, {f"usr/share/{name}/a.txt": name})
+    rows = (
+        ROWS
+        + """
+cufile: {wheels: [cufile], optional: true, depends: [rdma]}
+rdma: {debs: [rdma], depends: [verbs]}
+verbs: {debs: [verbs]}
+"""
+    )
+    header = HEADER + 'combinations: {python: [], pytorch: ["2.12.0"], packages: [python_abi, pytorch]}\n'
+
+    def make(**options: Any) -> FoundationResult:  # noqa: ANN401 - FoundationRequest's own
+        return build_foundation(
+            make_table(tmp_path, rows, header=header),
+            FoundationRequest(jobs=1, needed=frozenset({"pytorch"}), **options),
+            destination=tmp_path / "foundation",
+            downloads=tmp_path / "store",
+            subdir="linux-64",
+            progress=progress,
+            sources=registries.sources,
+        )
+
+    make()
+    assert not [name for name in ("cufile", "rdma", "verbs") if _packages(tmp_path, name)]
+    registries.add_wheel("torch", {"torch.py": "x = 1\n"}, version="2.12.0+cpu", requires=("cufile",))
+    registries.add_wheel("cufile", {"cufile.py": ""})
+    asked = frozenset({"python3.11-pytorch2.12"})
+    made = [name.rpartition("/")[2].rsplit("-", 2)[0] for name in make(asked=asked).made]
+    assert sorted(made) == ["cufile", "pytorch", "rdma", "verbs"]
+    assert make(asked=asked).made == ()

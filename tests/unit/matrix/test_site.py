@@ -163,6 +163,106 @@ def test_a_copy_that_is_not_as_recorded_is_refused(tmp_path: Path, damage: str) 
     load_tree(site)
 
 
+BESIDE = {
+    "recipes/libtoy/recipe.yaml": """\
+context: {part: two}
+package: {name: libtoy, version: "1"}
+source:
+  - path: src
+  - {path: ../../lib, target_directory: lib}
+  - if: unix
+    then: {path: "../../parts/${{ part }}"}
+  - path: ../../VERSION.txt
+build: {noarch: generic, script: ["true"]}
+about: {license: MIT, license_file: [../../legal/MIT.txt]}
+""",
+    "lib/a.c": "int a;\n",
+    "lib/deep/b.c": "int b;\n",
+    "lib/.gitignore": "*.o\n",
+    "lib/a.o": "built\n",
+    "parts/one/1.txt": "1\n",
+    "parts/two/2.txt": "2\n",
+    "VERSION.txt": "1\n",
+    "legal/MIT.txt": "MIT\n",
+    "legal/other.txt": "-\n",
+    "notes.txt": "-\n",
+}
+NAMED = {
+    "lib/a.c",
+    "lib/deep/b.c",
+    "lib/.gitignore",
+    "parts/one/1.txt",
+    "parts/two/2.txt",
+    "VERSION.txt",
+    "legal/MIT.txt",
+}
+
+
+@pytest.mark.parametrize("how", ["folder", "git"])
+def test_what_an_upstreams_recipes_name_beside_them_is_copied_and_exported(tmp_path: Path, how: str) -> None:
+    site = write_site(tmp_path)
+    toys = write_tree(tmp_path / "toys", BESIDE)
+    git(toys.root, "init", "-q", "--initial-branch=main")
+    git(toys.root, "add", "--all")
+    git(toys.root, "commit", "-q", "-m", "first")
+    if how == "git":
+        site.site_file.write_text("upstreams: [{name: toys, git: ../toys, rev: main}]\n")
+    (change,) = update_upstreams(site, (), progress=NotedProgress())
+    assert {path for path in change.added if path.partition("/")[0] not in {"recipes", "variants", "patches"}} == NAMED
+    exported = set(files_to_export(site))
+    assert {path for path in exported if path.startswith("upstreams/toys/lib/")} == {
+        f"upstreams/toys/{path}" for path in NAMED if path.startswith("lib/")
+    }
+    assert set(files_to_export(toys)) >= NAMED
+    assert "lib/a.o" not in files_to_export(toys)
+    inputs = [file_inputs(TreeFiles(tree.root).of_build(rendered(tree, "udp")["libtoy"])) for tree in (site, toys)]
+    assert inputs[0] == inputs[1]
+    (site.upstreams / "toys" / "lib" / "c.c").write_text("int c;\n")
+    with pytest.raises(ConfigError, match=r"not as it was recorded: lib/c\.c"):
+        load_tree(site)
+
+
+def test_a_recipe_that_builds_the_repository_around_it_is_copied_with_all_of_it(tmp_path: Path) -> None:
+    site = write_site(tmp_path)
+    whole = MINE.replace("mine", "libtoy").replace("build:", "source: {path: ../..}\nbuild:").replace("[libtoy]", "[]")
+    toys = write_tree(tmp_path / "toys", {"recipes/libtoy/recipe.yaml": whole, "lib/a.c": "int a;\n"})
+    (change,) = update_upstreams(site, (), progress=NotedProgress())
+    assert "lib/a.c" in change.added
+    load_tree(site)
+    assert "lib/a.c" in files_to_export(toys)
+
+
+def test_a_copy_from_before_says_what_copies_what_its_recipes_name(tmp_path: Path) -> None:
+    site = write_site(tmp_path)
+    package = rendered(site, "udp")["libtoy"]
+    (site.upstreams / "toys" / "LICENSE").unlink()
+    with pytest.raises(ConfigError, match=r"names \.\./\.\./LICENSE, which does not exist") as caught:
+        TreeFiles(site.root).of_build(package)
+    assert "channel_tools upstream update toys" in str(caught.value.hint)
+
+
+def test_a_recipe_that_was_copied_from_an_upstream_finds_what_it_names_there(tmp_path: Path) -> None:
+    site = write_site(tmp_path)
+    shutil.copytree(site.upstreams / "toys" / "recipes" / "libtoy", site.recipes / "libtoy")
+    package = rendered(site, "udp")["libtoy"]
+    assert package.recipe_file.folder == site.recipes / "libtoy"
+    patch = "patches/libtoy/0001-louder.patch"
+    copied = {file.path: file.target for file in TreeFiles(site.root).of_build(package)}
+    assert copied[site.upstreams / "toys" / patch] == f"_tree/upstreams/toys/{patch}"
+    # the tree's own is used from the moment when it is there
+    (site.root / patch).parent.mkdir(parents=True)
+    shutil.copy(site.upstreams / "toys" / patch, site.root / patch)
+    assert site.root / patch in {file.path for file in TreeFiles(site.root).of_build(package)}
+
+
+def test_a_recipe_of_the_trees_own_finds_nothing_in_upstreams(tmp_path: Path) -> None:
+    own = MINE.replace("build:", "about: {license_file: ../../LICENSE}\nbuild:")
+    site = write_site(tmp_path, files={"recipes/mine/recipe.yaml": own})
+    with pytest.raises(ConfigError, match=r"names \.\./\.\./LICENSE, which does not exist") as caught:
+        TreeFiles(site.root).of_build(rendered(site)["mine"])
+    assert str(caught.value.hint) == "correct the name or add LICENSE"
+
+
 LINKS = {
     "recipes/libtoy/src/link.c": "toy.c",
     "recipes/libtoy/src/linked": "proto",

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -323,3 +324,40 @@ def test_what_cannot_be_meant_is_one_error(
     with pytest.raises(UsageError, match=message):
         run(tree, package, version, **words)
     assert content_of(tree) == before
+
+
+def upstreams_site(root: Path, stacks: str) -> Tree:
+    """A site's tree whose upstream has libtoy as own_tree has it."""
+    own_tree(root)
+    (root / "tree").rename(root / "toys")
+    site = write_site(root, stacks)
+    old = tarball(root / "releases", "1.0")
+    (root / "toys" / "recipes" / "libtoy" / "recipe.yaml").write_text(RECIPE % ((root / "releases").as_uri(), old))
+    update_upstreams(site, (), progress=NotedProgress())
+    return site
+
+
+def test_a_recipe_that_only_an_upstreams_stacks_build_is_bumped_after_the_line_that_the_error_names(
+    tmp_path: Path,
+) -> None:
+    stacks = "default_stack: own\nstacks:\n  own: {description: ours, packages: [mine], install: [mine]}\n"
+    site = upstreams_site(tmp_path, stacks)
+    tarball(tmp_path / "releases", "1.1")
+    with pytest.raises(UsageError, match="no stack of the tree builds libtoy") as caught:
+        run(site, "libtoy", "1.1")
+    hint = str(caught.value.hint)
+    assert hint.startswith("of the upstream's, udp;")
+    site.stacks_file.write_text(f"{stacks}  {hint.partition('stacks.yaml:')[2].strip()}\n")
+    assert run(site, "libtoy", "1.1").variants > 0
+
+
+def test_a_copied_recipe_is_bumped_with_its_own_patches_and_the_upstreams_stay(tmp_path: Path) -> None:
+    site = upstreams_site(tmp_path, "default_stack: udp\nstacks:\n  udp: {extends: udp}\n")
+    copy = site.upstreams / "toys"
+    shutil.copytree(copy / "recipes" / "libtoy", site.recipes / "libtoy")
+    tarball(tmp_path / "releases", "1.1")
+    done = run(site, "libtoy", "1.1")
+    assert done.moved[0] == ("upstreams/toys/patches/libtoy/1.0/0001-two.patch", "patches/libtoy/1.1/0001-two.patch")
+    assert (site.patches / "libtoy" / "1.1" / "0002-other.patch").read_text() == SECOND
+    assert (copy / "patches" / "libtoy" / "1.0" / "0001-two.patch").is_file()
+    load_tree(site)
