@@ -37,6 +37,7 @@ from channel_tools.foundation.resolve import resolve, resolve_locked, wheel_requ
 from channel_tools.foundation.table import PYTHON
 from channel_tools.foundation.unpack import unpack_conda
 from channel_tools.foundation.worker import MULTIARCH, PackageJob, make_packages
+from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import FoundationError, UsageError
 from channel_tools.system.files import TEMPORARY_PREFIX, link_or_copy, remove_leftovers, sha256_of_file
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from channel_tools.foundation.downloads import LockedArtifacts
     from channel_tools.foundation.model import Combination, Entry, LockedArtifact
     from channel_tools.foundation.table import FoundationTable
-    from channel_tools.requests.foundation import FoundationRequest
     from channel_tools.system.progress import Progress
 
 
@@ -130,6 +130,21 @@ def foundation_digest(table: FoundationTable, subdir: str) -> str:
     """The digest of everything that decides a foundation, except the registries' responses."""
     code = {entry.name: code_digest(entry) for entry in table.entries}
     return _sha256([table.digest, subdir, engine_digest(), step_digest(WHEEL_STEP), code])
+
+
+def is_outdated(table: FoundationTable, destination: Path, subdir: str) -> bool:
+    """Whether the foundation in ``destination`` was made of another table or by other code, so that it is made again.
+
+    False if there is none. Raises ConfigError for a record that is not valid.
+    """
+    known = _record_or_none(destination)
+    if known is None:
+        return False
+    names = {*known.asked, *(combination.name for combination in known.combinations)}
+    # a row that the table lost is asked for no more; that alone changes the digest
+    asked = names & {*table.optional_names, *(combination.name for combination in table.combinations)}
+    same = FoundationRequest(needed=None if known.needed is None else frozenset(known.needed), asked=frozenset(asked))
+    return foundation_digest(_with_asked(_limited(table, same, known), asked, known, None), subdir) != known.digest
 
 
 def code_digest(entry: Entry) -> str:

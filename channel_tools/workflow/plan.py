@@ -199,9 +199,21 @@ def _noted_tree(settings: Settings, note: Note) -> LoadedTree:
 def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignore) -> Plan:
     """Plan by the foundation's index and the local channel's content; writes nothing. ``note`` as in expand_request.
 
-    Raises the errors of expand_request and plan_expansion.
+    It is also told of a foundation that a build makes again, since no plan knows the packages that it then has. Raises
+    the errors of expand_request and plan_expansion.
     """
-    return plan_expansion(settings, expand_request(settings, request, note=note))
+    expansion = expand_request(settings, request, note=note)
+    plan = plan_expansion(settings, expansion)
+    if expansion.foundation.is_made_here:
+        from channel_tools.foundation.build import is_outdated  # noqa: PLC0415 - slow to import, and for this kind only
+        from channel_tools.foundation.table import load_table  # noqa: PLC0415
+
+        if is_outdated(load_table(), settings.foundation, current_platform()):
+            note(
+                f"{expansion.foundation.traits.label} was made by another version of channel_tools: build makes it "
+                "again, and may then build what is skipped here"
+            )
+    return plan
 
 
 def lacks_foundation(settings: Settings, request: PlanRequest) -> bool:

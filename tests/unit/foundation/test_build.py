@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from channel_tools.conda.archive import read_index_json, read_info_json
-from channel_tools.foundation import worker
-from channel_tools.foundation.build import FoundationResult, build_foundation, remove_superseded
+from channel_tools.foundation import build, worker
+from channel_tools.foundation.build import FoundationResult, build_foundation, is_outdated, remove_superseded
 from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError, UsageError
@@ -408,6 +408,26 @@ def test_a_repair_step_that_does_not_fit_names_package_step_and_line(
     rows = ROWS.replace("repairs: [flatten]", "repairs: [flatten, prepare_python]")
     with pytest.raises(FoundationError, match=r"package toy \(table\.yaml:6\): repair step prepare_python: "):
         _build(registries, tmp_path, progress, rows=rows)
+
+
+@pytest.mark.usefixtures("first")
+def test_a_foundation_of_other_code_or_another_table_is_outdated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "foundation"
+    assert not is_outdated(make_table(tmp_path, ROWS), folder, "linux-64")
+    assert not is_outdated(make_table(tmp_path, ROWS), tmp_path / "none", "linux-64")
+    assert is_outdated(make_table(tmp_path, ROWS.replace("[flatten]", "[]")), folder, "linux-64")
+    monkeypatch.setattr(build, "engine_digest", lambda: "other")
+    assert is_outdated(make_table(tmp_path, ROWS), folder, "linux-64")
+
+
+def test_a_part_of_a_foundation_is_not_outdated_for_what_it_lacks(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    _build(registries, tmp_path, progress, needed=frozenset({"demo"}))
+    assert read_record(tmp_path / "foundation").needed is not None
+    assert not is_outdated(make_table(tmp_path, ROWS), tmp_path / "foundation", "linux-64")
 
 
 def test_a_second_writer_is_refused(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:

@@ -8,7 +8,7 @@ import pytest
 from channel_tools.conda.archive import read_index_json
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.foundation import worker
-from channel_tools.foundation.build import FoundationResult, build_foundation
+from channel_tools.foundation.build import FoundationResult, build_foundation, is_outdated
 from channel_tools.foundation.record import read_record
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.errors import FoundationError
@@ -108,6 +108,8 @@ def test_a_later_run_keeps_the_python_it_was_given_and_makes_nothing(
     for pythons in ({}, {"3.13": python}):
         assert _build(registries, tmp_path, progress, pythons).made == ()
         assert read_record(tmp_path / "foundation") == first
+    table = make_table(tmp_path, ROWS, header=HEADER + COMBINATIONS)
+    assert not is_outdated(table, tmp_path / "foundation", "linux-64")
     changed = ROWS.replace("python: {debs: [python3.11]}", "python: {debs: [python3.11], run_exports: {weak: [a]}}")
     later = _build(registries, tmp_path, progress, {}, rows=changed)
     assert f"linux-64/{python.name}" in later.kept

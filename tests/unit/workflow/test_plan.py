@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.cli.plan import unsatisfiable_in_short
+from channel_tools.foundation.record import FoundationRecord, write_record
 from channel_tools.plan import PublishedPackage, judge_again
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import SolveError, UsageError
@@ -80,6 +81,19 @@ def test_what_the_foundation_cannot_serve_is_not_rendered_in_part(tmp_path: Path
     write_foundation(settings.foundation, FOUNDATION)
     _plan, folders = render_stacks(settings, PlanRequest(stack="udp"), destination=destination)
     assert any("toy-plugin" in folder.name for folder in folders)
+
+
+def test_a_plan_tells_of_a_foundation_that_a_build_makes_again(tmp_path: Path) -> None:
+    settings, notes = settings_of(tmp_path), list[str]()
+    write_foundation(settings.foundation)
+    plan_request(settings, PlanRequest(stack="udp"), note=notes.append)
+    assert not any("was made by another version" in note for note in notes)
+    record = FoundationRecord(
+        digest="0" * 64, suite="bookworm", python="3.11", subdir="linux-64", requirements=(), packages=()
+    )
+    write_record(settings.foundation, record)
+    plan_request(settings, PlanRequest(stack="udp"), note=notes.append)
+    assert any("was made by another version of channel_tools: build makes it again" in note for note in notes)
 
 
 def test_a_plan_is_judged_again_by_what_is_in_the_channel_now(tmp_path: Path) -> None:
