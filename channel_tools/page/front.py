@@ -78,7 +78,7 @@ def feed_file(site: Site, newest: list[Build]) -> PageFile:
     ]
     settings = site.settings
     base = "../" if settings.address is None else f"{settings.address.rstrip('/')}/"
-    updated = site.built(newest[0]) if newest else ""
+    updated = (site.built(newest[0]) or newest[0].timestamp) if newest else ""
     values = {
         "entries": entries,
         "base": base,

@@ -269,9 +269,14 @@ class Site:
         return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).timestamp()
 
     def built(self, build: Build) -> str:
-        """When a build was built: as recorded, else by its own timestamp; ISO 8601, UTC, "" if neither is known."""
+        """When a build was built: as recorded, else by its own timestamp; ISO 8601, UTC, "" if neither is known.
+
+        The timestamp of what this program built is the date of its newest input, so that it can be built again.
+        """
         known = self.settings.builds.get(build.file_name)
-        return build.timestamp if known is None else known.finished
+        if known is not None:
+            return known.finished
+        return build.timestamp if build.row.origin.digest is None else ""
 
 
 def name_page(name: str) -> str:

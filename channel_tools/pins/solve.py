@@ -112,7 +112,7 @@ async def _records_of(
     """The channels' own records of locked packages; those that no channel lists with these bytes are left out."""
     if not packages:
         return []
-    groups = await _query(gateway, channels, [platform], [package.name for package in packages])
+    groups = await query_records(gateway, channels, [platform], [package.name for package in packages])
     identities = {(package.file_name, package.sha256) for package in packages}
     records = {
         (record.file_name, record.sha256.hex()): record
@@ -123,7 +123,7 @@ async def _records_of(
     return [record for key, record in sorted(records.items()) if key in identities]
 
 
-async def _query(
+async def query_records(
     gateway: rattler.Gateway, channels: Sequence[str], platforms: Sequence[str], names: Sequence[str]
 ) -> list[list[rattler.RepoDataRecord]]:
     """The records of these names in each channel, for the platforms and for noarch."""
@@ -257,7 +257,7 @@ async def _check_channel(
     """The addresses of the packages, without credentials. Raises as check_published."""
     platforms, names = sorted({platform for platform, _ in packages}), sorted({package.name for _, package in packages})
     try:
-        groups = await _query(gateway, [address], platforms, names)
+        groups = await query_records(gateway, [address], platforms, names)
     except ChannelToolsError as err:
         err.hint = f"{err.hint}; --offline skips this check"
         raise

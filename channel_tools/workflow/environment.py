@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from channel_tools.build.schedule import channels_of
 from channel_tools.channel import open_channel, published_packages
 from channel_tools.conda.addresses import channel_address, without_credentials
+from channel_tools.conda.clients import make_client
 from channel_tools.conda.platforms import current_platform
+from channel_tools.conda.solving import make_gateway
 from channel_tools.environments import (
     check_modulefile,
     create_environment,
@@ -28,6 +30,7 @@ from channel_tools.matrix.choice import choices, choices_of, default_variants, l
 from channel_tools.pins.environment_file import EnvironmentFile
 from channel_tools.pins.files import read_pins
 from channel_tools.pins.resolve import index_look_up, note_unsolved, platforms_of_file
+from channel_tools.pins.solve import query_records
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.provenance.verify import attestation_check
 from channel_tools.requests.environment import InstallRequest
@@ -208,14 +211,19 @@ def _specs_and_channels(
 
 
 def _stacks_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
-    """The package that says what the stacks are, where a channel of the request (install_channels) is known to have it.
+    """The package that says what the stacks are, where a channel of the request (install_channels) has it.
 
-    That is the local channel if it lists it, and channels from which the stacks themselves were read.
+    Channels from which the stacks themselves were read have it. Raises as query_records for one that cannot be read.
     """
     if not request.channels and settings.channel.exists():
         listed = (file for file in published_packages(open_channel(settings.channel)) if file.hidden is None)
         return (STACKS_PACKAGE,) if any(file.row.name == STACKS_PACKAGE for file in listed) else ()
-    return () if settings.tree.has_recipes else (STACKS_PACKAGE,)
+    if not settings.tree.has_recipes:
+        return (STACKS_PACKAGE,)
+    addresses, client = make_client([channel_address(channel) for channel in request.channels])
+    gateway = make_gateway(package_cache_in(find_cache(settings.environ)), client)
+    groups = asyncio.run(query_records(gateway, addresses, [current_platform()], [STACKS_PACKAGE]))
+    return (STACKS_PACKAGE,) if any(groups) else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

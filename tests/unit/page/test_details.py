@@ -39,6 +39,18 @@ def test_a_build_says_when_it_was_built_and_with_which_stack_it_was_validated(ch
     assert "Validated" not in words
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_the_date_of_a_packages_inputs_is_not_said_to_be_when_it_was_built(tmp_path: Path, *, is_own: bool) -> None:
+    channel = new_channel(tmp_path)
+    write_page(channel)
+    stamp = int(datetime(2021, 3, 4, tzinfo=UTC).timestamp() * 1000)
+    about = own("d1") if is_own else {}  # others' timestamps say when they built
+    publish(channel, make_conda(tmp_path / "made", "dated", index={"timestamp": stamp}, about=about))
+    words = " ".join(page.words for path, page in pages(channel).items() if "dated" in path)
+    assert ("4 March 2021" in words) is not is_own
+    assert "when and how long it took was not recorded" in words
+
+
 def test_logs_are_shown_only_where_that_was_asked_for_and_steer_nothing(channel: Channel, tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(

@@ -26,6 +26,7 @@ stacks:
     packages: [toy]
     install: [toy]
 """
+RECIPE = "package: {name: toy, version: '1'}\nbuild: {noarch: generic, script: ['true']}\n"
 
 
 @pytest.mark.parametrize(
@@ -97,3 +98,20 @@ def test_a_stack_is_added_beside_what_is_there_from_the_local_channel(tmp_path: 
     result = add(settings, AddRequest(prefix=prefix, stack="toy"), environ=environ, progress=progress)
     assert {record.name for record in result.records} == {"own", "toy", STACKS_PACKAGE}
     assert conda_requests(prefix).keys() == {"own", "toy", STACKS_PACKAGE}
+
+
+@pytest.mark.parametrize("has_them", [True, False])
+def test_a_trees_stack_from_a_named_channel_comes_with_the_stacks_that_this_channel_has(
+    tmp_path: Path, *, has_them: bool
+) -> None:
+    for name, text in (("variants/stacks.yaml", STACKS), ("recipes/toy/recipe.yaml", RECIPE)):
+        (tmp_path / "tree" / name).parent.mkdir(parents=True)
+        (tmp_path / "tree" / name).write_text(text)
+    channel = new_channel(tmp_path / "published")
+    with channel_writer(channel) as writer:
+        add_set(writer, [make_conda(tmp_path, name) for name in ("toy", *([STACKS_PACKAGE] if has_them else []))])
+    environ = {CACHE_VARIABLE: str(tmp_path / "cache")}
+    settings = make_settings(root=tmp_path / "tree", output=None, environ=environ, cwd=tmp_path)
+    request = EnvironmentRequest(prefix=tmp_path / "env", install=InstallRequest(channels=(channel.path.as_uri(),)))
+    result = install(settings, request, environ=environ, progress=SilentProgress())
+    assert {record.name for record in result.records} == {"toy", *([STACKS_PACKAGE] if has_them else [])}
