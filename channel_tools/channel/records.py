@@ -147,11 +147,6 @@ def escaped(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def stamp_of(path: Path) -> Stamp:
-    """Size and modification time of a file."""
-    return Stamp.of(path.stat())
-
-
 def changed(path: Path, sha256: str, expected: str) -> IntegrityError:
     """The error for a file whose bytes are not those that were published under its name."""
     message = (
