@@ -66,7 +66,7 @@ class RetentionPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Package:
+class _Candidate:
     """A package in the form that Closures needs."""
 
     subdir: str
@@ -136,7 +136,7 @@ def with_deleted(listing: Listing, names: Iterable[str]) -> Listing:
     )
 
 
-def _packages(listing: Listing, rows: Rows) -> list[_Package]:
+def _packages(listing: Listing, rows: Rows) -> list[_Candidate]:
     hidden = not_listed(listing)
     replaced = {*listing.superseded, *listing.hidden, *listing.retired}
     packages = []
@@ -146,7 +146,7 @@ def _packages(listing: Listing, rows: Rows) -> list[_Package]:
             record = row.record if patch is None else patch.applied(name, row.record)
             key = f"{subdir}/{name}"
             packages.append(
-                _Package(
+                _Candidate(
                     subdir=subdir,
                     file_name=name,
                     row=row,
@@ -158,14 +158,14 @@ def _packages(listing: Listing, rows: Rows) -> list[_Package]:
     return packages
 
 
-def _is_due(package: _Package, rule: Retention, *, now_s: float) -> bool:
+def _is_due(package: _Candidate, rule: Retention, *, now_s: float) -> bool:
     indexed_ms = package.index.get("indexed_timestamp")
     return not isinstance(indexed_ms, int) or now_s - indexed_ms / _MS >= rule.older_than_s
 
 
-def _newest(packages: Iterable[_Package], keep: int) -> set[str]:
+def _newest(packages: Iterable[_Candidate], keep: int) -> set[str]:
     """Packages whose version is among the newest ``keep`` of their name in their subdir."""
-    by_name: defaultdict[tuple[str, str], defaultdict[Any, list[_Package]]] = defaultdict(lambda: defaultdict(list))
+    by_name: defaultdict[tuple[str, str], defaultdict[Any, list[_Candidate]]] = defaultdict(lambda: defaultdict(list))
     for package in packages:
         by_name[package.subdir, package.name][_age(package)].append(package)
     chosen = set()
@@ -175,7 +175,7 @@ def _newest(packages: Iterable[_Package], keep: int) -> set[str]:
     return chosen
 
 
-def _age(package: _Package) -> tuple[bool, Any, int]:
+def _age(package: _Candidate) -> tuple[bool, Any, int]:
     """What orders the versions of a name; those that conda cannot order come before all others."""
     version, number = str(package.index.get("version")), package.index.get("build_number")
     try:
@@ -185,7 +185,7 @@ def _age(package: _Package) -> tuple[bool, Any, int]:
     return True, record.version, record.build_number
 
 
-def _reason_to_keep(package: _Package, rule: Retention) -> str | None:
+def _reason_to_keep(package: _Candidate, rule: Retention) -> str | None:
     if package.file_name in rule.locked_files or {package.row.sha256, package.index.get("md5")} & rule.locked_hashes:
         return "a lock file names it"
     return None
@@ -194,15 +194,15 @@ def _reason_to_keep(package: _Package, rule: Retention) -> str | None:
 class _Needs:
     """Finds which of the packages ``due`` are needed by kept ones, among those that are ``listed``."""
 
-    def __init__(self, due: set[str], listed: list[_Package]) -> None:
+    def __init__(self, due: set[str], listed: list[_Candidate]) -> None:
         self.needed: dict[str, str] = {}
         self._due = due
         self._listed = listed
         self._closures = Closures(listed)
 
-    def add_needs_of(self, staying: Iterable[_Package]) -> None:
+    def add_needs_of(self, staying: Iterable[_Candidate]) -> None:
         """Add what kept packages need, what that needs, and so on."""
-        todo, settled = list(staying), list[_Package]()
+        todo, settled = list(staying), list[_Candidate]()
         while todo:
             while todo:
                 settled.append(asking := todo.pop())
@@ -210,7 +210,7 @@ class _Needs:
             for asking in settled:
                 todo += self._add_partners(asking)
 
-    def _add_requirements(self, asking: _Package) -> list[_Package]:
+    def _add_requirements(self, asking: _Candidate) -> list[_Candidate]:
         try:
             # what a package makes others require that are built with it counts, too
             specs = list(texts_of(asking.index, "depends"))
@@ -222,7 +222,7 @@ class _Needs:
         except (InvalidSpecError, InvalidRecordError) as err:
             return self._add(asking, self._listed, f"may need it: {err}")
 
-    def _add_partners(self, asking: _Package) -> list[_Package]:
+    def _add_partners(self, asking: _Candidate) -> list[_Candidate]:
         """What the package can be installed beside, if nothing that is kept would be left of it."""
         try:
             allowed = [(text, self._satisfying(text)) for text in texts_of(asking.index, "constrains")]
@@ -235,13 +235,13 @@ class _Needs:
             for package in self._add(asking, matching, f"is only compatible with {text}")
         ]
 
-    def _satisfying(self, *specs: str) -> list[_Package]:
+    def _satisfying(self, *specs: str) -> list[_Candidate]:
         return [package for text in specs for package in self._closures.satisfying(text, or_unknown=True)]
 
-    def _is_gone(self, package: _Package) -> bool:
+    def _is_gone(self, package: _Candidate) -> bool:
         return package.key in self._due and package.key not in self.needed
 
-    def _add(self, asking: _Package, packages: Iterable[_Package], why: str) -> list[_Package]:
+    def _add(self, asking: _Candidate, packages: Iterable[_Candidate], why: str) -> list[_Candidate]:
         new = [package for package in packages if self._is_gone(package)]
         self.needed |= {package.key: f"{asking.key} {why}" for package in new}
         return new

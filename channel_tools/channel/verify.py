@@ -57,7 +57,7 @@ def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[ChannelFau
     are findings while a process writes to the channel, it is verified again, up to three times, each time after waiting
     at most ``wait_s`` for that process; if it still writes, there is a finding of the kind "changing".
     """
-    packages = _Packages()
+    packages = _ReadOnce()
     for _ in range(_READINGS):
         before = _index_state(channel)
         findings = _verify_once(channel, packages)
@@ -89,7 +89,7 @@ def _identity(files: Beneath, name: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class _Packages:
+class _ReadOnce:
     """Reads packages in full, each once while its file is unchanged; keeps the data for their records."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class _Packages:
         return row
 
 
-def _verify_once(channel: Channel, packages: _Packages) -> list[ChannelFault]:
+def _verify_once(channel: Channel, packages: _ReadOnce) -> list[ChannelFault]:
     listing = read_listing(channel)
     silent = {*not_listed(listing), *listing.incoming}
     findings: list[ChannelFault] = []
@@ -166,7 +166,7 @@ def _check_packages(
     records: dict[str, JsonObject],
     hidden: frozenset[str],
     patch: Patch,
-    packages: _Packages,
+    packages: _ReadOnce,
     listed: dict[str, CachedPackage],
 ) -> Iterator[ChannelFault]:
     """The faults of packages; those that the index has as they are go into ``listed``."""
@@ -186,7 +186,7 @@ def _check_package(
     folder: Beneath,
     name: str,
     record: JsonObject | None,
-    packages: _Packages,
+    packages: _ReadOnce,
     listed: dict[str, CachedPackage],
     *,
     hidden: bool,

@@ -58,15 +58,15 @@ _STAT_BLOCK_BYTES = 512
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledPackage:
-    """One package of an environment; ``sha256`` is empty if the channel's index names none."""
+    """One package of an environment; what is not recorded is empty: ``sha256`` if the channel's index names none."""
 
     name: str
     version: str
     build: str
-    subdir: str
-    channel: str
-    file_name: str
-    sha256: str
+    subdir: str = ""
+    channel: str = ""
+    file_name: str = ""
+    sha256: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -206,7 +206,11 @@ def recipe_error(
 
 
 def condensed(message: str) -> str:
-    """The text of a message of the engine in one line of bounded length."""
+    r"""The text of a message of the engine in one line of bounded length.
+
+    >>> condensed("one\n   two")
+    'one two'
+    """
     text = " ".join(engine_text(message).split())
     return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."
 

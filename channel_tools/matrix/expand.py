@@ -178,7 +178,11 @@ def _requirement(item: YamlValue) -> Requirement:
 
 
 def read_pin(item: Mapping[str, YamlValue]) -> Pin:
-    """The Pin for ``{pin_compatible: ...}`` or ``{pin_subpackage: ...}`` in an evaluated recipe."""
+    """The Pin for ``{pin_compatible: ...}`` or ``{pin_subpackage: ...}`` in an evaluated recipe.
+
+    >>> read_pin({"pin_compatible": {"name": "mpich", "upper_bound": "x"}}).upper_bound
+    'x'
+    """
     function = next(name for name in _PIN_FUNCTIONS if name in item)
     arguments = _mapping(item[function])
     return Pin(

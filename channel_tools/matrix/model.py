@@ -236,5 +236,9 @@ class RenderedPackage:
 
 
 def requirement_name(requirement: Requirement) -> str:
-    """The package that a requirement names, in lower case. Raises InvalidSpecError."""
+    """The package that a requirement names, in lower case. Raises InvalidSpecError.
+
+    >>> requirement_name("NumPy >=2")
+    'numpy'
+    """
     return requirement.name.lower() if isinstance(requirement, Pin) else spec_name(requirement)

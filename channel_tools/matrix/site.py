@@ -226,7 +226,11 @@ def all_files(folder: Path) -> Iterator[str]:
 
 
 def is_copied(path: str, named: Collection[str]) -> bool:
-    """Whether a copy has the file of this path in an upstream's folder or repository, whose recipes name ``named``."""
+    """Whether a copy has the file of this path in an upstream's folder or repository, whose recipes name ``named``.
+
+    >>> is_copied("patches/toy/1.0/0001-a.patch", ()), is_copied("src/toy.c", ()), is_copied("src/toy.c", {"src"})
+    (True, False, True)
+    """
     top, _, below = path.partition("/")
     if _LEFT_OUT.intersection(path.split("/")):
         return False
@@ -236,15 +240,22 @@ def is_copied(path: str, named: Collection[str]) -> bool:
 
 
 def is_recipe(path: str) -> bool:
-    """Whether this is the path of a recipe in a tree."""
+    """Whether this is the path of a recipe in a tree.
+
+    >>> is_recipe("recipes/toy/recipe.yaml"), is_recipe("recipes/toy/tests/recipe.yaml")
+    (True, False)
+    """
     top, _, name = path.partition("/")
     return top == _COPIED_FOLDERS[1] and name.count("/") == 1 and name.endswith(f"/{RECIPE_FILE}")
 
 
 def named_elsewhere(recipes: Mapping[str, bytes]) -> frozenset[str]:
-    """What recipes, by their paths, name outside recipes/, patches/ and variants/: paths of files and folders.
+    r"""What recipes, by their paths, name outside recipes/, patches/ and variants/: paths of files and folders.
 
     A path with a template in it counts up to there. What cannot be read names nothing: reading the tree says why.
+
+    >>> named_elsewhere({"recipes/toy/recipe.yaml": b"source:\n  - path: ../../src/toy\n  - path: files\n"})
+    frozenset({'src/toy'})
     """
     named = set()
     for path, content in recipes.items():

@@ -323,7 +323,11 @@ def _kind(value: YamlValue) -> str:
 
 
 def find_used_keys(recipe: YamlValue) -> frozenset[str]:
-    """Every variant key that the recipe may use: in templates, conditions and use_keys, by name in build and host."""
+    """Every variant key that the recipe may use: in templates, conditions and use_keys, by name in build and host.
+
+    >>> sorted(find_used_keys({"requirements": {"host": ["cuda-version ${{ cuda_version }}.*"]}}))
+    ['cuda_version']
+    """
     return frozenset(_keys_in(recipe, parent=""))
 
 

@@ -152,7 +152,11 @@ def environment_inputs(
 
 
 def digest_of(inputs: Mapping[str, str]) -> str:
-    """The sha256 over the inputs in canonical form; the same everywhere for the same content."""
+    """The sha256 over the inputs in canonical form; the same everywhere for the same content.
+
+    >>> digest_of({"a": "1", "b": "2"}) == digest_of({"b": "2", "a": "1"})
+    True
+    """
     return _hash_of({"schema": SCHEMA_VERSION, "inputs": dict(inputs)})
 
 

@@ -54,7 +54,11 @@ class _FoundationLockFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def split_key(key: str) -> tuple[str, str, str]:
-    """The further channel of a record's key ("" for the foundation), its subdir and its file name."""
+    """The further channel of a record's key ("" for the foundation), its subdir and its file name.
+
+    >>> split_key("linux-64/toy-1.0-0.conda"), split_key("site/linux-64/toy-1.0-0.conda")
+    (('', 'linux-64', 'toy-1.0-0.conda'), ('site', 'linux-64', 'toy-1.0-0.conda'))
+    """
     parent, _, name = key.rpartition("/")
     channel, _, subdir = parent.rpartition("/")
     return channel, subdir, name

@@ -177,6 +177,9 @@ def dated_script(script: YamlValue, date_s: int, *, files: Collection[str]) -> Y
     """Set SOURCE_DATE_EPOCH (seconds since 1970) of a build script, unless it has one; the engine would use the time.
 
     ``files`` are those beside the recipe: a script that is a string may be the name of one.
+
+    >>> dated_script(["make install"], 86400, files=())
+    {'content': ['make install'], 'env': {'SOURCE_DATE_EPOCH': '86400'}}
     """
     if isinstance(script, str):
         script = {"file" if script in files else "content": script}

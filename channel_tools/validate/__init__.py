@@ -14,12 +14,12 @@ from channel_tools.validate.report import (
     result_line,
     write_report,
 )
-from channel_tools.validate.runner import ValidationRequest, check_request, validate_stack
+from channel_tools.validate.runner import ValidationSetup, check_request, validate_stack
 
 __all__ = [
     "ReportTable",
     "ValidationReport",
-    "ValidationRequest",
+    "ValidationSetup",
     "bandwidth_table",
     "check_request",
     "compare_with_history",

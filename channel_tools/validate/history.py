@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 from pydantic.dataclasses import dataclass
 
+from channel_tools.environments import InstalledPackage  # noqa: TC001 - pydantic reads the annotation
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ConfigError, ValidationError
 from channel_tools.validate.model import (
@@ -52,20 +53,10 @@ class KeptHost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptPackage:
-    """An installed package; ``sha256`` is that of its file, "" if the report does not say."""
-
-    name: str
-    version: str
-    build: str
-    sha256: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class KeptEnvironment:
     """The installed packages."""
 
-    packages: tuple[KeptPackage, ...]
+    packages: tuple[InstalledPackage, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

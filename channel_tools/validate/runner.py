@@ -57,7 +57,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ValidationRequest:
+class ValidationSetup:
     """What to validate and how.
 
     ``specs`` are the stack's install list, ``channels`` addresses or folders in order of priority, ``options`` the
@@ -88,7 +88,7 @@ class ValidationRequest:
 
 
 def validate_stack(
-    request: ValidationRequest,
+    setup: ValidationSetup,
     *,
     environ: Mapping[str, str],
     progress: Progress,
@@ -97,27 +97,27 @@ def validate_stack(
     """Validate a stack; the report may have failed checks.
 
     There is no report of an interrupted run: ``on_broken`` gets what was installed, when it started (UTC, ISO 8601) and
-    after how many seconds it ended. Raises ConfigError and UsageError for a request that cannot be run, the errors of
+    after how many seconds it ended. Raises ConfigError and UsageError for a setup that cannot be run, the errors of
     create_environment, and ValidationError if the run is interrupted (a rank or the switch dies, time runs out).
     """
-    method = check_request(request)
-    names = () if request.hosts is None else request.hosts.names
+    method = check_request(setup)
+    names = () if setup.hosts is None else setup.hosts.names
     started, clock, host = datetime.now(UTC), time.monotonic(), describe_host()
-    with _run_folder(request) as folder, _prefix(request, folder) as prefix:
-        specs = method.specs(request.specs, stack=request.stack, options=request.options)
-        environment = _environment(request, specs, prefix, folder, progress)
-        standing = _self_contained_check(request, environment)
+    with _run_folder(setup) as folder, _prefix(setup, folder) as prefix:
+        specs = method.specs(setup.specs, stack=setup.stack, options=setup.options)
+        environment = _environment(setup, specs, prefix, folder, progress)
+        standing = _self_contained_check(setup, environment)
         variables = activated_environment(environment.prefix, environ=environ)
-        findings = _examine(request, environment.prefix, variables)
+        findings = _examine(setup, environment.prefix, variables)
         try:
-            result = method.run(_context(request, environment.prefix, variables, folder, progress))
+            result = method.run(_context(setup, environment.prefix, variables, folder, progress))
         except ValidationError:
             on_broken(environment, started.isoformat(timespec="seconds"), time.monotonic() - clock)
             raise
     return ValidationReport(
-        stack=request.stack,
-        method=request.method,
-        ranks=request.ranks,
+        stack=setup.stack,
+        method=setup.method,
+        ranks=setup.ranks,
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - clock,
         tool_version=__version__,
@@ -130,56 +130,54 @@ def validate_stack(
 
 
 def _context(
-    request: ValidationRequest, prefix: Path, variables: Mapping[str, str], folder: Path, progress: Progress
+    setup: ValidationSetup, prefix: Path, variables: Mapping[str, str], folder: Path, progress: Progress
 ) -> MethodContext:
     """What the method runs with; its time begins now."""
     return MethodContext(
-        stack=request.stack,
+        stack=setup.stack,
         prefix=prefix,
         variables=variables,
-        ranks=request.ranks,
-        options=request.options,
+        ranks=setup.ranks,
+        options=setup.options,
         folder=folder,
-        deadline=Deadline.after(request.timeout_s),
+        deadline=Deadline.after(setup.timeout_s),
         progress=progress,
-        hosts=request.hosts,
+        hosts=setup.hosts,
     )
 
 
 def _environment(
-    request: ValidationRequest, specs: Sequence[str], prefix: Path, folder: Path, progress: Progress
+    setup: ValidationSetup, specs: Sequence[str], prefix: Path, folder: Path, progress: Progress
 ) -> EnvironmentResult:
     """The environment to validate, on every host; installed into ``prefix``, where no other may be.
 
     One that has what the specs ask for stays as it is. Raises UsageError for any other that is there already.
     """
-    if request.as_installed:
-        environment = _environment_with(specs, request.stack, prefix)
+    if setup.as_installed:
+        environment = _environment_with(specs, setup.stack, prefix)
     else:
         try:
             # the rest of a validation waits for processes, so that only the installation has an event loop
-            environment = asyncio.run(_install(request, specs, prefix, progress))
+            environment = asyncio.run(_install(setup, specs, prefix, progress))
         except ExistingEnvironmentError as err:
             hint = (
-                f"add it: channel_tools env add {prefix} --variant {request.stack}; or validate what is there, which "
+                f"add it: channel_tools env add {prefix} --variant {setup.stack}; or validate what is there, which "
                 "installs nothing: --as-installed"
             )
             raise UsageError(err.message, hint=hint) from None
-    if request.local_scratch is not None and request.hosts is not None:
+    if setup.local_scratch is not None and setup.hosts is not None:
         with progress.task("copying the environment to the other nodes", total=None):
-            copy_to_hosts(environment.prefix, request.hosts, folder)
+            copy_to_hosts(environment.prefix, setup.hosts, folder)
     return environment
 
 
-async def _install(
-    request: ValidationRequest, specs: Sequence[str], prefix: Path, progress: Progress
-) -> EnvironmentResult:
+async def _install(setup: ValidationSetup, specs: Sequence[str], prefix: Path, progress: Progress) -> EnvironmentResult:
     return await create_environment(
         prefix,
         specs,
-        request.channels,
-        package_cache=request.package_cache,
-        subdir=request.subdir,
+        setup.channels,
+        package_cache=setup.package_cache,
+        subdir=setup.subdir,
         progress=progress,
     )
 
@@ -194,52 +192,52 @@ def _environment_with(specs: Sequence[str], stack: str, prefix: Path) -> Environ
     return environment
 
 
-def check_request(request: ValidationRequest) -> ValidationMethod:
-    """The method of a request that can be run. Raises ConfigError and UsageError for any other."""
-    method = find_method(request.stack, request.method)
-    hosts = 1 if request.hosts is None else len(request.hosts.names)
-    method.check(stack=request.stack, ranks=request.ranks, options=request.options, hosts=hosts or 1)
+def check_request(setup: ValidationSetup) -> ValidationMethod:
+    """The method of a setup that can be run. Raises ConfigError and UsageError for any other."""
+    method = find_method(setup.stack, setup.method)
+    hosts = 1 if setup.hosts is None else len(setup.hosts.names)
+    method.check(stack=setup.stack, ranks=setup.ranks, options=setup.options, hosts=hosts or 1)
     return method
 
 
 @contextlib.contextmanager
-def _run_folder(request: ValidationRequest) -> Iterator[Path]:
-    make_work_folder(request.work)
-    folder = Path(tempfile.mkdtemp(prefix=f"validate-{request.stack}-", dir=request.work)).absolute()
+def _run_folder(setup: ValidationSetup) -> Iterator[Path]:
+    make_work_folder(setup.work)
+    folder = Path(tempfile.mkdtemp(prefix=f"validate-{setup.stack}-", dir=setup.work)).absolute()
     try:
         yield folder
     except ValidationError:
         raise
     except BaseException:
-        if not request.keep:
+        if not setup.keep:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    if not request.keep:
+    if not setup.keep:
         shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
-def _prefix(request: ValidationRequest, folder: Path) -> Iterator[Path]:
+def _prefix(setup: ValidationSetup, folder: Path) -> Iterator[Path]:
     """The environment's prefix; a new one that is not kept is removed, by the next run if this one is killed."""
-    if request.prefix is not None:
-        yield request.prefix
-    elif request.local_scratch is not None:
-        with scratch_folder(request.local_scratch, request.hosts, keep=request.keep) as scratch:
+    if setup.prefix is not None:
+        yield setup.prefix
+    elif setup.local_scratch is not None:
+        with scratch_folder(setup.local_scratch, setup.hosts, keep=setup.keep) as scratch:
             yield scratch / _ENVIRONMENT
-    elif request.keep:
+    elif setup.keep:
         yield folder / _ENVIRONMENT
     else:
-        with temporary_folder(request.work.absolute()) as own:
+        with temporary_folder(setup.work.absolute()) as own:
             yield own / _ENVIRONMENT
 
 
-def _examine(request: ValidationRequest, prefix: Path, variables: Mapping[str, str]) -> tuple[Diagnosis, ...]:
+def _examine(setup: ValidationSetup, prefix: Path, variables: Mapping[str, str]) -> tuple[Diagnosis, ...]:
     """Doctor's findings on the machine and the new environment; only the run itself proves what carries the data."""
     subject = subject_of(
-        request.stack,
-        find_method(request.stack, request.method).backend(request.options),
-        request.options,
-        request.specs,
+        setup.stack,
+        find_method(setup.stack, setup.method).backend(setup.options),
+        setup.options,
+        setup.specs,
         prefix=prefix,
         variables=variables,
         installed=installed_builds(prefix),
@@ -248,10 +246,10 @@ def _examine(request: ValidationRequest, prefix: Path, variables: Mapping[str, s
     return examine(subject)
 
 
-def _self_contained_check(request: ValidationRequest, environment: EnvironmentResult) -> Check:
-    forbidden = [*request.forbidden, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
+def _self_contained_check(setup: ValidationSetup, environment: EnvironmentResult) -> Check:
+    forbidden = [*setup.forbidden, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
     channels = {record.channel for record in environment.records if record.channel}
-    sources = [*_local_folders((*request.channels, *sorted(channels))), request.package_cache]
+    sources = [*_local_folders((*setup.channels, *sorted(channels))), setup.package_cache]
     findings = find_outside_paths(environment.prefix, [path.absolute() for path in forbidden], recorded_sources=sources)
     texts = [f"{finding.file} {'links to' if finding.is_link else 'names'} {finding.names}" for finding in findings]
     more = f"; {len(texts) - _FINDINGS_SHOWN} more" if len(texts) > _FINDINGS_SHOWN else ""

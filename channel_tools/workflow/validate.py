@@ -36,7 +36,7 @@ from channel_tools.system.files import write_text_atomically
 from channel_tools.system.schedulers import scheduler_of
 from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.validate import (
-    ValidationRequest,
+    ValidationSetup,
     check_request,
     compare_with_history,
     kept_file,
@@ -167,9 +167,9 @@ def validate_installed(
 
 def _run_of(
     settings: Settings, request: ValidateRequest, stack: Stack, specs: tuple[str, ...], job_place: JobPlace
-) -> ValidationRequest:
+) -> ValidationSetup:
     """The run that the request comes to, of the variant that ``specs`` install."""
-    return ValidationRequest(
+    return ValidationSetup(
         stack=stack.name,
         method=str(stack.validation["method"]),
         options=method_options(stack),
@@ -191,7 +191,7 @@ def _run_of(
 
 def _keep_result(
     settings: Settings,
-    request: ValidationRequest,
+    request: ValidationSetup,
     environment: EnvironmentResult,
     *,
     passed: bool,

@@ -24,7 +24,7 @@ from channel_tools.matrix import find_stack, load_tree
 from channel_tools.system.processes import Deadline, run_command
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings
-from channel_tools.validate import ValidationRequest
+from channel_tools.validate import ValidationSetup
 from channel_tools.validate.distributed.method import DistributedMethod
 from channel_tools.validate.model import MethodContext, MethodResult
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
@@ -111,9 +111,9 @@ def validation_request(
     method: str = "distributed",
     ranks: int = 2,
     timeout_s: float = DEFAULT_TIMEOUT_S,
-) -> ValidationRequest:
+) -> ValidationSetup:
     """Ranks in an environment that was installed from the channel of ``settings``."""
-    return ValidationRequest(
+    return ValidationSetup(
         stack=stack,
         method=method,
         options=options,
@@ -166,7 +166,7 @@ class DistributedRun:
         validation = find_stack(load_tree(self.settings.tree), self.stack).validation
         return {name: value for name, value in validation.items() if name != "method"}
 
-    def whole(self, *, ranks: int = 2) -> ValidationRequest:
+    def whole(self, *, ranks: int = 2) -> ValidationSetup:
         """The stack's validation as ``channel_tools validate`` does it."""
         specs = find_stack(load_tree(self.settings.tree), self.stack).install
         return validation_request(

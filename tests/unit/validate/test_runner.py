@@ -10,7 +10,7 @@ import pytest
 
 from channel_tools.system.errors import ConfigError, SolveError, UsageError, ValidationError
 from channel_tools.system.progress import SilentProgress
-from channel_tools.validate import ValidationRequest, runner, validate_stack
+from channel_tools.validate import ValidationSetup, runner, validate_stack
 from channel_tools.validate.model import Check, MethodResult, ValidationMethod
 from channel_tools.validate.runner import _processor, describe_host, find_method
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
@@ -55,10 +55,10 @@ def method(monkeypatch: pytest.MonkeyPatch) -> LookingMethod:
 
 
 @pytest.fixture
-def request_(tmp_path: Path) -> ValidationRequest:
+def request_(tmp_path: Path) -> ValidationSetup:
     channel = ToyChannel(root=tmp_path / "channel")
     channel.add("tool")
-    return ValidationRequest(
+    return ValidationSetup(
         stack="toy",
         method="looking",
         options={},
@@ -73,19 +73,19 @@ def request_(tmp_path: Path) -> ValidationRequest:
 
 
 def validate(
-    request: ValidationRequest, on_broken: Callable[[EnvironmentResult, str, float], None] = lambda *_: None
+    request: ValidationSetup, on_broken: Callable[[EnvironmentResult, str, float], None] = lambda *_: None
 ) -> ValidationReport:
     environ = {"HOME": "/home/me", "PYTHONPATH": "/leak"}
     return validate_stack(request, environ=environ, progress=SilentProgress(), on_broken=on_broken)
 
 
-def left_behind(request: ValidationRequest) -> list[str]:
+def left_behind(request: ValidationSetup) -> list[str]:
     """The files in the run's folder, the package manager's own left out."""
     own = {"CACHEDIR.TAG", "conda-meta"}
     return sorted(path.name for path in request.work.rglob("*") if path.is_file() and not own & set(path.parts))
 
 
-def test_a_report_tells_of_the_environment(method: LookingMethod, request_: ValidationRequest) -> None:
+def test_a_report_tells_of_the_environment(method: LookingMethod, request_: ValidationSetup) -> None:
     report = validate(request_)
     assert report.passed
     assert [package.name for package in report.environment.records] == ["tool"]
@@ -96,20 +96,18 @@ def test_a_report_tells_of_the_environment(method: LookingMethod, request_: Vali
     assert "PYTHONPATH" not in method.context.variables
 
 
-def test_the_method_says_what_is_installed(method: LookingMethod, request_: ValidationRequest) -> None:
+def test_the_method_says_what_is_installed(method: LookingMethod, request_: ValidationSetup) -> None:
     assert validate(replace(request_, specs=("tool", "user-only"))).passed
     assert method.context is not None
 
 
-def test_nothing_is_left_of_a_run_in_its_own_folder(method: LookingMethod, request_: ValidationRequest) -> None:
+def test_nothing_is_left_of_a_run_in_its_own_folder(method: LookingMethod, request_: ValidationSetup) -> None:
     validate(request_)
     assert method.context is not None
     assert list(request_.work.iterdir()) == []
 
 
-def test_of_a_run_that_breaks_off_what_was_installed_is_told(
-    method: LookingMethod, request_: ValidationRequest
-) -> None:
+def test_of_a_run_that_breaks_off_what_was_installed_is_told(method: LookingMethod, request_: ValidationSetup) -> None:
     told: list[tuple[EnvironmentResult, str, float]] = []
     method.failure = UsageError("no run")
     with pytest.raises(UsageError):
@@ -124,20 +122,20 @@ def test_of_a_run_that_breaks_off_what_was_installed_is_told(
     assert seconds > 0
 
 
-def test_keep_keeps_everything(method: LookingMethod, request_: ValidationRequest) -> None:
+def test_keep_keeps_everything(method: LookingMethod, request_: ValidationSetup) -> None:
     validate(replace(request_, keep=True))
     assert method.context is not None
     assert left_behind(request_) == ["ranks.log", "tool"]
 
 
-def test_a_given_prefix_stays(method: LookingMethod, request_: ValidationRequest, tmp_path: Path) -> None:
+def test_a_given_prefix_stays(method: LookingMethod, request_: ValidationSetup, tmp_path: Path) -> None:
     validate(replace(request_, prefix=tmp_path / "mine"))
     assert method.context is not None
     assert (tmp_path / "mine/share/tool").is_file()
 
 
 @pytest.mark.usefixtures("method")
-def test_an_environment_that_is_there_is_validated_as_it_is(request_: ValidationRequest, tmp_path: Path) -> None:
+def test_an_environment_that_is_there_is_validated_as_it_is(request_: ValidationSetup, tmp_path: Path) -> None:
     channel = ToyChannel(root=tmp_path / "channel")
     channel.add("stacks")
     mine = replace(request_, prefix=tmp_path / "mine")
@@ -153,14 +151,14 @@ def test_an_environment_that_is_there_is_validated_as_it_is(request_: Validation
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").rglob("*")} == before
 
 
-def test_logs_of_a_broken_run_stay(method: LookingMethod, request_: ValidationRequest) -> None:
+def test_logs_of_a_broken_run_stay(method: LookingMethod, request_: ValidationSetup) -> None:
     method.failure = ValidationError("a rank died")
     with pytest.raises(ValidationError, match="a rank died"):
         validate(request_)
     assert left_behind(request_) == ["ranks.log"]
 
 
-def test_an_interrupted_run_leaves_nothing(method: LookingMethod, request_: ValidationRequest) -> None:
+def test_an_interrupted_run_leaves_nothing(method: LookingMethod, request_: ValidationSetup) -> None:
     method.failure = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         validate(request_)
@@ -168,7 +166,7 @@ def test_an_interrupted_run_leaves_nothing(method: LookingMethod, request_: Vali
 
 
 def test_an_environment_that_names_the_tree_fails(
-    method: LookingMethod, request_: ValidationRequest, tmp_path: Path
+    method: LookingMethod, request_: ValidationSetup, tmp_path: Path
 ) -> None:
     channel = ToyChannel(root=tmp_path / "channel")
     channel.add("leaky", files={"lib/leak.pc": f"-I{tmp_path}/recipes/leaky/include".encode()})
@@ -178,7 +176,7 @@ def test_an_environment_that_names_the_tree_fails(
     assert check.found == f"lib/leak.pc names {tmp_path}"
 
 
-def test_wrong_requests_fail_before_anything_is_installed(request_: ValidationRequest) -> None:
+def test_wrong_requests_fail_before_anything_is_installed(request_: ValidationSetup) -> None:
     with pytest.raises(ConfigError, match=r"found 'telepathy', expected one of .*switchml"):
         validate(replace(request_, method="telepathy"))
     with pytest.raises(UsageError, match="33 ranks: a SwitchML switch serves 1 to 32"):
@@ -188,7 +186,7 @@ def test_wrong_requests_fail_before_anything_is_installed(request_: ValidationRe
     assert not request_.work.exists()
 
 
-def test_a_stack_that_cannot_be_installed_leaves_nothing(method: LookingMethod, request_: ValidationRequest) -> None:
+def test_a_stack_that_cannot_be_installed_leaves_nothing(method: LookingMethod, request_: ValidationSetup) -> None:
     with pytest.raises(SolveError):
         validate(replace(request_, specs=("absent",)))
     assert method.context is None
