@@ -171,8 +171,8 @@ def _own_pins(
 def pin_expression(pin: Pin) -> str:
     """The template text for ``pin``, with every bound written out.
 
-    >>> from channel_tools.matrix.model import Pin
-    >>> pin_expression(Pin(function="pin_compatible", name="mpich", lower_bound="x.x", upper_bound="x"))
+    >>> from channel_tools.matrix.expand import read_pin
+    >>> pin_expression(read_pin({"pin_compatible": {"name": "mpich", "lower_bound": "x.x", "upper_bound": "x"}}))
     "${{ pin_compatible('mpich', lower_bound='x.x', upper_bound='x') }}"
     """
     arguments = [_quote(pin.name)]
@@ -187,8 +187,8 @@ def pin_expression(pin: Pin) -> str:
 def resolve_pin(pin: Pin, version: str, build_string: str) -> str:
     """The MatchSpec of ``pin`` for a package with this version and build string.
 
-    >>> from channel_tools.matrix.model import Pin
-    >>> pin = Pin(function="pin_compatible", name="mpich", lower_bound="x.x", upper_bound="x")
+    >>> from channel_tools.matrix.expand import read_pin
+    >>> pin = read_pin({"pin_compatible": {"name": "mpich", "lower_bound": "x.x", "upper_bound": "x"}})
     >>> resolve_pin(pin, "4.1.2", "h1_0")
     'mpich >=4.1,<5.0a0'
     """
