@@ -135,11 +135,16 @@ def _drawn(text: RichText) -> str:
     return drawn.getvalue().removesuffix("\n")
 
 
-def confirmed(question: str, *, default: bool = True) -> bool:
-    """Whether the user says yes to a question on the terminal; an empty line is the default, no terminal is a no."""
+def is_terminal() -> bool:
+    """Whether a user can be asked."""
     # a stream without colours says that it is no terminal
     is_shown = sys.stderr.isatty() or (isinstance(sys.stderr, PlainStream) and os.isatty(sys.stderr.fileno()))
-    if not (sys.stdin.isatty() and is_shown):
+    return sys.stdin.isatty() and is_shown
+
+
+def confirmed(question: str, *, default: bool = True) -> bool:
+    """Whether the user says yes to a question on the terminal; an empty line is the default, no terminal is a no."""
+    if not is_terminal():
         return False
     sys.stderr.write(f"{harmless_line(question)} {'[Y/n]' if default else '[y/N]'} ")
     sys.stderr.flush()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools env``: installs environments from the channel, adds to them and updates them."""
+"""``channel_tools env``: installs environments from the channel, and all that is done with them later."""
 
 from __future__ import annotations
 
@@ -12,15 +12,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import confirmed, handled, print_json, print_line, print_note
+from channel_tools.cli.console import (
+    confirmed,
+    handled,
+    is_terminal,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    write_result,
+)
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.environment import AddRequest, EnvironmentRequest, UpdateRequest
+from channel_tools.requests.environment import (
+    AddRequest,
+    EnvironmentRequest,
+    ExportRequest,
+    RemoveRequest,
+    UpdateRequest,
+)
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.settings import available_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from channel_tools.environments import EnvironmentResult, PackageChanges
     from channel_tools.environments.transaction import Announce
@@ -56,24 +71,50 @@ def create(
 
     announce = None
     if request.replace:
-        announce = _announced if request.yes else _agreed(create_with(lambda _change: False), request.prefix)
+        planned = None if request.yes else create_with(_refused)
+        if planned is not None and planned.change.takes_away:
+            _announced(planned.change)
+            _ask(f"Replace {request.prefix}?", f"{request.prefix}: not replaced", default=False)
+        announce = _announced if planned is None else _as_shown(planned)
     _show(create_with(announce), as_json=as_json, dry_run=False)
 
 
-def _agreed(planned: EnvironmentResult, prefix: Path) -> Announce:
-    """What lets a replacement be done that the user, who is asked here, agrees to, and no other.
+def _changed(
+    change_with: Callable[[Announce | None], EnvironmentResult], request: UpdateRequest | RemoveRequest
+) -> EnvironmentResult:
+    """Change an environment as the request says: say what comes and goes, ask on a terminal, do it.
 
-    Raises UsageError if the user does not, or there is no terminal to ask on.
+    A dry run's result says what would change, so that nothing is said before. Raises UsageError for a no.
     """
-    if planned.change.takes_away:
-        _announced(planned.change)
-        if not confirmed(f"Replace {prefix}?", default=False):
-            message = f"{prefix}: not replaced, since nobody said yes; nothing was changed"
-            raise UsageError(message, hint="answer y on a terminal, or give --yes")
+    if request.dry_run:
+        return change_with(None)
+    if request.yes or not is_terminal():
+        return change_with(_announced)
+    planned = change_with(_refused)
+    if planned.change.is_empty:
+        # there may be something to complete or to record
+        return change_with(_announced)
+    _announced(planned.change)
+    _ask(f"Change {request.prefix}?", f"{request.prefix}: not changed", default=True)
+    return change_with(_as_shown(planned))
+
+
+def _ask(question: str, refusal: str, *, default: bool) -> None:
+    if not confirmed(question, default=default):
+        message = f"{refusal}, since nobody said yes; nothing was changed"
+        raise UsageError(message, hint="answer y on a terminal, or give --yes")
+
+
+def _refused(_change: PackageChanges) -> bool:
+    return False
+
+
+def _as_shown(planned: EnvironmentResult) -> Announce:
+    """What lets only that change be done which was shown, and says no more."""
 
     def announce(change: PackageChanges) -> bool:
         if change != planned.change:
-            message = f"{prefix}: other packages would come and go than those that were shown"
+            message = f"{planned.prefix}: other packages would come and go than those that were shown"
             raise ChannelError(message, hint="run the same command again")
         return True
 
@@ -148,10 +189,14 @@ def add(
             settings = stack.enter_context(
                 options.settings_for_stacks(root, output, channels=request.channels, prefix=request.prefix, trust=trust)
             )
-        progress = stack.enter_context(shown_progress())
-        result = environment.add(
-            settings, request, environ=os.environ, progress=progress, trust=trust, announce=_announce_of(request)
-        )
+
+        def add_with(announce: Announce | None) -> EnvironmentResult:
+            with shown_progress() as progress:
+                return environment.add(
+                    settings, request, environ=os.environ, progress=progress, trust=trust, announce=announce
+                )
+
+        result = _changed(add_with, request)
     _show(result, as_json=as_json, dry_run=request.dry_run)
 
 
@@ -170,16 +215,62 @@ def update(
     from channel_tools.workflow.verify import trust_of
 
     trust = trust_of(options.settings_if_any(root, output), request.trust) if request.require_attestation else None
-    with shown_progress() as progress:
-        result = environment.update(
-            request, environ=os.environ, progress=progress, trust=trust, announce=_announce_of(request)
-        )
-    _show(result, as_json=as_json, dry_run=request.dry_run)
+
+    def update_with(announce: Announce | None) -> EnvironmentResult:
+        with shown_progress() as progress:
+            return environment.update(request, environ=os.environ, progress=progress, trust=trust, announce=announce)
+
+    _show(_changed(update_with, request), as_json=as_json, dry_run=request.dry_run)
 
 
-def _announce_of(request: UpdateRequest) -> Announce | None:
-    """A dry run's result says what would change, so that nothing is said before."""
-    return None if request.dry_run else _announced
+@app.command("remove")
+@handled
+@options.asks(RemoveRequest)
+def remove(request: RemoveRequest, *, as_json: options.Json = False) -> None:
+    """Remove packages from an environment, whoever made it: with what depends on them, and what only these needed."""
+    from channel_tools.workflow import environment
+
+    def remove_with(announce: Announce | None) -> EnvironmentResult:
+        with shown_progress() as progress:
+            return environment.remove(request, environ=os.environ, progress=progress, announce=announce)
+
+    _show(_changed(remove_with, request), as_json=as_json, dry_run=request.dry_run)
+
+
+@app.command("list")
+@handled
+def list_packages(
+    prefix: Annotated[Path, typer.Argument(help="The environment.")], *, as_json: options.Json = False
+) -> None:
+    """List an environment's packages, whoever installed them, pip's among them, and what was asked for."""
+    from channel_tools.environments import listed_environment
+
+    listed = listed_environment(prefix)
+    if as_json:
+        document = {"schema": 1, "prefix": str(listed.prefix), "packages": [asdict(row) for row in listed.packages]}
+        print_json(document | {"requested": {name: list(specs) for name, specs in listed.requested.items()}})
+        return
+    rows = [
+        (row.name, row.version, row.build, row.channel, ", ".join(listed.requested.get(row.name, ())))
+        for row in listed.packages
+    ]
+    print_table(("package", "version", "build", "channel", "asked for"), rows)
+
+
+@app.command("export")
+@handled
+@options.asks(ExportRequest)
+def export(request: ExportRequest) -> None:
+    """Write what is installed as environment.yml, explicit list, conda-lock.yml, pixi files or constraints for pip."""
+    from channel_tools.pins.files import write_pin_files
+    from channel_tools.workflow.environment import export as export_files
+
+    files = export_files(request)
+    if request.folder is None:
+        write_result("".join(files.values()), None)
+        return
+    write_pin_files(request.folder, files)
+    print_line(f"{request.folder}: wrote: {', '.join(files)}")
 
 
 @contextlib.contextmanager

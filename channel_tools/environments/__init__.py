@@ -8,10 +8,12 @@ from channel_tools.environments.create import (
     create_locked_environment,
     environment_channels,
     extend_environment,
+    reduce_environment,
 )
 from channel_tools.environments.modulefiles import check_modulefile, write_modulefile
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
 from channel_tools.environments.packing import check_archive, pack_environment
+from channel_tools.environments.pip_packages import find_distributions
 from channel_tools.environments.transaction import (
     EnvironmentResult,
     InstalledPackage,
@@ -19,6 +21,8 @@ from channel_tools.environments.transaction import (
     installed_addresses,
     installed_builds,
     installed_environment,
+    installed_lock,
+    listed_environment,
     missing_specs,
 )
 
@@ -36,12 +40,16 @@ __all__ = [
     "create_locked_environment",
     "environment_channels",
     "extend_environment",
+    "find_distributions",
     "find_outside_paths",
     "installed_addresses",
     "installed_builds",
     "installed_environment",
+    "installed_lock",
+    "listed_environment",
     "missing_specs",
     "pack_environment",
+    "reduce_environment",
     "user_variables",
     "write_modulefile",
 ]

@@ -31,8 +31,14 @@ from channel_tools.environments.activation import check_environment
 from channel_tools.environments.history import by_name
 from channel_tools.environments.install_errors import damaged_package_error
 from channel_tools.environments.package_cache import cached_name, fetch_packages
-from channel_tools.environments.state import identity, read_state
-from channel_tools.environments.transaction import InstallTarget, apply_solution, unchanged, usable_target
+from channel_tools.environments.state import identity, is_for, read_state
+from channel_tools.environments.transaction import (
+    InstallTarget,
+    apply_solution,
+    check_complete,
+    unchanged,
+    usable_target,
+)
 from channel_tools.pins.lock import in_installation_order, repodata_record
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
@@ -208,6 +214,74 @@ async def extend_environment(
         if check is not None:
             check(solution)
         return await apply_solution(target, solution, state, started=started, progress=progress, announce=announce)
+
+
+async def reduce_environment(
+    prefix: Path,
+    specs: Sequence[str],
+    *,
+    package_cache: Path,
+    subdir: str,
+    progress: Progress,
+    announce: Announce | None = None,
+) -> EnvironmentResult:
+    """Remove the packages that ``specs`` name from an environment, whoever made it, and what depends on them.
+
+    What these needed goes too, as in conda, if nothing that stays needs it and nobody asked for it. Nothing else
+    changes: no index is read and nothing is solved. ``announce`` gets the change first.
+
+    Raises UsageError for what is no environment or was left incomplete, a spec that does not parse and one that names
+    no package that is there; and as create_environment.
+    """
+    started = time.monotonic()
+    for spec in specs:
+        parse_spec(spec)
+    prefix = absolute_path(prefix)
+    check_environment(prefix)
+    state = read_state(prefix)
+    check_complete(state)
+    if absent := [spec for spec in specs if not any(is_for(record, spec) for record in state.records)]:
+        message = f"{prefix}: has no package for {_listed(absent)}; nothing was changed"
+        raise UsageError(message, hint=f"what it has: channel_tools env list {prefix}")
+    named = {record.name.normalized for record in state.records if any(is_for(record, spec) for spec in specs)}
+    going = _going(state, named)
+    target = InstallTarget(
+        prefix=prefix,
+        requested={name: texts for name, texts in state.requested.items() if name not in going},
+        command=_command("remove", prefix, specs, ()),
+        package_cache=absolute_path(package_cache),
+        subdir=subdir,
+        client=make_client([])[1],
+    )
+    with usable_target(target):
+        solution = [record for record in in_installation_order(state.records) if record.name.normalized not in going]
+        return await apply_solution(target, solution, state, started=started, progress=progress, announce=announce)
+
+
+def _going(state: EnvironmentState, named: set[str]) -> set[str]:
+    """The packages that go with those ``named``: what depends on them, and what only these needed."""
+    needs = {
+        record.name.normalized: {*spec_names(record.depends, record.file_name)} & {*state.names}
+        for record in state.records
+    }
+    needed_by: dict[str, set[str]] = {name: set() for name in needs}
+    for name, others in needs.items():
+        for other in others:
+            needed_by[other].add(name)
+    removed = _reached(named, needed_by)
+    kept = _reached({*state.requested} - removed, needs)
+    return removed | (_reached(removed, needs) - kept)
+
+
+def _reached(start: set[str], edges: Mapping[str, set[str]]) -> set[str]:
+    """The names that edges lead to from those of ``start``, and these."""
+    reached, waiting = set[str](), [*start]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += edges.get(name, ())
+    return reached
 
 
 def _same_python(state: EnvironmentState) -> list[str]:

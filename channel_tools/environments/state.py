@@ -73,6 +73,11 @@ class EnvironmentState:
         return requested_specs(self.history, self.records, of_unknown=False)
 
     @property
+    def names(self) -> frozenset[str]:
+        """The names of the packages."""
+        return frozenset(record.name.normalized for record in self.records)
+
+    @property
     def identities(self) -> frozenset[Identity]:
         """The packages, to be compared with others."""
         return frozenset(map(identity, self.records))
@@ -103,7 +108,7 @@ class EnvironmentState:
                 collected[needed] = None
                 continue
             here = f"{record.version} {record.build}"
-            if not _is_for(record, spec):
+            if not is_for(record, spec):
                 collected[f"{needed}: it has {name} {here}"] = None
             elif not wanted_by and not without_credentials(record.url).startswith(addresses):
                 collected[f"{needed} from {', '.join(addresses)}: it has that of {channel_of(record)}"] = None
@@ -140,7 +145,7 @@ def channel_of(record: rattler.RepoDataRecord) -> str:
         return without_credentials(record.channel or "").rstrip("/")
 
 
-def _is_for(record: rattler.PrefixRecord, spec: str) -> bool:
+def is_for(record: rattler.PrefixRecord, spec: str) -> bool:
     """Whether the installed package is what a MatchSpec asks for, its channel and address included."""
     try:
         parsed = read_spec(spec)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import rattler
@@ -23,7 +23,8 @@ from rattler.exceptions import InstallerError, IoError
 from rattler.package_cache import PackageCache, ValidationMode
 
 from channel_tools.conda.link_scripts import ACTIONS, REMOVAL
-from channel_tools.conda.package import PACKAGE_SUFFIX, split_file_name
+from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX, split_file_name
+from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.specs import as_record, read_spec, spec_name
 from channel_tools.environments.activation import check_environment, check_prefix_path
 from channel_tools.environments.history import append_revision
@@ -36,7 +37,9 @@ from channel_tools.environments.linked_files import (
     scripts_not_run,
 )
 from channel_tools.environments.package_cache import PackageStore, cached_name, fetch_packages
-from channel_tools.environments.state import META, Unfinished, identity, mark_unfinished, read_state, unmark
+from channel_tools.environments.pip_packages import find_distributions, write_constraints
+from channel_tools.environments.state import META, Unfinished, channel_of, identity, mark_unfinished, read_state, unmark
+from channel_tools.pins.lock import Lock, PlatformLock, in_installation_order, locked_package
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 from channel_tools.system.files import absolute_path, atomic_path, disk_full_reported, new_file_mode, walk_entries
 from channel_tools.system.locks import exclusive_lock
@@ -169,6 +172,31 @@ def installed_environment(prefix: Path) -> EnvironmentResult:
     return unchanged(read_state(absolute_path(prefix)), started=started)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedEnvironment:
+    """The packages of an environment, with pip's, whose channel is ``pypi``, and what was asked for."""
+
+    prefix: Path
+    packages: tuple[InstalledPackage, ...]
+    requested: Requested
+
+
+def listed_environment(prefix: Path) -> ListedEnvironment:
+    """An environment, whoever made it, in order of name. Raises as installed_environment does."""
+    prefix = absolute_path(prefix)
+    check_environment(prefix)
+    state = read_state(prefix)
+    of_pip = (
+        InstalledPackage(
+            name=row.name, version=row.version, build="pypi_0", subdir="", channel="pypi", file_name="", sha256=""
+        )
+        for row in find_distributions(prefix, state.records)
+        if row.is_of_pip
+    )
+    packages = sorted((*_packages(state.records), *of_pip), key=lambda package: package.name.lower())
+    return ListedEnvironment(prefix=prefix, packages=tuple(packages), requested=state.requested)
+
+
 def unchanged(state: EnvironmentState, *, started: float) -> EnvironmentResult:
     """An environment in which nothing was changed; ``started`` is the monotonic time of the start."""
     return EnvironmentResult(
@@ -186,6 +214,35 @@ def installed_addresses(prefix: Path) -> dict[str, str]:
     Raises IntegrityError for a record that cannot be read.
     """
     return {record.name.normalized: record.url for record in read_state(prefix).records}
+
+
+def installed_lock(prefix: Path, virtual_packages: Iterable[rattler.GenericVirtualPackage]) -> Lock:
+    """The packages of an environment, whoever installed them, as a lock for a machine with these virtual packages.
+
+    Its specs are what was asked for. Raises as read_state, UsageError for what is no environment or was left
+    incomplete, and IntegrityError for a package whose record has no sha256 or size.
+    """
+    prefix = absolute_path(prefix)
+    check_environment(prefix)
+    state = read_state(prefix)
+    check_complete(state)
+    records = in_installation_order(state.records)
+    packages = (replace(locked_package(record), channel=channel_of(record)) for record in records)
+    subdirs = {record.subdir for record in records} - {NOARCH}
+    platform = PlatformLock(
+        platform=next(iter(sorted(subdirs)), current_platform()),
+        virtual_packages=tuple(sorted(str(package) for package in virtual_packages)),
+        packages=tuple(packages),
+    )
+    specs = tuple(spec for _, texts in sorted(state.requested.items()) for spec in texts)
+    return Lock(stack=prefix.name, specs=specs, channels=state.channels, platforms=(platform,))
+
+
+def check_complete(state: EnvironmentState) -> None:
+    """Raise UsageError for an environment that an interrupted run left incomplete."""
+    if state.unfinished is not None:
+        message = f"{state.prefix}: is an environment that an interrupted run left incomplete"
+        raise UsageError(message, hint=f"complete it: channel_tools env update {state.prefix}")
 
 
 @contextlib.contextmanager
@@ -380,6 +437,7 @@ def _record(target: InstallTarget, solution: Iterable[rattler.RepoDataRecord]) -
     except IoError as err:
         raise install_error(err, prefix=target.prefix, package_cache=target.package_cache) from err
     append_revision(target.prefix, target.requested, solution, command=target.command)
+    write_constraints(target.prefix, read_state(target.prefix).records)
 
 
 def _packages(records: Iterable[rattler.RepoDataRecord]) -> tuple[InstalledPackage, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import os
 import re
 import sys
 import tempfile
@@ -196,7 +197,7 @@ class Pip:
         """
         requirement = Requirement(stated)
         command = self._command("index", *more, "versions", requirement.name)
-        result = run_command(command, check=False, timeout_s=limit_s)
+        result = run_command(command, check=False, timeout_s=limit_s, env=_without_constraints())
         if result.returncode != 0:
             error = pip_error(result, stated)
             if isinstance(error, NetworkError):
@@ -218,7 +219,7 @@ class Pip:
 
     def _index_setting(self) -> str:
         """The setting by which pip asks no index but the user's; empty if there is none."""
-        result = run_command([*_PIP, "config", "list"], check=False)
+        result = run_command([*_PIP, "config", "list"], check=False, env=_without_constraints())
         match = _INDEX_SETTING.search(result.stdout)
         return match[1] if match else ""
 
@@ -238,7 +239,8 @@ class Pip:
         with temporary_folder() as temporary:
             report = temporary / "report.json"
             target = ["--dry-run", "--ignore-installed", "--target", str(temporary), "--report", str(report)]
-            result = run_command([*self._command("install", *more, *target), *requirements], check=False)
+            command = [*self._command("install", *more, *target), *requirements]
+            result = run_command(command, check=False, env=_without_constraints())
             if result.returncode != 0:
                 raise pip_error(result, f"wheels for {', '.join(requirements)} on python {self.python}")
             loaded: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
@@ -335,6 +337,11 @@ def _is_for_the_cpu(artifact: LockedArtifact) -> bool:
 
 def _listed(versions: Sequence[Version]) -> str:
     return ", ".join(map(str, versions)) or "no wheel"
+
+
+def _without_constraints() -> dict[str, str]:
+    """This program's variables for pip: constraints of the environment that is active are not meant for wheels here."""
+    return {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
 
 
 def pip_error(result: CommandResult, request: str) -> FoundationError | NetworkError | IntegrityError:

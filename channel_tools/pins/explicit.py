@@ -70,6 +70,12 @@ def render_environment(lock: Lock, platform: PlatformLock) -> str:
     return "\n".join(_header(lock, platform)) + "\n" + yaml.safe_dump(content, sort_keys=False, width=math.inf)
 
 
+def render_requested(lock: Lock) -> str:
+    """environment.yml of what was asked for, which is solved again where it is read."""
+    content = {"name": lock.stack, "channels": list(lock.channels), "dependencies": list(lock.specs)}
+    return yaml.safe_dump(content, sort_keys=False, width=math.inf)
+
+
 def _header(lock: Lock, platform: PlatformLock) -> list[str]:
     return [
         f"# Written by channel_tools pins for the stack {lock.stack}.",

@@ -9,13 +9,14 @@ in any format that locks files by hash, which is recognised by the text, not the
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from channel_tools.pins.choice import EVERYTHING, LockChoice
 from channel_tools.pins.conda_lock import parse_conda_lock, render_conda_lock
 from channel_tools.pins.environment_file import DEPENDENCIES, parse_environment_file
 from channel_tools.pins.explicit import MARK, parse_explicit, render_environment, render_explicit
 from channel_tools.pins.md5 import complete_hashes
+from channel_tools.pins.pip_constraints import render_constraints, stated_distributions
 from channel_tools.pins.pixi import read_pixi_lock, render_pixi_lock, render_pixi_manifest
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.files import write_text_atomically
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from channel_tools.pins.md5 import LookUp
     from channel_tools.system.progress import Note
 
-PinFormat = Literal["environment", "explicit", "conda-lock", "pixi"]
-FORMATS: tuple[PinFormat, ...] = ("environment", "explicit", "conda-lock", "pixi")
+PinFormat = Literal["environment", "explicit", "conda-lock", "pixi", "pip-constraints"]
+FORMATS: tuple[PinFormat, ...] = get_args(PinFormat)
 CONDA_LOCK = "conda-lock.yml"
 _OURS = "# Written by channel_tools pins"
 _READABLE = "conda-lock.yml, an explicit list (@EXPLICIT) or pixi.lock"
@@ -39,6 +40,7 @@ _PATTERNS: Mapping[PinFormat, str] = {
     "environment": "environment*.yml",
     "explicit": "explicit*.txt",
     "pixi": "pixi.toml",
+    "pip-constraints": "pip-constraints*.txt",
 }
 _PIXI_3 = re.compile(r"version:\s*3\s*$")
 """Format 3 of pixi.lock has the keys of conda-lock.yml, whose only version is 1."""
@@ -59,6 +61,9 @@ def pin_files(lock: Lock, formats: Collection[PinFormat]) -> dict[str, str]:
             files[f"environment{part}.yml"] = render_environment(lock, platform)
         if "explicit" in formats:
             files[f"explicit{part}.txt"] = render_explicit(lock, platform)
+        if "pip-constraints" in formats:
+            stated = stated_distributions(platform.packages)
+            files[f"pip-constraints{part}.txt"] = render_constraints(stated, about=lock.stack)
     if "pixi" in formats:
         files["pixi.toml"] = render_pixi_manifest(lock)
         files["pixi.lock"] = render_pixi_lock(lock)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``env create``, ``add`` and ``update`` are asked for; which stack ``pins``, ``validate`` and others mean."""
+"""What the commands of ``env`` are asked for; which stack ``pins``, ``validate`` and others mean."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from channel_tools.requests import options
+from channel_tools.requests.names import FormatName
 from channel_tools.requests.trust import TrustRequest
 from channel_tools.system.errors import UsageError
 
@@ -41,6 +42,7 @@ class InstallRequest:
         return self.stack is not None or self.python is not None or self.pytorch is not None
 
 
+_Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask on a terminal.")]
 _RequireAttestation = Annotated[
     bool, Option("--require-attestation", help="Install only packages signed by a trusted key or identity.")
 ]
@@ -145,9 +147,49 @@ class UpdateRequest:
     require_attestation: _RequireAttestation = False
     trust: TrustRequest = field(default_factory=TrustRequest)
     dry_run: options.DryRun = False
+    yes: _Yes = False
 
     def __post_init__(self) -> None:
         _check_trust(self.trust, is_required=self.require_attestation)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoveRequest:
+    """Packages to remove from an environment. Raises UsageError without any."""
+
+    prefix: Annotated[Path, Argument(help="The environment.")]
+    specs: Annotated[
+        tuple[str, ...], Argument(metavar="SPEC...", help="Remove the packages that these MatchSpecs name.")
+    ]
+    dry_run: options.DryRun = False
+    yes: _Yes = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportRequest:
+    """An installed environment, and the files to write of it: to ``folder``, else the one of its format to stdout.
+
+    Raises UsageError for several files without a folder.
+    """
+
+    prefix: Annotated[Path, Argument(help="The environment.")]
+    formats: Annotated[
+        tuple[FormatName, ...],
+        Option("--format", "-f", help="The format; with -o also several, or all.", show_default="environment"),
+    ] = ()
+    folder: Annotated[
+        Path | None, Option("-o", help="The folder for the files; conda-lock.yml is among them.", show_default="stdout")
+    ] = None
+    from_history: Annotated[
+        bool, Option("--from-history", help="An environment.yml of what was asked for, to be solved elsewhere.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.from_history and (self.formats not in {(), (FormatName.ENVIRONMENT,)} or self.folder is not None):
+            message = "--from-history with another format or -o: what was asked for is an environment.yml on stdout"
+            raise UsageError(message, hint="leave one of the two out")
+        if self.folder is None and (len(self.formats) > 1 or {FormatName.ALL, FormatName.PIXI} & {*self.formats}):
+            raise UsageError("several files on standard output: pixi has two", hint="give their folder: -o FOLDER")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

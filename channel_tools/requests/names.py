@@ -23,6 +23,7 @@ class FormatName(StrEnum):
     EXPLICIT = "explicit"
     CONDA_LOCK = "conda-lock"
     PIXI = "pixi"
+    PIP_CONSTRAINTS = "pip-constraints"
     ALL = "all"
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from channel_tools.doctor import Diagnosis, ExaminedStack, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
-from channel_tools.environments import activated_environment, installed_builds
+from channel_tools.environments import activated_environment, find_distributions, installed_builds
+from channel_tools.environments.state import read_state
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.system.counting import counted
@@ -86,6 +87,20 @@ def _environment(subject: ExaminedStack) -> Iterator[Diagnosis]:
             f"{subject.prefix}: {counted(len(subject.installed), 'package')}, examined as the stack {subject.stack}"
         )
         yield Diagnosis(subject="environment", level="ok", found=message)
+        yield from _replaced_by_pip(subject.prefix)
+
+
+def _replaced_by_pip(prefix: Path) -> Iterator[Diagnosis]:
+    """Python packages that pip put over conda's: others, which know nothing of this environment's libraries."""
+    builds = installed_builds(prefix)
+    for row in find_distributions(prefix, read_state(prefix).records):
+        if row.is_of_pip and row.package is not None:
+            found = f"pip put {row.name} {row.version} over {row.package} {builds.get(row.package, '')}".rstrip()
+            python = prefix / "bin" / "python"
+            again = f"conda install -p {prefix} --force-reinstall {row.package}, or create it again: env create --lock"
+            yield Diagnosis(
+                subject=row.name, level="fault", found=found, fix=f"{python} -m pip uninstall {row.name}; {again}"
+            )
 
 
 def _between_hosts(subject: ExaminedStack, hosts_file: Path | None) -> Iterator[Diagnosis]:

@@ -21,20 +21,24 @@ from channel_tools.environments import (
     environment_channels,
     extend_environment,
     installed_builds,
+    installed_lock,
     missing_specs,
+    reduce_environment,
     write_modulefile,
 )
 from channel_tools.environments.stacks import channels_of_stacks
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.choice import choices, choices_of, default_variants, label, variants_for
 from channel_tools.pins.environment_file import EnvironmentFile
-from channel_tools.pins.files import read_pins
+from channel_tools.pins.explicit import render_requested
+from channel_tools.pins.files import CONDA_LOCK, FORMATS, pin_files, read_pins
+from channel_tools.pins.pip_constraints import EXCLUDES_PYTORCH
 from channel_tools.pins.resolve import index_look_up, note_unsolved, platforms_of_file
 from channel_tools.pins.solve import query_records
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.provenance.verify import attestation_check
 from channel_tools.requests.environment import InstallRequest
-from channel_tools.requests.names import DEFAULT_FOUNDATION
+from channel_tools.requests.names import DEFAULT_FOUNDATION, FormatName
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import STACKS_PACKAGE, find_cache, package_cache_in
@@ -53,7 +57,13 @@ if TYPE_CHECKING:
     from channel_tools.pins import Lock, PlatformLock
     from channel_tools.pins.choice import LockChoice
     from channel_tools.provenance.trust import Trust
-    from channel_tools.requests.environment import AddRequest, EnvironmentRequest, UpdateRequest
+    from channel_tools.requests.environment import (
+        AddRequest,
+        EnvironmentRequest,
+        ExportRequest,
+        RemoveRequest,
+        UpdateRequest,
+    )
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
@@ -161,6 +171,45 @@ def update(
     ``announce`` gets the change first; with ``request.dry_run``, nothing else is done. Raises as extend_environment.
     """
     return _extended(request, (), request.channels, environ=environ, progress=progress, trust=trust, announce=announce)
+
+
+def remove(
+    request: RemoveRequest, *, environ: Mapping[str, str], progress: Progress, announce: Announce | None = None
+) -> EnvironmentResult:
+    """Remove packages, and what depends on them, from an environment.
+
+    ``announce`` gets the change first; with ``request.dry_run``, nothing else is done. Raises as reduce_environment.
+    """
+
+    def agree(change: PackageChanges) -> bool:
+        return (announce is None or announce(change)) and not request.dry_run
+
+    return asyncio.run(
+        reduce_environment(
+            request.prefix,
+            request.specs,
+            package_cache=package_cache_in(find_cache(environ)),
+            subdir=current_platform(),
+            progress=progress,
+            announce=agree,
+        )
+    )
+
+
+def export(request: ExportRequest) -> dict[str, str]:
+    """What pins an installed environment, as file names and contents: one without a folder.
+
+    Raises as installed_lock.
+    """
+    lock = installed_lock(request.prefix, machine_virtual_packages())
+    if request.from_history:
+        return {"environment.yml": render_requested(lock)}
+    named = [name for name in FORMATS if name in request.formats]
+    if request.folder is not None:
+        return pin_files(lock, named if named and FormatName.ALL not in request.formats else FORMATS)
+    (kind,) = named or ["environment"]
+    files = pin_files(lock, [kind])
+    return {name: text for name, text in files.items() if kind == "conda-lock" or name != CONDA_LOCK}
 
 
 def _extended(
@@ -362,7 +411,7 @@ class StackVariants:
         for package in self.packages:
             requirements = package.recipe.get("requirements")
             constraints = requirements.get("run_constraints") if isinstance(requirements, dict) else None
-            if package.version == version and isinstance(constraints, list) and _EXCLUDES_PYTORCH in constraints:
+            if package.version == version and isinstance(constraints, list) and EXCLUDES_PYTORCH in constraints:
                 return package.name
         return "pytorch"
 
@@ -399,10 +448,6 @@ def _asked_choice(asked: Mapping[str, str]) -> Choice:
         ending = f".* *_cp{match[1]}{match[2]}t" if match[3] else ".*"
         versions.append((key, version.removesuffix("t") + (ending if key == "python" else "")))
     return tuple(versions)
-
-
-_EXCLUDES_PYTORCH = "pytorch <0.0a0"
-"""The run constraint of a package that has PyTorch's files itself."""
 
 
 def built_requests(settings: Settings, stack_name: str | None) -> list[InstallRequest]:

@@ -87,3 +87,22 @@ def test_ours_adds_to_what_conda_was_asked_for(tmp_path: Path, channel: ToyChann
     assert packages(prefix) == {"library", "needed"}
     revisions = conda("list", "--revisions", "--json", prefix=prefix)
     assert [len(row["install"]) for row in json.loads(revisions)] == [2, 2, 4, 0, 0]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_ours_removes_from_theirs_the_same_as_conda(tmp_path: Path, channel: ToyChannel, solver: str) -> None:
+    program("conda")
+    from_channel = ("--override-channels", "--channel", channel.address)
+    left = []
+    for folder in ("theirs", "ours"):
+        prefix = tmp_path / folder / "env"
+        prefix.parent.mkdir()
+        conda("create", *from_channel, "tool", "other", prefix=prefix, solver=solver)
+        if folder == "ours":
+            ours("remove", "library", prefix=prefix)
+            ours("remove", "other", prefix=prefix)
+        else:
+            conda("remove", *from_channel, "library", prefix=prefix, solver=solver)
+            conda("remove", *from_channel, "other", prefix=prefix, solver=solver)
+        left.append(packages(prefix))
+    assert left == [set(), set()]

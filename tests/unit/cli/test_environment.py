@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``env create``, ``env add`` and ``env update`` as a user types them, on an environment that is there."""
+"""The commands of ``env`` as a user types them, on an environment that is there."""
 
 from __future__ import annotations
 
 import json
 import os
 import pty
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,16 +104,47 @@ def test_it_is_replaced_if_somebody_says_so(prefix: Path, channel: ToyChannel) -
 
 @pytest.mark.parametrize("answer", ["y", "", "n"])
 def test_it_is_asked_on_a_terminal(prefix: Path, channel: ToyChannel, answer: str) -> None:
+    code, text = answered(answer, "create", prefix, "library <2", "-c", channel.root, "--replace")
+    assert f"{_SHOWN}Replace {prefix}? [y/N] " in text
+    assert code == (0 if answer == "y" else UsageError.exit_code)
+    assert (prefix / "bin/tool").exists() == (answer != "y")
+
+
+@pytest.mark.parametrize("answer", ["y", "", "n"])
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("remove", "library"), "- library 2.0 0\n- tool 1.0 0\n"),
+        (("add", "library <2"), "  library 2.0 0 -> 1.0 0\n"),
+        (("update",), "  library 2.0 0 -> 3.0 0\n"),
+    ],
+    ids=["remove", "add", "update"],
+)
+def test_changes_are_asked_for_on_a_terminal(
+    prefix: Path, channel: ToyChannel, words: tuple[str, ...], shown: str, answer: str
+) -> None:
+    if words == ("update",):
+        channel.add("library", version="3.0")
+    before = files_of(prefix)
+    code, text = answered(answer, words[0], prefix, *words[1:])
+    assert text.count(shown) == 1
+    assert f"{shown}Change {prefix}? [Y/n] " in text
+    assert code == (UsageError.exit_code if answer == "n" else 0)
+    assert (files_of(prefix) == before) == (answer == "n")
+
+
+def answered(answer: str, *words: object) -> tuple[int, str]:
+    """The exit code and the text of ``env WORDS`` on a terminal, where a question gets this answer."""
+    prefix = next(word for word in words if isinstance(word, Path))
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-P", "-m", "channel_tools", "env", "create", str(prefix), "library <2"]
     with subprocess.Popen(
-        [*command, "-c", channel.root, "--replace"],
+        [sys.executable, "-P", "-m", "channel_tools", "env", *map(str, words)],
         stdin=theirs, stdout=theirs, stderr=theirs,
         env={**os.environ, CACHE_VARIABLE: str(prefix.parent / "cache"), "NO_COLOR": "1"},
     ) as process:  # fmt: skip
         os.close(theirs)
         shown = b""
-        while b"[y/N]" not in shown:
+        while not re.search(rb"\[y/n\] ", shown, re.IGNORECASE):
             shown += os.read(ours, 4096)
         os.write(ours, f"{answer}\n".encode())
         # read to the end: the other side waits for room
@@ -122,10 +155,66 @@ def test_it_is_asked_on_a_terminal(prefix: Path, channel: ToyChannel, answer: st
                 break
         code = process.wait(TEST_TIMEOUT_S)
     os.close(ours)
-    text = shown.decode().replace("\r\n", "\n")
-    assert f"{_SHOWN}Replace {prefix}? [y/N] " in text
-    assert code == (0 if answer == "y" else UsageError.exit_code)
-    assert (prefix / "bin/tool").exists() == (answer != "y")
+    return code, shown.decode().replace("\r\n", "\n")
+
+
+def test_removing_takes_what_depends_on_it_and_what_only_these_needed(tmp_path: Path, channel: ToyChannel) -> None:
+    channel.add("needed", index=False)
+    channel.add("top", depends=["middle", "shared"], index=False)
+    channel.add("middle", depends=["needed", "shared"], index=False)
+    channel.add("beside", depends=["shared"], index=False)
+    channel.add("shared")
+    prefix = tmp_path / "env"
+    run("create", prefix, "top", "beside", "other", "-c", channel.root)
+    shown = run("remove", prefix, "middle", "--dry-run").stdout
+    assert shown == "".join(f"- {name} 1.0 0\n" for name in ("middle", "needed", "top")) + (
+        f"{prefix}: 6 packages; 3 packages would change\n".replace("6 packages", "3 packages")
+    )
+    done = json.loads(run("remove", prefix, "middle", "--json").stdout)
+    assert [package["name"] for package in done["removed"]] == ["middle", "needed", "top"]
+    assert (done["added"], done["replaced"], done["changed"]) == ([], [], 3)
+    assert conda_requests(prefix).keys() == {"beside", "other"}
+    assert f"channel_tools env remove {prefix} middle" in (prefix / "conda-meta/history").read_text()
+    # what was asked for stays, also if only what goes needs it
+    run("add", prefix, "shared")
+    assert "- shared" not in run("remove", prefix, "beside", "--yes").stderr
+    assert [row["name"] for row in json.loads(run("list", prefix, "--json").stdout)["packages"]] == ["other", "shared"]
+
+
+def test_a_removal_needs_no_channel_and_names_what_is_not_there(prefix: Path, channel: ToyChannel) -> None:
+    shutil.rmtree(channel.root)
+    before = files_of(prefix)
+    for spec in ("absent", "library >=3"):
+        refused = run("remove", prefix, "other", spec, code=UsageError.exit_code)
+        assert f"{prefix}: has no package for {spec}; nothing was changed" in refused.stderr
+    assert files_of(prefix) == before
+    run("remove", prefix, "library 2.*")
+    assert conda_requests(prefix).keys() == {"other"}
+
+
+def test_an_environment_is_listed_with_what_was_asked_for(prefix: Path) -> None:
+    rows = run("list", prefix).stdout.splitlines()
+    assert [row.split()[0] for row in rows[1:]] == ["library", "other", "tool"]
+    assert [row.split()[-1] for row in rows[2:]] == ["other", "tool"]
+    assert json.loads(run("list", prefix, "--json").stdout)["requested"] == {"other": ["other"], "tool": ["tool"]}
+
+
+def test_what_is_exported_makes_the_same_environment(prefix: Path, tmp_path: Path, channel: ToyChannel) -> None:
+    channel.add("library", version="3.0")
+    said = run("export", prefix, "-o", tmp_path / "pins").stdout
+    names = ["conda-lock.yml", "environment.yml", "explicit.txt", "pip-constraints.txt", "pixi.lock", "pixi.toml"]
+    assert said == f"{tmp_path / 'pins'}: wrote: {', '.join(names)}\n"
+    for name in ("conda-lock.yml", "explicit.txt", "pixi.lock", "environment.yml"):
+        again = tmp_path / f"from {name}"
+        run("create", again, "--lock", tmp_path / "pins" / name)
+        assert [path.name for path in sorted(again.glob("conda-meta/*.json"))] == [
+            path.name for path in sorted(prefix.glob("conda-meta/*.json"))
+        ]
+    assert run("export", prefix, "-f", "explicit").stdout == (tmp_path / "pins/explicit.txt").read_text()
+    (tmp_path / "asked.yml").write_text(run("export", prefix, "--from-history").stdout)
+    run("create", tmp_path / "solved", "--lock", tmp_path / "asked.yml")
+    assert (tmp_path / "solved/conda-meta/library-3.0-0.json").is_file()
+    assert conda_requests(tmp_path / "solved").keys() == {"tool", "other"}
 
 
 @pytest.mark.parametrize(
@@ -136,6 +225,11 @@ def test_it_is_asked_on_a_terminal(prefix: Path, channel: ToyChannel, answer: st
         (("add", "tool", "--trusted-key", "keys"), "trust options without --require-attestation"),
         (("update", "--trusted-key", "keys"), "trust options without --require-attestation"),
         (("create", "tool", "--yes"), "--yes without --replace"),
+        (("remove",), "Missing argument"),
+        (("remove", "tool >"), "tool >: not a MatchSpec"),
+        (("export", "-f", "pixi"), "several files on standard output"),
+        (("export", "-f", "explicit", "-f", "conda-lock"), "several files on standard output"),
+        (("export", "--from-history", "-f", "explicit"), "--from-history with another format"),
         (("add", "tool >"), "tool >: not a MatchSpec"),
         (("add", "nowhere", "-c", "/nowhere/channel"), "the channel's index cannot be read"),
     ],
@@ -149,7 +243,13 @@ def test_what_makes_no_sense_is_an_error(prefix: Path, words: tuple[str, ...], m
 
 
 def test_a_folder_that_is_no_environment_is_an_error(tmp_path: Path) -> None:
-    for words in (("add", tmp_path, "tool"), ("update", tmp_path)):
+    for words in (
+        ("add", tmp_path, "tool"),
+        ("update", tmp_path),
+        ("remove", tmp_path, "x"),
+        ("list", tmp_path),
+        ("export", tmp_path),
+    ):
         assert "not an environment" in run(*words, code=UsageError.exit_code).stderr
 
 

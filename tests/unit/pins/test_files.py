@@ -47,6 +47,7 @@ def test_files_are_as_the_golden_ones(name: str) -> None:
         (("explicit",), ["conda-lock.yml", "explicit.txt"]),
         (("environment", "conda-lock"), ["conda-lock.yml", "environment.yml"]),
         (("pixi",), ["conda-lock.yml", "pixi.lock", "pixi.toml"]),
+        (("pip-constraints",), ["conda-lock.yml", "pip-constraints.txt"]),
     ],
 )
 def test_the_lock_is_always_among_them(formats: tuple[PinFormat, ...], names: list[str]) -> None:
@@ -68,7 +69,7 @@ class TestWriting:
     def test_what_was_written_is_read(self, tmp_path: Path) -> None:
         self.write(tmp_path / "new", TWO, *FORMATS)
         assert read_lock(tmp_path / "new/conda-lock.yml") == TWO
-        assert formats_in(tmp_path / "new") == {"environment", "explicit", "pixi"}
+        assert formats_in(tmp_path / "new") == {"environment", "explicit", "pixi", "pip-constraints"}
 
     def test_what_is_the_same_is_not_touched(self, tmp_path: Path) -> None:
         self.write(tmp_path, TOY_LOCK, *FORMATS)
