@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import os
 import re
 import sys
 import tempfile
@@ -144,7 +143,7 @@ class Pip:
             return watch_command(
                 [*command, "--requirement", str(requirements)],
                 cwd=folder,
-                env={**os.environ, "TMPDIR": temporary},
+                env={**_without_constraints(), "TMPDIR": temporary},
                 poll=poll,
                 on_line=lambda line: _announce(line, on_large),
             )

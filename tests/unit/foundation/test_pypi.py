@@ -10,6 +10,8 @@ from channel_tools.system.errors import ChannelToolsError, FoundationError, Inte
 from channel_tools.system.processes import CommandResult
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.unit.foundation.registries import Registries
 
 
@@ -31,6 +33,17 @@ def test_the_closure_follows_requirements_for_the_foundations_python(registries:
     assert found["app"].requires == ("lib>=1", "speed")
     assert found["lib"].version == "1.5"
     assert len(found["lib"].sha256) == 64
+
+
+def test_constraints_of_an_active_environment_are_not_for_the_foundation(
+    registries: Registries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registries.add_wheel("app", {"app.py": ""}, version="2.0")
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("app==1.0\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", str(constraints))
+    (found,) = registries.sources.pip.resolve(["app"])
+    assert found.version == "2.0"
 
 
 def test_a_requirement_that_nothing_meets_is_named(registries: Registries) -> None:

@@ -93,7 +93,7 @@ class TestFirstTime:
         result = pin()
         assert versions(result.lock) == {"helper": "1 0", "libtoy": "1.2 udp_h1", "toy-meta": "1.0 0"}
         assert sorted(path.name for path in pin.folder.iterdir()) == list(result.files)
-        assert len(result.files) == 5
+        assert len(result.files) == 6
         assert (result.kept, result.changes) == (False, ())
         assert read_lock(pin.folder / "conda-lock.yml") == result.lock
 
