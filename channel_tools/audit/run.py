@@ -31,7 +31,7 @@ from channel_tools.system.errors import ChannelToolsError, IntegrityError, Usage
 from channel_tools.system.workers import run_in_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from channel_tools.audit.dependencies import Neighbour
     from channel_tools.audit.model import Dependencies, Finding, PackageFacts
@@ -73,14 +73,21 @@ def audit_packages(
     progress: Progress,
     to_enter: bool = False,
     within: Path | None = None,
+    corrections: Mapping[Path, Mapping[str, object]] | None = None,
 ) -> list[PackageAudit]:
     """Audit all packages, each with the others and ``neighbours`` as possible dependencies; by subdir and name.
 
     ``jobs`` processes read them; if None, this process reads one package after the other. With ``to_enter``, the
-    audits have what a channel needs to know about the packages. Others can write in ``within``, where the packages
-    are then.
+    audits have what a channel needs to know about the packages, ``corrections`` of them are as for read_package.
+    Others can write in ``within``, where the packages are then.
     """
-    read = functools.partial(_read, reader=dataclasses.replace(reader, processes=1), to_enter=to_enter, within=within)
+    read = functools.partial(
+        _read,
+        reader=dataclasses.replace(reader, processes=1),
+        to_enter=to_enter,
+        within=within,
+        corrections=corrections,
+    )
     read_packages = (
         [read(path) for path in packages]
         if jobs is None
@@ -171,14 +178,22 @@ def _is_distinctive(folder: Path) -> bool:
     return len(folder.parts) > _COMMON_PARTS or (len(folder.parts) == _COMMON_PARTS and folder.parts[1] not in _COMMON)
 
 
-def _read(path: Path, *, reader: Reader, to_enter: bool, within: Path | None = None) -> _Reading:
+def _read(
+    path: Path,
+    *,
+    reader: Reader,
+    to_enter: bool,
+    within: Path | None = None,
+    corrections: Mapping[Path, Mapping[str, object]] | None = None,
+) -> _Reading:
     started = time.monotonic()
     visitor = PackageReader(path, reader)
     info = damage = None
     folder = folder_of(path, within)
     try:
         if to_enter:
-            read = read_package(path, contents=True, visitor=visitor, folder=folder)
+            correction = (corrections or {}).get(path)
+            read = read_package(path, contents=True, visitor=visitor, folder=folder, correction=correction)
             check_place(read.index, path, path.parent.name)
             info = read
         else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools.channel.content import INDEX_FILES, SubdirContent, make_channeldata, subdir_content
-from channel_tools.channel.listing import Listing, names_in, not_listed
+from channel_tools.channel.listing import Listing, Patch, names_in, not_listed
 from channel_tools.channel.model import ChannelFault
 from channel_tools.channel.records import CachedPackage, Records, Stamp, refresh_records
 from channel_tools.channel.shards import remove_stale_shards, shards_on_disk, write_shards
@@ -151,6 +151,7 @@ def _read_subdir(
         skip=names_in(subdir, listing.incoming),
         first_seen=first_seen,
         now_ms=int(now_s * 1000),
+        corrections=listing.patches.get(subdir, Patch()).records,
     )
     # no solve could see those that are not listed
     expected = not_listed(listing)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import msgspec
 
 from channel_tools.conda.contents import JsonObject  # noqa: TC001 - msgspec reads the annotations
-from channel_tools.conda.metadata import is_purls
+from channel_tools.conda.metadata import PATCHABLE, PATCHABLE_SPECS, PATCHABLE_TEXTS, is_purls
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, stem_of
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, ConfigError
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 INSTRUCTIONS_VERSION = 1
 INSTRUCTIONS_FILE = "patch_instructions.json"
 REVOKED = "package_has_been_revoked"
-_SPECS = ("depends", "constrains")
-_TEXTS = ("features", "license", "license_family", "track_features")
-PATCHABLE = (*_SPECS, *_TEXTS, "purls")
-"""The fields of a record that a patch can change."""
 _PATCH_BYTES = 256 << 20
 _KEYS = ("packages", "packages.conda", "patch_instructions_version", "remove", "revoke")
 
@@ -93,13 +89,18 @@ class Patch:
 def changes_between(record: JsonObject, target: JsonObject) -> JsonObject:
     """What a patch has to change in the record ``record`` so that its patchable fields are those of ``target``.
 
-    An absent field and an empty one are equal.
+    An absent field and an empty one are equal; an index.json, too, can be ``record``.
     """
     return {
         key: target.get(key) or ([] if key == "depends" else None)
         for key in PATCHABLE
-        if (record.get(key) or None) != (target.get(key) or None)
+        if _as_listed(key, record.get(key)) != _as_listed(key, target.get(key))
     }
+
+
+def _as_listed(key: str, value: object) -> object:
+    """The value as records have it: an index.json may have a list of features."""
+    return " ".join(value) or None if key in PATCHABLE_TEXTS and _is_texts(value) else value or None
 
 
 def read_patch(path: Path) -> Patch:
@@ -173,7 +174,7 @@ def _check_field(path: Path, where: str, name: str, value: object) -> None:
         raise ConfigError(message, path=path, hint=f"fields that can be: {', '.join(PATCHABLE)}")
     if value is None and name != "depends":
         return
-    if name in _SPECS:
+    if name in PATCHABLE_SPECS:
         from channel_tools.conda.specs import (  # noqa: PLC0415 - a patch is read rarely, rattler is slow to import
             InvalidSpecError,
             read_spec,
@@ -186,7 +187,7 @@ def _check_field(path: Path, where: str, name: str, value: object) -> None:
                 read_spec(spec)
             except InvalidSpecError as err:
                 raise ConfigError(f"{where}: {err}", path=path) from None
-    elif name in _TEXTS and not isinstance(value, str):
+    elif name in PATCHABLE_TEXTS and not isinstance(value, str):
         raise _wrong(path, where, value, "a string or null")
     elif name == "purls" and not is_purls(value):
         raise _wrong(path, where, value, "a list of package URLs or null")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.listing import Listing, Patch
     from channel_tools.channel.model import Channel, ChannelWriter
     from channel_tools.channel.state import LoadedChannel, SubdirState
+    from channel_tools.conda.contents import JsonObject
 
 
 Files = Sequence[Path] | Mapping[PackageKey, Path]
@@ -66,7 +67,8 @@ def add_set(
     lock files but are removed from the indexes, so that new solves see one coherent set.
 
     ``trusted`` are rows of files that were read in full for the audit or for another channel of ours; they are not read
-    again if their stamps are the same. ``patches`` of subdirs are applied with the packages. ``expected_hashes`` are
+    again if their stamps are the same. ``patches`` of subdirs are applied with the packages, and correct them where
+    no index can contain what is in them. ``expected_hashes`` are
     the hashes that the files must have. Others can write in ``within``, where the files are then (None: only below the
     channel's own folder). Raises IntegrityError for a damaged file, ChannelError if the channel has other bytes under a
     name or the name was yanked, or if a file changed meanwhile, DiskFullError.
@@ -74,16 +76,17 @@ def add_set(
     ours, theirs = _placed(own), _placed(foundation)
     places = {key: _source(path, writer.channel, within) for key, path in (theirs | ours).items()}
     loaded = load_channel(writer.channel, and_subdirs={key.subdir for key in places})
-    rows, fresh = _rows_to_enter(writer, loaded, places, trusted or {})
+    listing = loaded.listing
+    for subdir, patch in (patches or {}).items():
+        listing = with_patch(listing, subdir, patch, replace=False)
+    rows, fresh = _rows_to_enter(writer, dataclasses.replace(loaded, listing=listing), places, trusted or {})
     for key, row in rows.items():
         if row.sha256 != (expected_hashes or {}).get(key, row.sha256):
             raise _changed_meanwhile(places[key].path)
     entering = {str(key): rows[key].sha256 if key in rows else None for key in places}
-    listing = admitted(loaded.listing, entering)
+    listing = admitted(listing, entering)
     if theirs:
         listing = with_foundation(listing, list(map(str, theirs)))
-    for subdir, patch in (patches or {}).items():
-        listing = with_patch(listing, subdir, patch, replace=False)
     listing = _preferring(loaded, listing, rows, list(ours))
     if checks_change:
         _check_change(loaded, listing, rows, places)
@@ -175,16 +178,21 @@ def _attested_since(
 
 
 def check_package(
-    path: Path, *, indexed_ms: int = 0, subdir: str | None = None, folder: Beneath | None = None
+    path: Path,
+    *,
+    indexed_ms: int = 0,
+    subdir: str | None = None,
+    folder: Beneath | None = None,
+    correction: JsonObject | None = None,
 ) -> CachedPackage:
     """Read a package in full, as before adding it to a channel's ``subdir`` (None: its folder's); returns its row.
 
-    ``folder`` is as for read_package. Raises IntegrityError if anything is wrong with it, ChannelError if it is not a
-    package file.
+    ``folder`` and ``correction`` are as for read_package. Raises IntegrityError if anything is wrong with it,
+    ChannelError if it is not a package file.
     """
     if not path.name.endswith(PACKAGE_SUFFIXES) or status_in(path, folder) is None:
         raise ChannelError(f"{path}: no such package file; expected a {' or '.join(PACKAGE_SUFFIXES)} file")
-    info = read_package(path, contents=True, folder=folder)
+    info = read_package(path, contents=True, folder=folder, correction=correction)
     return cached_package(path, info, indexed_ms=indexed_ms, subdir=subdir, folder=folder)
 
 
@@ -231,19 +239,31 @@ def _rows_to_enter(
     rows, fresh = {}, set()
     for key, source in places.items():
         exists = writer.channel.files.file_stat(str(key)) is not None
-        if exists and _is_present(source, writer.channel, key, loaded.states[key.subdir]):
+        patch = loaded.listing.patches.get(key.subdir)
+        correction = None if patch is None else patch.records.get(key.file_name)
+        if exists and _is_present(source, writer.channel, key, loaded.states[key.subdir], correction):
             continue
-        rows[key] = _checked_row(source, key, trusted.get(key), indexed_ms=int(writer.clock() * 1000))
+        indexed_ms = int(writer.clock() * 1000)
+        rows[key] = _checked_row(source, key, trusted.get(key), indexed_ms=indexed_ms, correction=correction)
         if not exists:
             fresh.add(key)
     return rows, fresh
 
 
-def _checked_row(source: _Source, key: PackageKey, trusted: CachedPackage | None, *, indexed_ms: int) -> CachedPackage:
+def _checked_row(
+    source: _Source,
+    key: PackageKey,
+    trusted: CachedPackage | None,
+    *,
+    indexed_ms: int,
+    correction: JsonObject | None,
+) -> CachedPackage:
     status = source.status
     if trusted is not None and status is not None and trusted.stamp == Stamp.of(status):
         return trusted.patched(trusted.record | {"indexed_timestamp": indexed_ms})
-    return check_package(source.path, indexed_ms=indexed_ms, subdir=key.subdir, folder=source.folder)
+    return check_package(
+        source.path, indexed_ms=indexed_ms, subdir=key.subdir, folder=source.folder, correction=correction
+    )
 
 
 def _stamp_of(channel: Channel, key: PackageKey) -> Stamp:
@@ -265,7 +285,9 @@ def _sha256_in(channel: Channel, key: PackageKey) -> str:
     return channel.files.sha256(str(key))
 
 
-def _is_present(source: _Source, channel: Channel, key: PackageKey, state: SubdirState) -> bool:
+def _is_present(
+    source: _Source, channel: Channel, key: PackageKey, state: SubdirState, correction: JsonObject | None
+) -> bool:
     """Whether the channel has these bytes, undamaged; False if a damaged file may be replaced by its original."""
     destination, stamp = key.path_in(channel.path), _stamp_of(channel, key)
     row, refused = state.records.packages.get(destination.name), state.records.refused.get(destination.name)
@@ -279,7 +301,8 @@ def _is_present(source: _Source, channel: Channel, key: PackageKey, state: Subdi
     if not _is_same(source, channel, key) and (source_sha256 := source.sha256()) != _sha256_in(channel, key):
         raise _other_bytes(channel, key, source.path, source_sha256)
     if row is None or row.stamp != stamp:
-        stored_sha256 = read_package(destination, contents=True, folder=channel.files.at(key.subdir)).sha256
+        folder = channel.files.at(key.subdir)
+        stored_sha256 = read_package(destination, contents=True, folder=folder, correction=correction).sha256
         if row is not None and row.sha256 != stored_sha256:
             raise changed(destination, stored_sha256, row.sha256)
     return True

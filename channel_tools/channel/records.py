@@ -248,6 +248,7 @@ class _UnreadFile:
     expected_sha256: str | None
     indexed_ms: int
     published: CachedPackage | None
+    correction: JsonObject | None
 
     @property
     def path(self) -> Path:
@@ -298,12 +299,18 @@ def _says_attestations(row: CachedPackage, hashes: Sequence[str] | None) -> bool
 
 
 def refresh_records(
-    known: Records, folder: Beneath, *, skip: frozenset[str], first_seen: Mapping[str, tuple[str, int]], now_ms: int
+    known: Records,
+    folder: Beneath,
+    *,
+    skip: frozenset[str],
+    first_seen: Mapping[str, tuple[str, int]],
+    now_ms: int,
+    corrections: Mapping[str, JsonObject] | None = None,
 ) -> Records:
     """The records of the folder now; only files that are new or touched since ``known`` are read.
 
     ``skip`` names files that are not published yet. ``first_seen`` gives sha256 and index time (ms) that an earlier
-    index had for a file, for when the cache was lost.
+    index had for a file, for when the cache was lost. ``corrections`` are those of the channel's patches.
     """
     packages: dict[str, CachedPackage] = {}
     refused: dict[str, RefusedFile] = {}
@@ -316,7 +323,10 @@ def refresh_records(
         elif (remembered := known.refused.get(name)) is not None and remembered.stamp == stamp:
             refused[name] = remembered
         elif name not in skip:
-            unread.append(_unread(known, folder, name, stamp, first_seen=first_seen.get(name), now_ms=now_ms))
+            correction = (corrections or {}).get(name)
+            unread.append(
+                _unread(known, folder, name, stamp, first_seen.get(name), now_ms=now_ms, correction=correction)
+            )
     for name, row in _read_files(unread):
         if isinstance(row, CachedPackage):
             packages[name] = row
@@ -329,7 +339,14 @@ def refresh_records(
 
 
 def _unread(
-    known: Records, folder: Beneath, name: str, stamp: Stamp, *, first_seen: tuple[str, int] | None, now_ms: int
+    known: Records,
+    folder: Beneath,
+    name: str,
+    stamp: Stamp,
+    first_seen: tuple[str, int] | None,
+    *,
+    now_ms: int,
+    correction: JsonObject | None,
 ) -> _UnreadFile:
     cached, refused = known.packages.get(name), known.refused.get(name)
     published = cached or (refused.published if refused else None)
@@ -345,6 +362,7 @@ def _unread(
         expected_sha256=expected,
         indexed_ms=indexed_ms,
         published=published,
+        correction=correction,
     )
 
 
@@ -367,7 +385,7 @@ def _read_chunk(files: Sequence[_UnreadFile]) -> list[CachedPackage | RefusedFil
 
 def _read_file(file: _UnreadFile) -> CachedPackage | RefusedFile:
     try:
-        info = read_package(file.path, contents=file.contents, folder=file.folder)
+        info = read_package(file.path, contents=file.contents, folder=file.folder, correction=file.correction)
         if file.expected_sha256 not in {None, info.sha256}:
             raise changed(file.path, info.sha256, str(file.expected_sha256))
         return cached_package(file.path, info, indexed_ms=file.indexed_ms, folder=file.folder)

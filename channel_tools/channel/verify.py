@@ -95,13 +95,14 @@ class _ReadOnce:
     def __init__(self) -> None:
         self._sound: dict[tuple[Path, Stamp], CachedPackage] = {}
 
-    def read(self, folder: Beneath, name: str) -> CachedPackage:
-        """The package's row for the index. Raises as read_package and make_record do."""
+    def read(self, folder: Beneath, name: str, patch: Patch) -> CachedPackage:
+        """The package's row for the index, which ``patch`` corrects. Raises as read_package and make_record do."""
         path, status = folder.path / name, folder.file_stat(name)
         known = None if status is None else self._sound.get((path, Stamp.of(status)))
         if known is not None:
             return known
-        row = cached_package(path, read_package(path, contents=True, folder=folder), indexed_ms=0, folder=folder)
+        info = read_package(path, contents=True, folder=folder, correction=patch.records.get(name))
+        row = cached_package(path, info, indexed_ms=0, folder=folder)
         if status is not None:
             self._sound[path, Stamp.of(status)] = row
         return row
@@ -194,7 +195,7 @@ def _check_package(
 ) -> Iterator[ChannelFault]:
     path = folder.path / name
     try:
-        row = packages.read(folder, name)
+        row = packages.read(folder, name, patch)
         expected = patch.applied(name, _unstamped(row.record))
     except ChannelToolsError as err:
         yield _damaged(path, err)

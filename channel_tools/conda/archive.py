@@ -43,7 +43,7 @@ from channel_tools.conda.contents import (
     optional_object,
     parsed_json,
 )
-from channel_tools.conda.metadata import check_index
+from channel_tools.conda.metadata import Correction, checked_index
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, stem_of
 from channel_tools.conda.tarstream import SMALL_BYTES, stream_bz2_tar, stream_tar
 from channel_tools.system.beneath import opened_in
@@ -100,7 +100,12 @@ class PackageInfo:
 
 
 def read_package(
-    path: Path, *, contents: bool, visitor: PackageVisitor | None = None, folder: Beneath | None = None
+    path: Path,
+    *,
+    contents: bool,
+    visitor: PackageVisitor | None = None,
+    folder: Beneath | None = None,
+    correction: Mapping[str, object] | None = None,
 ) -> PackageInfo:
     """Read a package file and check that it is complete and safe, and that its name matches its index.json.
 
@@ -108,6 +113,7 @@ def read_package(
     exactly the members with their types, sizes and hashes. Raises IntegrityError naming the file and what is wrong; a
     ``visitor`` receives everything that can be read before a problem with single members is raised. With
     ``folder``, which is that of ``path``, the package is opened beneath it; raises what Beneath.opened does.
+    ``correction`` are fields that its channel lists in place of its own, used if no index can contain these.
     """
     problems: list[PackageProblem] = []
 
@@ -122,7 +128,7 @@ def read_package(
         parts = _parts_in(source, path)
         parts.check_names()
         read_info(parts.members("info"), path, info, note)
-        check_metadata(info, path)
+        check_metadata(info, path, lambda: correction)
         if visitor is not None:
             visitor.visit_info(info)
         package = PackageInfo(
@@ -173,14 +179,15 @@ def visit_package(
         raise damaged_package(path, str(unsafe[0]))
 
 
-def read_index_json(path: Path, *, folder: Beneath | None = None) -> dict[str, Any]:
+def read_index_json(
+    path: Path, *, folder: Beneath | None = None, correction: Correction | None = None
+) -> dict[str, Any]:
     """The info/index.json of a package. Raises IntegrityError if it is damaged, missing or does not match the name.
 
-    ``folder`` is as for read_package.
+    ``folder`` is as for read_package; ``correction`` is as for checked_index.
     """
     index = info_object(read_info_files(path, frozenset({"index.json"}), folder=folder), "index.json", path)
-    check_index(index, path)
-    return index
+    return dict(checked_index(index, path, correction))
 
 
 def read_info_json(path: Path, name: str, *, folder: Beneath | None = None) -> Any:  # noqa: ANN401 - JSON of any shape, for the caller to check

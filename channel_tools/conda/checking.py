@@ -9,6 +9,8 @@ from __future__ import annotations
 import tarfile
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
+import msgspec
+
 from channel_tools.conda.contents import (
     InfoFiles,
     PackageProblem,
@@ -22,7 +24,7 @@ from channel_tools.conda.contents import (
     read_path_rows,
     rows_of_files,
 )
-from channel_tools.conda.metadata import check_about, check_index, check_link, check_run_exports
+from channel_tools.conda.metadata import Correction, check_about, check_link, check_run_exports, checked_index
 from channel_tools.conda.package import OLD_SUFFIX
 from channel_tools.system.hashing import HashedStream
 
@@ -84,9 +86,14 @@ def path_rows(info: Mapping[str, bytes], path: Path) -> Mapping[str, PathRow]:
     return read_path_rows(content_of(info, "paths.json", path), path)
 
 
-def check_metadata(info: Mapping[str, bytes], path: Path) -> None:
-    """Raise IntegrityError for metadata that a channel's index cannot contain, with the reason."""
-    check_index(info_object(info, "index.json", path), path)
+def check_metadata(info: InfoFiles, path: Path, correction: Correction | None = None) -> None:
+    """Raise IntegrityError for metadata that a channel's index cannot contain, with the reason.
+
+    An index.json that only its channel's ``correction`` makes right is replaced in ``info`` by the corrected one.
+    """
+    index = info_object(info, "index.json", path)
+    if (corrected := checked_index(index, path, correction)) is not index:
+        info.replace("index.json", msgspec.json.encode(corrected))
     check_about(optional_object(info, "about.json", path) or {}, path)
     check_run_exports(optional_object(info, "run_exports.json", path) or {}, path)
     check_link(optional_object(info, "link.json", path) or {}, path)

@@ -248,6 +248,10 @@ class InfoFiles(Mapping[str, bytes]):
             self._others.write(content)
         return True
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Have one of the files that every reader needs be this from now on."""
+        self._contents[name] = content
+
     def __getitem__(self, name: str) -> bytes:
         if name in self._contents:
             return self._contents[name]

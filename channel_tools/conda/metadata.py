@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -20,7 +21,7 @@ from channel_tools.system.archives import UnsafeMemberError, check_member_path
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 # Written into files in place of the installation prefix; clients replace it when they install (CEP 34, paths.json).
@@ -46,6 +47,15 @@ _LINE_CHARACTERS = 4096
 _LINES = 10_000
 """The limit for one list in repodata: meta-packages name some hundreds of packages."""
 RUN_EXPORT_KINDS = ("weak", "strong", "noarch", "weak_constrains", "strong_constrains")
+PATCHABLE_SPECS = ("depends", "constrains")
+PATCHABLE_TEXTS = ("features", "license", "license_family", "track_features")
+PATCHABLE = (*PATCHABLE_SPECS, *PATCHABLE_TEXTS, "purls")
+"""The fields of a record that a repodata patch can change."""
+Correction = Callable[[], "Mapping[str, object] | None"]
+"""Fields that a channel lists otherwise than the package's index.json has them (None: it has none); None removes one.
+
+It is called only for a package whose own fields no index can contain.
+"""
 ABOUT_FIELDS = ("description", "dev_url", "doc_url", "home", "license", "source_url", "summary")
 """The fields of about.json that are copied to channeldata.json."""
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")  # CEP 26
@@ -56,8 +66,9 @@ _PLAIN = re.compile(r"[^\s/-]+")
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 """Clients store the numbers in versions in 64 bits; rattler decides on longer ones."""
 _VERSION = re.compile(r"(?:[0-9]+!)?[0-9]+[0-9a-z]*(?:[._][0-9a-z]+)*(?:\+[0-9a-z]+(?:[._][0-9a-z]+)*)?")
-_ENTRY_POINT = re.compile(r"\s*(?!\.\.?\s*=)[^\s/=\\]+\s*=[^:]+:.+")
-"""``NAME = MODULE:FUNCTION``; NAME is a file's."""
+_DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+_ENTRY_POINT = re.compile(rf"\s*(?!\.\.?\s*=)[^\s/=\\]+\s*=\s*{_DOTTED}\s*:\s*{_DOTTED}\s*")
+"""``NAME = MODULE:FUNCTION``; NAME is a file's. Clients import the rest as it stands, so it has no extras."""
 _LITERAL = r"[0-9]+[0-9a-z]*(?:\.[0-9a-z]+)*"
 _CONDITION = rf"(?:(?:>=|<=|==|!=|<|>|=){_LITERAL}|=?{_LITERAL}(?:\.\*|\*)?|\*)"
 _SPEC = re.compile(rf"[a-z0-9_][a-z0-9_.-]*(?: {_CONDITION}(?:[,|]{_CONDITION})*(?: (?:\*?[A-Za-z0-9_.]+\*?|\*))?)?")
@@ -126,6 +137,29 @@ def check_index(index: Mapping[str, object], path: Path) -> None:
     _check_version(str(index["version"]), path)
 
 
+def checked_index(
+    index: Mapping[str, object], path: Path, correction: Correction | None = None
+) -> Mapping[str, object]:
+    """index.json as repodata can contain it: as it is, else with what the package's channel lists instead.
+
+    Channels correct wrong requirements of published packages in their repodata alone; then the record is right, and
+    the package is not. Raises IntegrityError as check_index does if there is no correction, or if it does not help.
+    """
+    try:
+        check_index(index, path)
+        if correction is None or not any(key in index and index[key] is None for key in _LISTS):
+            return index
+    except IntegrityError:
+        if correction is None:
+            raise
+    if (fields := correction()) is not None:
+        index = {key: value for key, value in {**index, **fields}.items() if value is not None}
+    check_index(index, path)
+    return index
+
+
+_LISTS = (*PATCHABLE_SPECS, "track_features")
+"""Fields that may be null in an index.json, which only some clients read as empty."""
 _OLD_MACHINES = {"x86": "32", "x86_64": "64"}
 """What ``arch`` is in the subdir's name where the two differ."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from channel_tools.conda.checking import Member
+    from channel_tools.conda.metadata import Correction
 
 _INFO = "info"
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -34,11 +35,20 @@ _KINDS: Mapping[int, bytes] = {
 }
 
 
-def check_unpacked(folder: Path, package: Path, *, stem: str, subdir: str, ours: Collection[str] = ()) -> None:
+def check_unpacked(
+    folder: Path,
+    package: Path,
+    *,
+    stem: str,
+    subdir: str,
+    ours: Collection[str] = (),
+    correction: Correction | None = None,
+) -> None:
     """Raise IntegrityError, with ``package`` as the place, unless a folder holds exactly the package that it should.
 
     Its index.json must say that it is the package ``stem`` (name, version and build) of ``subdir``. All files are
-    hashed. ``ours`` are names of files in the folder that are not the package's.
+    hashed. ``ours`` are names of files in the folder that are not the package's. ``correction`` is as for
+    checked_index.
     """
 
     def refuse(problem: PackageProblem) -> NoReturn:
@@ -47,7 +57,7 @@ def check_unpacked(folder: Path, package: Path, *, stem: str, subdir: str, ours:
     names = sorted(name for name in os.listdir(folder) if name not in ours)  # noqa: PTH208 - names only
     with InfoFiles(all_files=False) as info:
         read_info(_members(folder, [_INFO]), package, info, refuse)
-        check_metadata(info, package)
+        check_metadata(info, package, correction)
         index = info_object(info, "index.json", package)
         name, version, build = index["name"], index["version"], index["build"]
         if f"{name}-{version}-{build}" != stem:

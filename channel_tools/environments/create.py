@@ -25,6 +25,7 @@ from rattler.exceptions import ConvertSubdirError, IoError
 from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.contents import METADATA_BYTES
+from channel_tools.conda.metadata import checked_index
 from channel_tools.conda.solving import make_gateway, parse_spec, solve_specs
 from channel_tools.conda.specs import as_record, is_virtual, read_spec, spec_names
 from channel_tools.environments.activation import check_environment
@@ -48,9 +49,12 @@ from channel_tools.system.files import absolute_path, read_regular
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from channel_tools.conda.metadata import Correction
+    from channel_tools.environments.package_cache import PackageStore
     from channel_tools.environments.state import EnvironmentState
     from channel_tools.environments.transaction import Announce, EnvironmentResult
     from channel_tools.pins import PlatformLock
+    from channel_tools.pins.md5 import LookUp
     from channel_tools.system.progress import Progress
 
 
@@ -301,20 +305,30 @@ async def create_locked_environment(
     progress: Progress,
     check: Check | None = None,
     replace: Announce | None = None,
+    look_up: LookUp = lambda _packages: {},
 ) -> EnvironmentResult:
     """Install exactly the packages of ``lock`` into ``prefix``.
 
     ``specs`` are recorded as the requested ones; without any, each package is, in its version and build. ``sources``
     maps channels of the lock to addresses that replace them (credentials are used but not written). Packages in the
     package cache are not downloaded, wherever they come from. Nothing is done in an environment that has the packages.
-    ``check`` and ``replace`` are as for create_environment. Raises SolveError if the packages need virtual packages
+    ``check`` and ``replace`` are as for create_environment. ``look_up`` finds the records of packages of which the lock
+    has none, and whose own requirements are wrong. Raises SolveError if the packages need virtual packages
     that are not among ``virtual_packages``, IntegrityError (a package that is missing or has other bytes), and else as
     create_environment does.
     """
     started = time.monotonic()
     addresses, client = make_client(list(sources.values()))
     moved_to = dict(zip(sources, addresses, strict=True))
-    records = [repodata_record(package.moved(moved_to)) for package in lock.packages]
+    packages = [package.moved(moved_to) for package in lock.packages]
+    records = [repodata_record(package) for package in packages]
+    locked = {package.url: package for package in packages}
+
+    def listed(record: rattler.RepoDataRecord) -> Mapping[str, object] | None:
+        package = locked[record.url]
+        rows = look_up([package]).get(str(package.ref.key), [])
+        return next((row for row in rows if row.get("sha256") == package.sha256), None)
+
     for spec in specs:
         parse_spec(spec)
     exact = [f"{record.name.normalized}=={record.version}={record.build}" for record in records]
@@ -327,6 +341,7 @@ async def create_locked_environment(
         client=client,
         hash_cached=check is not None,
         locked=True,
+        look_up=listed,
     )
     with usable_target(target):
         state = read_state(target.prefix)
@@ -339,18 +354,16 @@ async def create_locked_environment(
             check(records)
         if any(record.size is None for record in records):
             await fetch_packages(records, target.store, name=target.prefix.name, progress=progress)
-            records = [
-                record if record.size is not None else _from_index(record, target.package_cache) for record in records
-            ]
+            records = [record if record.size is not None else _from_index(record, target.store) for record in records]
         _check_requirements(records, virtual_packages)
         solution = in_installation_order(records)
         return await apply_solution(target, solution, state, started=started, progress=progress, announce=replace)
 
 
-def _from_index(record: rattler.RepoDataRecord, package_cache: Path) -> rattler.RepoDataRecord:
-    index = package_cache / cached_name(record) / "info" / "index.json"
+def _from_index(record: rattler.RepoDataRecord, store: PackageStore) -> rattler.RepoDataRecord:
+    index = store.folder / cached_name(record) / "info" / "index.json"
     try:
-        package_record = _record_in(index, subdir=record.subdir)
+        package_record = _record_in(index, subdir=record.subdir, correction=lambda: store.correction(record))
     except (OSError, ValueError, IoError, ConvertSubdirError) as err:
         reason = f"its index.json cannot be read: {' '.join(str(err).split())}"
         raise damaged_package_error(record.file_name, reason) from None
@@ -358,20 +371,22 @@ def _from_index(record: rattler.RepoDataRecord, package_cache: Path) -> rattler.
     return rattler.RepoDataRecord(package_record, record.file_name, record.url, record.channel)
 
 
-def _record_in(index: Path, *, subdir: str) -> rattler.PackageRecord:
+def _record_in(index: Path, *, subdir: str, correction: Correction) -> rattler.PackageRecord:
     """The record in an unpacked index.json, which packages of 2013 to 2017 have without a subdir: then ``subdir``.
 
-    Raises as py-rattler does, which reads only files, and ValueError for a file that is not a mapping.
+    ``correction`` is as for checked_index. Raises as py-rattler does, which reads only files, and ValueError for a file
+    that is not a mapping.
     """
     document = decode_json(read_regular(index, limit_bytes=METADATA_BYTES["index.json"]))
     if not isinstance(document, dict):
         message = "it is not a mapping"
         raise ValueError(message)  # noqa: TRY004 - for the caller, a file with another value than expected
-    if document.get("subdir"):
+    corrected = checked_index(document, index, correction)
+    if corrected is document and document.get("subdir"):
         return rattler.PackageRecord.from_index_json(index)
     with tempfile.TemporaryDirectory() as folder:
         completed = Path(folder, index.name)
-        completed.write_text(json.dumps(document | {"subdir": subdir}), encoding="utf-8")
+        completed.write_text(json.dumps({**corrected, "subdir": subdir}), encoding="utf-8")
         return rattler.PackageRecord.from_index_json(completed)
 
 

@@ -24,6 +24,7 @@ import msgspec
 from rattler.package_streaming import download_and_extract
 
 from channel_tools.conda.contents import METADATA_BYTES, read_path_rows
+from channel_tools.conda.metadata import PATCHABLE
 from channel_tools.conda.solving import one_line
 from channel_tools.conda.unpacked import check_unpacked
 from channel_tools.environments.install_errors import (
@@ -42,7 +43,7 @@ from channel_tools.system.files import walk_entries, write_bytes_atomically
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rattler import RepoDataRecord
@@ -89,6 +90,23 @@ class PackageStore:
     client: Client
     locked: bool
     hash_all: bool
+    look_up: Callable[[RepoDataRecord], Mapping[str, object] | None] = lambda _record: None
+    """The record that a package's channel lists now, for those of a lock that has no records."""
+
+    def correction(self, record: RepoDataRecord) -> Mapping[str, object] | None:
+        """The fields of a package's record that are right where those of its own index.json are not."""
+        if record.size is None:
+            listed = self.look_up(record)
+            return None if listed is None else {key: listed.get(key) for key in PATCHABLE}
+        return {
+            "constrains": list(record.constrains),
+            "depends": list(record.depends),
+            "features": record.features,
+            "license": record.license,
+            "license_family": record.license_family,
+            "purls": None,
+            "track_features": list(record.track_features),
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,7 +230,7 @@ def _admit(record: RepoDataRecord, hashes: tuple[str, str], unpacked: Path, stor
     if (error := difference_error(record, hashes, locked=store.locked)) is not None:
         raise error
     try:
-        _check(unpacked, record)
+        _check(unpacked, record, store)
     except IntegrityError as err:
         reason = err.message.removeprefix(f"{unpacked}: ")
         raise unsafe_package_error(record.file_name, reason) from None
@@ -248,8 +266,15 @@ def _move(unpacked: Path, final: Path, record: RepoDataRecord, store: PackageSto
         return None
 
 
-def _check(folder: Path, record: RepoDataRecord) -> None:
-    check_unpacked(folder, folder, stem=cached_name(record), subdir=record.subdir, ours={_RECORD})
+def _check(folder: Path, record: RepoDataRecord, store: PackageStore) -> None:
+    check_unpacked(
+        folder,
+        folder,
+        stem=cached_name(record),
+        subdir=record.subdir,
+        ours={_RECORD},
+        correction=lambda: store.correction(record),
+    )
 
 
 def _usable(folder: Path, record: RepoDataRecord, store: PackageStore) -> Unpacked | None:
@@ -263,7 +288,7 @@ def _usable(folder: Path, record: RepoDataRecord, store: PackageStore) -> Unpack
         unpacked = _look_at(folder)
         if unpacked.private and unpacked.look == checked.look and not store.hash_all:
             return unpacked
-        _check(folder, record)
+        _check(folder, record, store)
         if _unlisted_of(folder) != checked.unlisted:
             return None
         if unpacked.private:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from rattler import RepoDataRecord
     from rattler.install import InstallerReporter
     from rattler.networking import Client
 
@@ -130,12 +131,18 @@ class InstallTarget:
     """Whether all files from the package cache are hashed, not only those of packages that may have changed."""
     locked: bool = False
     """Whether the packages are from a lock, not from channels' indexes."""
+    look_up: Callable[[RepoDataRecord], Mapping[str, object] | None] = lambda _record: None
+    """As PackageStore has it."""
 
     @property
     def store(self) -> PackageStore:
         """The package cache, and how it is filled."""
         return PackageStore(
-            folder=self.package_cache, client=self.client, locked=self.locked, hash_all=self.hash_cached
+            folder=self.package_cache,
+            client=self.client,
+            locked=self.locked,
+            hash_all=self.hash_cached,
+            look_up=self.look_up,
         )
 
     @property

@@ -108,7 +108,8 @@ class Change:
     """A set to add to ``label``: ``files`` to be published, or packages that another label has.
 
     Files that the target turns out not to need may be missing. ``rows`` are those of packages that were already read:
-    all that another label has, and those known of ``files``. ``patches`` of subdirs come with the packages.
+    all that another label has, and those known of ``files``. ``patches`` of subdirs come with the packages,
+    ``corrections`` only with those that the label lacks: it may list others otherwise since.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Change:
     files: Mapping[str, PackageFile] = field(default_factory=dict)
     rows: Mapping[str, CachedPackage] = field(default_factory=dict)
     patches: Mapping[str, Patch] = field(default_factory=dict)
+    corrections: Mapping[str, Patch] = field(default_factory=dict)
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -302,6 +304,7 @@ class FolderTarget:
             based_on=packages.foundation,
             packages=packages.files,
             files=packages.by_name(),
+            corrections=packages.patches,
         )
         return self._add(change, progress)
 
@@ -325,6 +328,7 @@ class FolderTarget:
             packages=packages.files,
             files={str(file.key): file for file in received},
             rows=rows,
+            corrections=packages.patches,
         )
         return self._add(change, progress)
 
@@ -370,13 +374,15 @@ class FolderTarget:
             }
             known = {key: row for key, row in change.rows.items() if row.sha256 == change.hashes.get(key)}
             known |= {key: comparison.elsewhere[key][1] for key in comparison.link}
+            entering = {PackageKey.parse(key).file_name for key in (*comparison.upload, *comparison.link)}
+            corrections = {subdir: patch.only(entering) for subdir, patch in change.corrections.items()}
             with progress.task(f"publish {change.name}", total=len(sources)) as task:
                 add_set(
                     writer,
                     {PackageKey.parse(key): sources[key] for key in change.names(foundation=False)},
                     {PackageKey.parse(key): sources[key] for key in change.names(foundation=True)},
                     trusted={PackageKey.parse(key): row for key, row in known.items()},
-                    patches=change.patches,
+                    patches={**change.patches, **corrections},
                     expected_hashes={PackageKey.parse(key): sha256 for key, sha256 in change.hashes.items()},
                     within=self.within,
                     checks_change=True,

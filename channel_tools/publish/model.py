@@ -10,22 +10,30 @@ Names of packages (in reports, listings and the server's protocol) are strings, 
 
 from __future__ import annotations
 
+import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.archive import read_index_json
-from channel_tools.conda.metadata import subdir_of
+import msgspec
+
+from channel_tools.channel.listing import Patch, changes_between
+from channel_tools.conda.archive import read_info_files
+from channel_tools.conda.contents import info_object
+from channel_tools.conda.metadata import checked_index, subdir_of
 from channel_tools.conda.package import PACKAGE_SUFFIXES, PackageRef, stem_of
+from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, decode_repodata
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import UsageError
-from channel_tools.system.files import absolute_path, sha256_of_file
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.files import absolute_path, read_regular, sha256_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.channel import Foundation
+    from channel_tools.conda.contents import JsonObject
 
 MAIN_LABEL = "main"
 LABEL_FOLDER = "label"
@@ -88,12 +96,14 @@ class PackageSet:
     """Packages published together: readers see all of ``files`` or none. ``name`` is for people (``stack udp``).
 
     ``foundation`` is what the packages were built on: a target has packages for one foundation only, and with the
-    registry foundation its packages are among ``files``.
+    registry foundation its packages are among ``files``. ``patches`` of subdirs are what the packages' channel lists
+    otherwise than they say themselves; they are for packages that the target lacks.
     """
 
     name: str
     files: tuple[PackageFile, ...]
     foundation: Foundation
+    patches: Mapping[str, Patch] = field(default_factory=dict)
 
     def by_name(self) -> dict[str, PackageFile]:
         """The files by ``subdir/file name``."""
@@ -199,25 +209,53 @@ class PublishReport:
 def file_set(paths: Sequence[Path], foundation: Foundation) -> PackageSet:
     """The set of package files, wherever they are: our own packages, built on ``foundation``.
 
-    A package's own metadata says to which subdir it belongs. Raises UsageError for a path that is not a package file or
-    is not named as the package, and for two files with the same name, IntegrityError for a damaged one.
+    A package's own metadata says to which subdir it belongs. Where a repodata.json beside it lists these bytes with
+    other requirements, that is a correction, which is published with it. Raises UsageError for a path that is not a
+    package file or is not named as the package, and for two files with the same name, IntegrityError for a damaged one.
     """
     files: dict[str, PackageFile] = {}
+    patches: dict[str, Patch] = {}
+    listed = functools.cache(_listed_in)
     for path in paths:
-        file = _package_file(path)
+        file, changes = _package_file(path, listed)
+        if changes:
+            patch = Patch(records={file.file_name: changes})
+            patches[file.subdir] = patches.get(file.subdir, Patch()).merged(patch)
         known = files.setdefault(str(file.key), file)
         if known.sha256 != file.sha256:
             message = f"{path}: {known.path} has the same name and other bytes"
             raise UsageError(message, hint="publish only one of them")
     name = paths[0].name if len(paths) == 1 else counted(len(files), "file")
-    return PackageSet(name=name, files=tuple(sorted(files.values())), foundation=foundation)
+    return PackageSet(name=name, files=tuple(sorted(files.values())), foundation=foundation, patches=patches)
 
 
-def _package_file(path: Path) -> PackageFile:
+def _listed_in(folder: Path) -> Mapping[str, msgspec.Raw]:
+    """The records in a folder's repodata.json, by file name; none if there is no such file.
+
+    Raises IntegrityError if it cannot be read.
+    """
+    path = folder / REPODATA
+    try:
+        return decode_repodata(read_regular(path, limit_bytes=INDEX_LIMIT_BYTES)).records
+    except FileNotFoundError:
+        return {}
+    except msgspec.MsgspecError as err:
+        hint = "index that channel again, or publish copies of its packages from another folder"
+        raise IntegrityError(f"{path}: what is listed of the packages cannot be read: {err}", hint=hint) from None
+
+
+def _package_file(path: Path, listed: Callable[[Path], Mapping[str, msgspec.Raw]]) -> tuple[PackageFile, JsonObject]:
+    """The package, and the fields of its record that ``listed`` of its folder has otherwise than itself."""
     if not path.name.endswith(PACKAGE_SUFFIXES) or not path.is_file():
         message = f"{path}: no such package file; expected the path of a {' or '.join(PACKAGE_SUFFIXES)} file"
         raise UsageError(message, hint="for example toy-1.0-0.conda, in any folder")
-    index = read_index_json(path)
+    sha256 = sha256_of_file(path)
+    row = listed(path.parent).get(path.name)
+    record = {} if row is None else decode_json(row, dict[str, object])
+    of_these_bytes = record.get("sha256") == sha256
+    own = info_object(read_info_files(path, frozenset({"index.json"})), "index.json", path)
+    changes = changes_between(own, record) if of_these_bytes else {}
+    index = checked_index(own, path, lambda: changes)
     stem = f"{index['name']}-{index['version']}-{index['build']}"
     if stem != stem_of(path.name):
         expected = stem + path.name.removeprefix(stem_of(path.name))
@@ -227,10 +265,11 @@ def _package_file(path: Path) -> PackageFile:
     if subdir is None:
         message = f"{path}: its index.json has no subdir, nor the platform and arch of older packages"
         raise UsageError(message, hint="build it again with a tool that writes the subdir")
-    return PackageFile(
+    file = PackageFile(
         subdir=subdir,
         file_name=path.name,
         path=absolute_path(path),
-        sha256=sha256_of_file(path),
+        sha256=sha256,
         size_bytes=path.stat().st_size,
     )
+    return file, changes

@@ -226,9 +226,17 @@ class ThirdPartyTarget:
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Compare with the server's index.
 
-        Raises ChannelError (a name has other bytes, or no sha256 in the index), UsageError (no labels), NetworkError.
+        Raises ChannelError (a name has other bytes, or no sha256 in the index), UsageError (no labels; a package whose
+        record is not made from it), NetworkError.
         """
         files = packages.by_name()
+        if corrected := next((f"{s}/{n}" for s, patch in packages.patches.items() for n in patch.names()), None):
+            message = f"{corrected}: the channel that it is in lists other requirements than it has itself"
+            hint = (
+                f"{self.server.service.name} makes records from the packages, so the correction would be lost: publish "
+                "to a folder or to a channel_tools server, or have the package built again"
+            )
+            raise UsageError(message, hint=hint)
         channel = self.server.label_address(label)
         # targets of all kinds share an interface that is not asynchronous
         listed = asyncio.run(self._listed(channel, sorted(files)))

@@ -311,6 +311,7 @@ class _Installation:
                 specs=lock.specs,
                 sources=sources,
                 check=attestation_check(self.trust, [*lock.channels, *sources.values()], self.environ),
+                look_up=index_look_up((), self.environ),
                 virtual_packages=self.virtual_packages,
                 package_cache=package_cache_in(find_cache(self.environ)),
                 progress=self.progress,

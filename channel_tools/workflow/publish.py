@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from channel_tools.channel import Foundation, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.results import read_stack
+from channel_tools.channel.state import read_listing
 from channel_tools.conda.closure import Closures
 from channel_tools.matrix.load import find_stack, load_tree
 from channel_tools.publish.folder import FolderTarget
@@ -120,7 +121,18 @@ def package_set(settings: Settings, request: StackPackages, *, note: Note) -> Pa
     if channel.foundation.is_made_here:
         chosen |= {key: package for key, package in packages.items() if package.foundation and package.hidden is None}
     files = tuple(PackageFile.of(package, settings.channel / key) for key, package in sorted(chosen.items()))
-    return PackageSet(name=request.in_words, files=files, foundation=channel.foundation)
+    names: dict[str, set[str]] = {}
+    for file in files:
+        names.setdefault(file.subdir, set()).add(file.file_name)
+    parts = {
+        subdir: patch.only(names[subdir]) for subdir, patch in read_listing(channel).patches.items() if subdir in names
+    }
+    return PackageSet(
+        name=request.in_words,
+        files=files,
+        foundation=channel.foundation,
+        patches={subdir: patch for subdir, patch in parts.items() if patch.names()},
+    )
 
 
 def files_to_publish(

@@ -18,7 +18,7 @@ from channel_tools.channel.listing import Patch, changes_between
 from channel_tools.channel.state import STATE_BYTES
 from channel_tools.conda.addresses import channel_name
 from channel_tools.conda.archive import read_info_files
-from channel_tools.conda.contents import parsed_json
+from channel_tools.conda.contents import info_object, parsed_json
 from channel_tools.conda.index import SubdirRecords, read_index
 from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, SUFFIX
 from channel_tools.conda.repodata import CHANNELDATA, REPODATA
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 GONE = "no longer listed by the channel that the bundle was made from"
 _ABOUT = "about.json"
+_INDEX = "index.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,9 +171,29 @@ def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Prog
     ]
     if registry:
         files += _kept_foundation(channel, published)
-    packages = PackageSet(name=how.name, files=tuple(sorted(files)), foundation=how.foundation)
+    packages = PackageSet(
+        name=how.name, files=tuple(sorted(files)), foundation=how.foundation, patches=_corrections(channel, published)
+    )
     target.publish(target.plan(packages, label=MAIN_LABEL), progress=progress)
     _patch_and_yank(channel, how, target)
+
+
+def _corrections(channel: IncomingChannel, published: Mapping[PackageKey, LabelPackage]) -> dict[str, Patch]:
+    """Patches for what the bundle's index lists of new packages otherwise than they say themselves."""
+    patches = {}
+    for subdir in channel.subdirs:
+        listed, folder = read_plain(channel.incoming, f"{subdir}/{REPODATA}"), channel.incoming.at(subdir)
+        records = {}
+        for key in channel.packages:
+            if key.subdir != subdir or key in published or (record := listed.get(key.file_name)) is None:
+                continue
+            path = channel.incoming.path / str(key)
+            index = info_object(read_info_files(path, frozenset({_INDEX}), folder=folder), _INDEX, path)
+            if changes := changes_between(index, record):
+                records[key.file_name] = changes
+        if records:
+            patches[subdir] = Patch(records=records)
+    return patches
 
 
 def packages_of(target: Target) -> dict[PackageKey, LabelPackage]:

@@ -52,6 +52,8 @@ class SetRequest(_LabelRequest):
     files: tuple[PackageRef, ...]
     attestations: dict[str, str] = field(default_factory=dict)
     """The packages' attestations by ``subdir/file name``: a JSON list of bundles, as text."""
+    patches: dict[str, dict[str, object]] = field(default_factory=dict)
+    """What the packages' channel lists otherwise than they say themselves, as in a HotfixRequest."""
     upload: tuple[str, ...] | None = None
     """The files to be uploaded, as a plan of the set said (None: not known). The id of a set does not depend on it."""
 
@@ -191,6 +193,7 @@ def set_request(packages: PackageSet, label: str, *, attested: bool = False) -> 
         foundation=packages.foundation,
         files=files,
         attestations={key: _sidecar_text(path) for key, path in sidecars.items() if path.is_file()},
+        patches={subdir: instructions_of(patch) for subdir, patch in sorted(packages.patches.items())},
     )
 
 

@@ -131,6 +131,8 @@ def _check_set(request: SetRequest, limits: Limits) -> None:
     if unknown := set(request.upload or ()) - set(map(str, keys)):
         raise UsageError(f"{min(unknown)} is to be uploaded, and is not in the set")
     _check_attestations(request, keys)
+    if others := set(request.patches) - {key.subdir for key in keys}:
+        raise UsageError(f"the set has patches of {min(others)!r}, but no packages for it")
     if (total := sum(file.size_bytes for file in request.files)) > limits.set_bytes:
         raise UsageError(f"the set has {total} bytes; this server accepts at most {limits.set_bytes}")
 
@@ -198,12 +200,17 @@ class UploadAudit:
 
 
 def audit_uploaded(
-    files: Sequence[Path], foundation: Foundation, channels: Sequence[Channel], *, within: Path | None = None
+    files: Sequence[Path],
+    foundation: Foundation,
+    channels: Sequence[Channel],
+    *,
+    within: Path | None = None,
+    corrections: Mapping[Path, Mapping[str, object]] | None = None,
 ) -> UploadAudit:
     """Audit package files together with those of ``channels``; each file is read completely, once.
 
-    Others can write in ``within``, where the files are then. Raises VerificationError with the findings; IntegrityError
-    if one of the files is not a complete, safe package.
+    Others can write in ``within``, where the files are then. ``corrections`` are as for audit_packages. Raises
+    VerificationError with the findings; IntegrityError if one of the files is not a complete, safe package.
     """
     own = {str(PackageKey.of(path)) for path in files}
     neighbours: list[Neighbour] = []
@@ -211,7 +218,14 @@ def audit_uploaded(
         beside = (row for row in _records(channel) if str(PackageKey.of(row[0])) not in own)
         neighbours += neighbours_of_records(beside, within=channel.within or channel.path)
     audits = audit_packages(
-        files, neighbours, Reader(), jobs=None, progress=SilentProgress(), to_enter=True, within=within
+        files,
+        neighbours,
+        Reader(),
+        jobs=None,
+        progress=SilentProgress(),
+        to_enter=True,
+        within=within,
+        corrections=corrections,
     )
     elsewhere = ", ".join(map(without_credentials, foundation.addresses))
     barring = [finding for audit in audits for finding in audit.barring]

@@ -43,17 +43,18 @@ from channel_tools.serve.access.guard import hint_for_clients
 from channel_tools.serve.uploads.checks import audit_uploaded, check_digests
 from channel_tools.serve.uploads.store import JobStore, State, drop_files, jobs_folder
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import ChannelError, ChannelToolsError, error_from_os
+from channel_tools.system.errors import ChannelError, ChannelToolsError, UsageError, error_from_os
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.workers import signals_held, signals_released
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from multiprocessing.context import ForkProcess
     from pathlib import Path
 
     from starlette.types import Receive
 
+    from channel_tools.channel.listing import Patch
     from channel_tools.publish.model import PublishReport
     from channel_tools.publish.server.protocol import JobResponse
     from channel_tools.serve.metrics import Metrics
@@ -306,9 +307,27 @@ class JobQueue:
 
 
 def package_set(job: Job, request: SetRequest) -> PackageSet:
-    """The set of a request, with the paths of its files in the job's folder."""
+    """The set of a request, with the paths of its files in the job's folder.
+
+    Raises UsageError for patches of other packages than those of the set, ConfigError for invalid ones.
+    """
     files = tuple(PackageFile.of(file, job.file(file)) for file in request.files)
-    return PackageSet(name=request.name, files=files, foundation=request.foundation)
+    patches = _patches(job, request.patches)
+    keys = {str(file.key) for file in files}
+    for subdir, patch in patches.items():
+        if others := [name for name in sorted(patch.names()) if f"{subdir}/{name}" not in keys or name in patch.remove]:
+            raise UsageError(f"the set has a patch of {subdir}/{others[0]}, but does not bring the package")
+    return PackageSet(name=request.name, files=files, foundation=request.foundation, patches=patches)
+
+
+def _patches(job: Job, instructions: Mapping[str, Mapping[str, object]]) -> dict[str, Patch]:
+    """The patches of subdirs that a request has. Raises ConfigError as read_patch does."""
+    patches = {}
+    for subdir, patch in instructions.items():
+        name = f"{subdir}-{INSTRUCTIONS_FILE}"
+        job.files.write(name, encode(patch))
+        patches[subdir] = read_patch(job.folder / name)
+    return patches
 
 
 def carry_out(root: Path, job: Job) -> None:
@@ -338,13 +357,8 @@ def _report(root: Path, job: Job) -> ReportResponse:
             return _uploads_reported(target.promote(keys, source=source, label=label, progress=SilentProgress()))
         case YankRequest(label=label, keys=keys, reason=reason):
             target.yank(keys, label=label, reason=reason)
-        case HotfixRequest(label=label, replace=replace):
-            patches = {}
-            for subdir, instructions in job.request.patches.items():
-                name = f"{subdir}-{INSTRUCTIONS_FILE}"
-                job.files.write(name, encode(instructions))
-                patches[subdir] = read_patch(job.folder / name)
-            target.hotfix(patches, label=label, replace=replace)
+        case HotfixRequest(label=label, replace=replace, patches=patches):
+            target.hotfix(_patches(job, patches), label=label, replace=replace)
         case RetainRequest() as request:
             rule = Retention(
                 keep=request.keep,
@@ -380,7 +394,12 @@ def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportRespo
     # the label's packages are audited together with a set's; main's, if the label does not exist yet
     labels = target.labels()
     beside = [target.open_label(name) for name in (request.label, MAIN_LABEL) if name in labels][:1]
-    audit = audit_uploaded(paths, request.foundation, beside, within=within)
+    corrections = {
+        file.path: patch.records[file.file_name]
+        for file in received
+        if (patch := packages.patches.get(file.subdir)) is not None and file.file_name in patch.records
+    }
+    audit = audit_uploaded(paths, request.foundation, beside, within=within, corrections=corrections)
     check_digests([file.path for file in received if not file.foundation], within=within)
     report = target.publish_received(
         packages, received, label=request.label, rows=audit.rows, progress=SilentProgress()

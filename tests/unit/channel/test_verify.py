@@ -10,6 +10,7 @@ import pytest
 from channel_tools.channel import Channel, add_set, channel_writer, verify_channel
 from channel_tools.channel import verify as verify_module
 from channel_tools.conda.archive import PackageInfo, read_package
+from channel_tools.conda.contents import JsonObject
 from channel_tools.conda.repodata import SHARD_INDEX
 from channel_tools.system.beneath import Beneath, Staged
 from tests.support.packages import make_conda, new_channel
@@ -23,10 +24,10 @@ def put(channel: Channel, *files: Path) -> None:
 def publish_at_each_read(monkeypatch: pytest.MonkeyPatch, channel: Channel, new: list[Path]) -> None:
     """Let one of ``new`` enter the channel whenever verifying reads a package: after repodata.json, before the rest."""
 
-    def read(path: Path, *, contents: bool, folder: Beneath) -> PackageInfo:
+    def read(path: Path, *, contents: bool, folder: Beneath, correction: JsonObject | None) -> PackageInfo:
         if new:
             put(channel, new.pop())
-        return read_package(path, contents=contents, folder=folder)
+        return read_package(path, contents=contents, folder=folder, correction=correction)
 
     monkeypatch.setattr(verify_module, "read_package", read)
 

@@ -38,8 +38,10 @@ def test_metadata_are_the_plain_files_below_info() -> None:
 
 @pytest.mark.parametrize("index", [b"[]", b"{", INDEX.replace(b'"1.0"', b"1")], ids=["list", "cut", "number"])
 def test_metadata_that_no_index_can_contain_are_refused(index: bytes) -> None:
-    with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.conda"):
-        check_metadata({"index.json": index}, PACKAGE)
+    with InfoFiles(all_files=False) as info:
+        read_info(members(info__index_json=index), PACKAGE, info, refuse)
+        with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.conda"):
+            check_metadata(info, PACKAGE)
 
 
 def test_an_older_package_may_have_a_list_of_its_files_instead_of_rows() -> None:

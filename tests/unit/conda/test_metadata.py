@@ -10,6 +10,7 @@ from rattler import MatchSpec, RepoData, Version
 
 from channel_tools.channel.publish import check_package
 from channel_tools.conda import metadata
+from channel_tools.conda.metadata import check_link, checked_index
 from channel_tools.conda.repodata import encode_repodata
 from channel_tools.system.errors import IntegrityError
 from tests.support.packages import make_conda
@@ -108,3 +109,57 @@ def test_an_index_with_the_first_and_last_times_is_read_by_rattler(tmp_path: Pat
     index = tmp_path / "repodata.json"
     index.write_bytes(encode_repodata("linux-64", {"toy-1.0-0.conda": record}, removed=()))
     RepoData.from_path(index)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "toy = toy.main",
+        "toy = toy:main [cli]",
+        "toy = toy:main[cli]",
+        "toy = toy:",
+        "toy = :main",
+        "toy = toy:main()",
+        "toy = toy-tools:main",
+        "toy = toy:main:more",
+        "toy = toy..tools:main",
+        "toy = 2toy:main",
+        "../toy = toy:main",
+    ],
+)
+def test_an_entry_point_that_no_client_can_make_a_program_of_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(IntegrityError) as caught:
+        check_link({"noarch": {"type": "python", "entry_points": [line]}}, tmp_path / "toy-1.0-0.conda")
+    assert f"the entry point {line!r}; expected NAME = MODULE:FUNCTION" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "line", ["toy=toy:main", "toy = toy.tools : App.run", " toy-2.0 = _toy:main ", "toy = füge:an"]
+)
+def test_entry_points_may_have_dots_and_need_no_spaces(tmp_path: Path, line: str) -> None:
+    assert check_link({"noarch": {"entry_points": [line]}}, tmp_path / "toy-1.0-0.conda") == (line,)
+
+
+BAD = {"constrains": ["dsk[array] >=2023"], "depends": ["zlib"], "license": "MIT"}
+
+
+def test_a_correction_is_taken_where_no_index_can_contain_a_packages_own_fields(tmp_path: Path) -> None:
+    asked = []
+
+    def correction() -> dict[str, object]:
+        asked.append(True)
+        return {"constrains": ["dsk >=2023"], "license": None}
+
+    index = {"name": "toy", "version": "1.0", "build": "0", "build_number": 0}
+    path = tmp_path / "toy-1.0-0.conda"
+    assert checked_index({**index, "depends": ["zlib"]}, path, correction) == {**index, "depends": ["zlib"]}
+    assert asked == []
+    corrected = checked_index({**index, **BAD}, path, correction)
+    assert corrected == {**index, "constrains": ["dsk >=2023"], "depends": ["zlib"]}
+    assert checked_index({**index, "constrains": None}, path, correction)["constrains"] == ["dsk >=2023"]
+    useless: list[dict[str, object] | None] = [None, {"depends": []}, {"constrains": ["dsk [x"]}]
+    for fields in useless:
+        with pytest.raises(IntegrityError, match="constrains 'dsk"):
+            checked_index({**index, **BAD}, path, lambda fields=fields: fields)  # type: ignore[misc]
+    with pytest.raises(IntegrityError, match="build_number"):
+        checked_index({**index, "build_number": -1}, path, correction)

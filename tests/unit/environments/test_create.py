@@ -33,7 +33,7 @@ from tests.unit.environments.conftest import make_channel
 from tests.unit.environments.toychannel import PREFIX_PLACEHOLDER, SUBDIR, ToyChannel, served
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from channel_tools.environments.create import Check
     from channel_tools.system.progress import Progress, Task
@@ -725,3 +725,30 @@ class RecordingProgress:
 
     def note(self, message: str) -> None:
         self.notes.append(message)
+
+
+def correct(archive: Path, **fields: object) -> None:
+    """Have the channel list fields of a package otherwise than that says itself."""
+    index = archive.parent / "repodata.json"
+    document = json.loads(index.read_bytes())
+    document["packages.conda"][archive.name] |= fields
+    index.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("own", "listed"),
+    [
+        ({"constrains": ["dsk[array] >=2"]}, {"constrains": ["library <2"]}),
+        ({"depends": ["dsk[array] >=2"]}, {"depends": ["library"]}),
+        ({"depends": ["library 9.*"]}, {"depends": ["library"]}),
+    ],
+)
+def test_a_package_whose_record_was_corrected_is_installed_as_its_channel_lists_it(
+    install: Installer, channel: ToyChannel, own: Mapping[str, list[str]], listed: Mapping[str, list[str]]
+) -> None:
+    archive = channel.add("fixed", depends=own.get("depends", ()), constrains=own.get("constrains", ()))
+    correct(archive, **listed)
+    assert "fixed-1.0" in names(install("fixed"))
+    record = json.loads((install.prefix / "conda-meta" / "fixed-1.0-0.json").read_bytes())
+    assert listed.items() <= record.items()
+    install("fixed", "library", replace=True)  # from the cache, checked again

@@ -15,6 +15,7 @@ import pytest
 from channel_tools.environments import EnvironmentResult, create_environment, create_locked_environment
 from channel_tools.pins import Lock, PlatformLock, solve_lock
 from channel_tools.pins.files import FORMATS, pin_files, read_lock
+from channel_tools.pins.md5 import LookUp
 from channel_tools.pins.virtual import to_generic
 from channel_tools.system.errors import IntegrityError, NetworkError, SolveError, UsageError
 from channel_tools.system.progress import SilentProgress
@@ -67,6 +68,7 @@ class Installer:
         virtual: Sequence[str] = VIRTUAL,
         specs: Sequence[str] = (),
         replace: bool = False,
+        look_up: LookUp = lambda _packages: {},
     ) -> EnvironmentResult:
         return asyncio.run(
             create_locked_environment(
@@ -78,6 +80,7 @@ class Installer:
                 package_cache=self.cache,
                 progress=SilentProgress(),
                 replace=(lambda _change: True) if replace else None,
+                look_up=look_up,
             )
         )
 
@@ -314,3 +317,21 @@ def test_a_prefix_that_is_something_else_is_refused(
     make(install.prefix)
     with pytest.raises(UsageError, match="expected a new folder"):
         install(install.lock("tool", channel=channel).platforms[0])
+
+
+@pytest.mark.parametrize("own", [["dsk[array] >=2"], None], ids=["invalid", "null"])
+def test_requirements_that_a_lock_lacks_and_a_package_has_wrong_are_looked_up(
+    install: Installer, channel: ToyChannel, own: list[str] | None
+) -> None:
+    archive = channel.add("fixed")
+    lock = install.read(install.lock("fixed", channel=channel), "explicit.txt")
+    archive = channel.add("fixed", constrains=own)
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    lock = dataclasses.replace(
+        lock, packages=tuple(dataclasses.replace(package, sha256=sha256, md5=None) for package in lock.packages)
+    )
+    record: dict[str, object] = {"constrains": ["dsk >=2"], "depends": [], "sha256": sha256}
+    with pytest.raises(IntegrityError, match=r"fixed-1\.0-0\.conda"):
+        install(lock, look_up=lambda _packages: {f"{SUBDIR}/{archive.name}": [record | {"sha256": "0" * 64}]})
+    install(lock, look_up=lambda _packages: {f"{SUBDIR}/{archive.name}": [record]})
+    assert metadata(install.prefix)["fixed"]["constrains"] == ["dsk >=2"]

@@ -204,13 +204,13 @@ def test_nothing_of_a_package_that_is_being_checked_is_removed_at_the_error_of_a
             assert await asyncio.to_thread(begun.wait, 60)
         return await unpack(record, folder, store)
 
-    def slow_check(folder: Path, record: rattler.RepoDataRecord) -> None:
+    def slow_check(folder: Path, record: rattler.RepoDataRecord, store: PackageStore) -> None:
         begun.set()
         end_s = time.monotonic() + 1
         while folder.exists() and time.monotonic() < end_s:
             time.sleep(0.01)
         left.append(folder.exists())
-        check(folder, record)
+        check(folder, record, store)
 
     monkeypatch.setattr(package_cache, "_unpack", late_unpack)
     monkeypatch.setattr(package_cache, "_check", slow_check)

@@ -295,3 +295,16 @@ def test_a_channel_that_only_rattler_reads_is_named_before_anything_is_solved() 
     with pytest.raises(UsageError, match=r"s3://bucket/ours: channels are mirrored from folders, http://") as caught:
         source_channels(["s3://bucket/ours"])
     assert "over https" in str(caught.value.hint)
+
+
+def test_a_package_that_only_its_record_makes_right_is_mirrored(tmp_path: Path) -> None:
+    channel = toy_channel(tmp_path)
+    wrong = make_conda(tmp_path / "made", "wrong", index={"constrains": ["dsk[array] >=2"]})
+    patch = Patch(records={wrong.name: {"constrains": ["dsk >=2"]}})
+    with channel_writer(channel) as writer:
+        add_set(writer, [wrong], patches={SUBDIR: patch})
+    site = exporting_site(tmp_path, channel)
+    far = carry(site, tmp_path, "first") / "channel"
+    assert records(far) == records(tmp_path / "channel")
+    assert records(far)[wrong.name]["constrains"] == ["dsk >=2"]
+    assert verify_channel(open_channel(far)) == []

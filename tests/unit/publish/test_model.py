@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import Foundation, open_channel, verify_channel
+from channel_tools.channel import Foundation, channel_writer, open_channel, verify_channel
+from channel_tools.channel.index import index_channel
+from channel_tools.channel.listing import Patch
 from channel_tools.publish.folder import FolderTarget, open_folder
 from channel_tools.publish.model import file_set
 from channel_tools.publish.target import open_target
 from channel_tools.system.errors import FoundationError, IntegrityError, UsageError
+from channel_tools.system.files import sha256_of_file
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.publish import files_to_publish
 from tests.support.packages import CONDA_FORGE, REGISTRY, make_conda, old_format
@@ -113,3 +118,70 @@ def test_the_foundation_is_the_given_one_else_that_of_the_channel_or_the_target(
     assert files_to_publish([in_channel], None, settings=None, target=new).foundation == CONDA_FORGE
     with pytest.raises(FoundationError):
         target.plan(files_to_publish([package], REGISTRY, settings=None, target=target), label="main")
+
+
+def listed_beside(package: Path, index: dict[str, object], **fields: object) -> Path:
+    """Another tool's repodata.json beside the package, which says the ``fields`` otherwise than that does."""
+    record = {"name": "toy", "version": "1.0", "build": "0", "build_number": 0, "subdir": "linux-64", "depends": []}
+    record |= index | {"sha256": sha256_of_file(package)} | fields
+    repodata = {"packages": {}, "packages.conda": {package.name: record}}
+    (package.parent / "repodata.json").write_text(json.dumps(repodata))
+    return package
+
+
+def record_of(folder: Path, file_name: str = "toy-1.0-0.conda") -> dict[str, object]:
+    row: dict[str, object] = json.loads((folder / "linux-64" / "repodata.json").read_bytes())["packages.conda"][
+        file_name
+    ]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("own", "listed"),
+    [
+        ({"constrains": ["dsk[array] >=2023"]}, {"constrains": ["dsk >=2023"]}),
+        ({"depends": ["dsk[array] >=2023"], "license": "X"}, {"depends": ["dsk >=2023"], "license": "MIT"}),
+        ({"depends": ["dsk >=2"]}, {"depends": ["dsk >=2,<3"]}),
+        ({"constrains": ["dsk >=2", "x"]}, {"constrains": ["dsk >=2"], "track_features": "slow"}),
+    ],
+)
+def test_what_a_channel_lists_otherwise_than_a_package_says_is_published_with_it(
+    tmp_path: Path, own: dict[str, object], listed: dict[str, object]
+) -> None:
+    package = listed_beside(make_conda(tmp_path / "theirs", "toy", index=own), own, **listed)
+    channel = tmp_path / "channel"
+    target = published(channel, package, foundation=CONDA_FORGE)
+    assert listed.items() <= record_of(channel).items()
+    assert verify_channel(open_channel(channel)) == []
+    # the records can be made again from the files, the listing and nothing else
+    shutil.rmtree(channel / ".channel_tools" / "cache", ignore_errors=True)
+    (channel / "linux-64" / package.name).touch()
+    with channel_writer(open_channel(channel)) as writer:
+        assert index_channel(writer).refused == ()
+    assert listed.items() <= record_of(channel).items()
+    # a channel of ours passes them on, and what it has changed since stays
+    further = published(tmp_path / "further", channel / "linux-64" / package.name, foundation=CONDA_FORGE)
+    assert listed.items() <= record_of(further.root).items()
+    change = Patch(records={package.name: {"depends": ["dsk 2.5.*"]}})
+    target.hotfix({"linux-64": change}, label="main", replace=False)
+    published(channel, package, foundation=CONDA_FORGE)
+    assert record_of(channel)["depends"] == ["dsk 2.5.*"]
+
+
+def test_a_record_of_other_bytes_corrects_nothing(tmp_path: Path) -> None:
+    own: dict[str, object] = {"constrains": ["dsk[array] >=2023"]}
+    package = listed_beside(make_conda(tmp_path, "toy", index=own), own, constrains=[], sha256="0" * 64)
+    with pytest.raises(IntegrityError, match="constrains 'dsk"):
+        file_set([package], CONDA_FORGE)
+    (package.parent / "repodata.json").write_text("{")
+    with pytest.raises(IntegrityError, match="what is listed of the packages cannot be read"):
+        file_set([package], CONDA_FORGE)
+
+
+def test_a_correction_is_not_lost_to_a_server_that_makes_the_records_itself(tmp_path: Path) -> None:
+    own: dict[str, object] = {"depends": ["dsk >=2"]}
+    package = listed_beside(make_conda(tmp_path, "toy", index=own), own, depends=["dsk >=2,<3"])
+    target = open_target("quetz+https://host.example/toys", environ={})
+    with pytest.raises(UsageError, match=r"linux-64/toy-1\.0-0\.conda: the channel that it is in lists") as caught:
+        target.plan(file_set([package], CONDA_FORGE), label="main")
+    assert "quetz makes records from the packages" in str(caught.value.hint)

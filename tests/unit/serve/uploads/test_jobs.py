@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import channel_writer, create_channel, open_channel
+from channel_tools.channel.listing import Patch
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.page.write import add_page
 from channel_tools.publish.folder import FolderTarget, compare
@@ -404,3 +405,44 @@ def test_attestations_that_are_no_text_are_not_sent(tmp_path: Path) -> None:
     write_sidecar(package, b"\xff\xfe[]")
     with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.conda\.sigs: not a file of attestations"):
         set_request(make_set([package]), "main", attested=True)
+
+
+def test_a_set_brings_what_its_packages_channel_lists_otherwise(tmp_path: Path) -> None:
+    package = make_conda(tmp_path / "made", "toy", index={"constrains": ["dsk[array] >=2"]})
+    packages = make_set([package], on=CONDA_FORGE)
+    tries: list[tuple[dict[str, object], str | None]] = [
+        ({"depends": ["zlib"]}, "constrains 'dsk[array] >=2'"),
+        ({"constrains": ["dsk"]}, None),
+    ]
+    for changes, error in tries:
+        patches = {"linux-64": Patch(records={package.name: changes})}
+        job = _received(tmp_path, set_request(replace(packages, patches=patches), "main"), package)
+        with job.try_lock():
+            carry_out(tmp_path, job)
+        failed = job.state().error
+        assert (failed is None) == (error is None)
+        assert failed is None or str(error) in failed.message
+    index = json.loads((tmp_path / "ours" / "linux-64" / "repodata.json").read_bytes())
+    assert index["packages.conda"][package.name]["constrains"] == ["dsk"]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        Patch(records={"other-1.0-0.conda": {"license": "MIT"}}),
+        Patch(remove=("toy-1.0-0.conda",)),
+        Patch(revoke=("x",)),
+    ],
+)
+def test_a_set_patches_no_other_packages(tmp_path: Path, patch: Patch) -> None:
+    package = make_conda(tmp_path / "made", "toy")
+    packages = replace(make_set([package], on=CONDA_FORGE), patches={"linux-64": patch})
+    job = _received(tmp_path, set_request(packages, "main"), package)
+    with job.try_lock():
+        carry_out(tmp_path, job)
+    failed = job.state().error
+    assert failed is not None
+    assert "does not bring the package" in failed.message or "removes" in failed.message
+    assert not (tmp_path / "ours" / "linux-64" / package.name).exists()
+    with pytest.raises(UsageError, match="no packages for it"):
+        check_request(replace(set_request(packages, "main"), patches={"noarch": {}}), Limits())
