@@ -143,23 +143,32 @@ def checked_index(
     """index.json as repodata can contain it: as it is, else with what the package's channel lists instead.
 
     Channels correct wrong requirements of published packages in their repodata alone; then the record is right, and
-    the package is not. Raises IntegrityError as check_index does if there is no correction, or if it does not help.
+    the package is not. rattler reads the package's own fields, too, where it links it: those that are not even of the
+    right type are not corrected. Raises IntegrityError as check_index does if there is no correction, or if it does not
+    help.
     """
     try:
         check_index(index, path)
-        if correction is None or not any(key in index and index[key] is None for key in _LISTS):
-            return index
     except IntegrityError:
-        if correction is None:
+        if correction is None or not _is_readable(index) or (fields := correction()) is None:
             raise
-    if (fields := correction()) is not None:
-        index = {key: value for key, value in {**index, **fields}.items() if value is not None}
-    check_index(index, path)
-    return index
+    else:
+        return index
+    corrected = {key: value for key, value in {**index, **fields}.items() if value is not None}
+    check_index(corrected, path)
+    return corrected
 
 
-_LISTS = (*PATCHABLE_SPECS, "track_features")
-"""Fields that may be null in an index.json, which only some clients read as empty."""
+def _is_readable(index: Mapping[str, object]) -> bool:
+    """Whether the fields that can be corrected are lists of texts, and texts."""
+    features = index.get("track_features") or []
+    lists = [*(index.get(key, []) for key in PATCHABLE_SPECS), [features] if isinstance(features, str) else features]
+    texts = [index.get(key) or "" for key in PATCHABLE_TEXTS if key != "track_features"]
+    return all(isinstance(value, list) for value in lists) and all(
+        isinstance(text, str) for value in (*lists, texts) for text in _texts(value)
+    )
+
+
 _OLD_MACHINES = {"x86": "32", "x86_64": "64"}
 """What ``arch`` is in the subdir's name where the two differ."""
 

@@ -52,7 +52,7 @@ class ToyChannel:
         build: str = "0",
         subdir: str = SUBDIR,
         depends: Sequence[str] = (),
-        constrains: Sequence[str] | None = (),
+        constrains: Sequence[str] = (),
         files: Mapping[str, bytes] | None = None,
         links: Mapping[str, str] | None = None,
         index: bool = True,
@@ -71,7 +71,7 @@ class ToyChannel:
             "build": build,
             "build_number": 0,
             "depends": list(depends),
-            "constrains": None if constrains is None else list(constrains),
+            "constrains": list(constrains),
             "subdir": subdir,
         }
         said |= {"noarch": noarch} if subdir == "noarch" else {}
