@@ -37,6 +37,10 @@ class Rule(StrEnum):
     """Each needed library is found through the file's own rpath, in the package or in what it depends on."""
     BUILD_PATH = "build-path"
     """No file names a folder of the machine that built it."""
+    SITE_PATH = "site-path"
+    """No string of an ELF file is a path of a site or of another library's plugins: others decide what is there."""
+    HOST_PATH = "host-path"
+    """No string of an ELF file is a path of the machine, except those that every system has."""
     PLACEHOLDER = "placeholder"
     """Installation replaces every build prefix in a file, in the right mode."""
     SELF_LOCATING = "self-locating"
@@ -69,7 +73,7 @@ class Rule(StrEnum):
     """Foundations only: no .pc file, CMake file, script or shebang names the machine it was made on, nor /usr."""
 
 
-_ADVISORY = frozenset({Rule.LICENSE})
+_ADVISORY = frozenset({Rule.LICENSE, Rule.HOST_PATH})
 """Rules whose findings do not keep a package out of a channel: what they ask for needs a person's judgement."""
 
 
@@ -85,7 +89,7 @@ class Finding:
     where: str = ""
     """``line 3`` of a text, ``offset 0x1f40`` of a binary file, else empty."""
     subject: str = ""
-    """The library or rpath that the finding is about, if any."""
+    """The library, rpath or path that the finding is about, if any."""
     found: str
     expected: str
     fix: str
@@ -212,6 +216,8 @@ class ElfFacts:
     instructions: tuple[Instruction, ...] = ()
     damage: str = ""
     is_dynamic: bool = True
+    paths: tuple[Occurrence, ...] = ()
+    """The paths of the machine in its strings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,6 +263,8 @@ class DeclaredException:
     rule: str
     files: tuple[str, ...]
     reason: str
+    paths: tuple[str, ...] = ()
+    """Of the rules about paths: which ones are meant."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

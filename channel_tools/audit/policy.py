@@ -7,6 +7,7 @@ A recipe declares what the audit cannot know, and the build engine copies it to 
       audit:
         allow:
           - {rule: needed, files: [lib/libxyz.so*], reason: the site's XRT brings libxrt_core}
+          - {rule: site-path, files: [lib/libxyz.so*], paths: [/opt/xilinx/*], reason: where XRT is installed}
         runtime_dispatch:
           - {files: [lib/libfast.so*], reason: kernels are chosen by cpuid, see src/values.cpp}
 
@@ -40,6 +41,8 @@ PACKAGE_RULES: tuple[RuleFunction, ...] = (
     loader.rpath_rule,
     loader.needed_rule,
     files.build_path_rule,
+    loader.site_path_rule,
+    loader.host_path_rule,
     files.placeholder_rule,
     files.self_locating_rule,
     files.interpreter_rule,
@@ -81,6 +84,9 @@ _FOUNDATION_ONLY = frozenset({Rule.DEPENDS, Rule.OWNER, Rule.LEFTOVER})
 FOUNDATION_TABLE = Path(__file__).with_name("data") / "foundation.yaml"
 _KEYS = frozenset({"allow", "runtime_dispatch"})
 _NOT_EXCUSABLE = frozenset({Rule.PACKAGE, Rule.ELF, Rule.METADATA, Rule.EXCEPTION, Rule.MODE})
+_LEAST_PATH = 3
+_OF_PATHS = frozenset({Rule.SITE_PATH, Rule.HOST_PATH})
+"""Rules that are excused path by path, since a file that may name one may not name every other."""
 _PROBES = ("lib/libanything.so.1", "bin/program", "share/anything/text.txt")
 
 
@@ -109,6 +115,8 @@ def split_declared(
 def _reason(finding: Finding, declared: Declared) -> str | None:
     for exception in declared.exceptions:
         if exception.rule == finding.rule and any(_is_meant(finding.file, glob) for glob in exception.files):
+            if exception.paths and not any(fnmatch.fnmatchcase(finding.subject, glob) for glob in exception.paths):
+                continue
             return exception.reason
     key, globs = _ALLOWLISTS.get(finding.rule, ("", lambda _declared: ()))
     if any(fnmatch.fnmatchcase(finding.subject, glob) for glob in globs(declared)):
@@ -179,20 +187,25 @@ def _rows(audit: Mapping[str, Any], key: str, faults: list[str]) -> Iterator[dic
 
 def _exception(row: Mapping[str, Any], rule: str, key: str, faults: list[str]) -> Iterator[DeclaredException]:
     where = f"extra.audit.{key}: {dict(row)!r}"
-    files, reason = _globs(row.get("files")), row.get("reason")
+    files, paths, reason = _globs(row.get("files")), _globs(row.get("paths")), row.get("reason")
     known = {member.value for member in Rule} - {member.value for member in _NOT_EXCUSABLE | _FOUNDATION_ONLY}
-    if row.keys() - {"rule", "files", "reason"}:
-        faults.append(f"{where} has keys other than rule, files and reason")
+    keys = ("rule", "files", "paths", "reason") if rule in _OF_PATHS else ("rule", "files", "reason")
+    if row.keys() - set(keys):
+        faults.append(f"{where} has keys other than {', '.join(keys[:-1])} and reason")
     elif rule not in known:
         faults.append(f"{where} names the rule {rule}; expected one of {', '.join(sorted(known))}")
     elif not isinstance(reason, str) or not reason.strip():
         faults.append(f"{where} gives no reason")
     elif not files:
         faults.append(f"{where} names no files")
+    elif rule in _OF_PATHS and not paths:
+        faults.append(f"{where} names no paths; the rule {rule} is excused for each path by its name")
+    elif wide := [glob for glob in paths if len(glob.replace("*", "").strip("/")) < _LEAST_PATH]:
+        faults.append(f"{where} matches every path by {wide[0]}")
     elif wide := [glob for glob in files if all(fnmatch.fnmatchcase(probe, glob) for probe in _PROBES)]:
         faults.append(f"{where} matches every file by {wide[0]}")
     else:
-        yield DeclaredException(rule=rule, files=files, reason=" ".join(reason.split()))
+        yield DeclaredException(rule=rule, files=files, reason=" ".join(reason.split()), paths=paths)
 
 
 def _dynamic_linking(rendered: RenderedRecipe, faults: list[str]) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
+from channel_tools.audit.host_paths import elf_paths
 from channel_tools.audit.instructions import THIN_MAGIC, instructions_beyond, level_name, read_archive
 from channel_tools.audit.model import SYSROOT, ArchiveFacts, ElfFacts, FileFacts, Instruction, Occurrence, Placeholder
 from channel_tools.system.archives import AR_MAGIC
@@ -102,7 +103,7 @@ class Reader:
                 strays=tuple(_occurrences(content, [_PREFIX_MARK], replaced, is_text=is_text, whole_paths=False)),
                 host_paths=tuple(_host_occurrences(name, content, replaced)) if is_small_text else (),
                 leftovers=tuple(self._leftovers(name, content, mode=mode, size_bytes=size_bytes)),
-                elf=self._elf(name, content, path) if head.startswith(ELF_MAGIC) else None,
+                elf=self._elf(name, content, path, placeholder) if head.startswith(ELF_MAGIC) else None,
                 archive=self._archive(name, content, head),
             )
 
@@ -126,13 +127,15 @@ class Reader:
             text = (head + content.read()).decode(errors="replace")
             yield from (Occurrence(text=leftover, offset=0, line=line) for line, leftover in leftover_paths(name, text))
 
-    def _elf(self, name: str, content: BinaryIO, path: Path | None) -> ElfFacts:
+    def _elf(self, name: str, content: BinaryIO, path: Path | None, placeholder: Placeholder | None) -> ElfFacts:
         content.seek(0)
         try:
             info = read_elf(content, name=name)
             elf = open_elf(content)
             machine = str(elf["e_machine"])
             isa = _isa_needed(elf)
+            own = (*self.own_paths, *((placeholder.text,) if placeholder else ()))
+            paths = () if SYSROOT in name else tuple(elf_paths(content, elf, own=own))
             is_read = machine == "EM_X86_64" and self.reads_code and SYSROOT not in name
             instructions: tuple[Instruction, ...] = ()
             if is_read:
@@ -150,6 +153,7 @@ class Reader:
             isa_needed=isa,
             instructions=instructions,
             is_dynamic=info.is_dynamic,
+            paths=paths,
         )
 
     def _archive(self, name: str, content: BinaryIO, head: bytes) -> ArchiveFacts | None:

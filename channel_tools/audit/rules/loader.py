@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules about the loader and the processor: elf, rpath, needed, glibc, libstdcxx, instructions.
+"""Rules about the loader, what is opened and the processor: elf, rpath, needed, site-path, host-path, glibc, libstdcxx,
+instructions.
 
 Also the symbol versions of glibc, libstdc++ and libgcc, and the release of each that introduced them.
 """
@@ -10,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.audit.host_paths import owner_of
 from channel_tools.audit.instructions import level_name, required_level
 from channel_tools.audit.model import SYSROOT, Requirement, Rule
 from channel_tools.conda.closure import join_path, resolve
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         FileFacts,
         Finding,
         Instruction,
+        Occurrence,
         PackageFacts,
     )
 
@@ -52,6 +55,21 @@ _NEEDED = Requirement(
     expected="a library of the package or its dependencies, in a folder of the file's rpath",
     fix="add the run dependency that has it, or the rpath; "
     "list libraries that the site provides in build.dynamic_linking.missing_dso_allowlist",
+)
+_FIX_PATH = (
+    "have it find the file relative to itself, by a variable that the activation sets, or with a build prefix, which "
+    "installation replaces; what is meant is declared by name (extra.audit.allow, with paths)"
+)
+_SITE_PATH = Requirement(
+    rule=Rule.SITE_PATH,
+    expected="no path of a site, or of another library's plugins, in the strings of programs and libraries: "
+    "whoever can write there decides what they load",
+    fix=_FIX_PATH,
+)
+_HOST_PATH = Requirement(
+    rule=Rule.HOST_PATH,
+    expected="no path of the machine in the strings of programs and libraries, but those that every system has",
+    fix=_FIX_PATH,
 )
 Version = tuple[int, ...]
 _SYMBOL = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC)_(\d+(?:\.\d+)*)")
@@ -99,6 +117,27 @@ def rpath_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[F
                 continue
             problem = f"has the rpath {rpath}" + (", which leads out of the prefix" if leads_out else "")
             yield _RPATH.violation(package.file_name, path, problem, subject=rpath)
+
+
+def site_path_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
+    """Nothing is loaded from where a site, or whoever can write there, puts files of its own."""
+    for path, elf in _elf_files(package):
+        for occurrence in elf.paths:
+            if owner_of(occurrence.text) == "site":
+                yield _path_violation(_SITE_PATH, package, path, occurrence)
+
+
+def host_path_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
+    """Nothing is read from the machine but what every system has."""
+    for path, elf in _elf_files(package):
+        for occurrence in elf.paths:
+            if owner_of(occurrence.text) == "host":
+                yield _path_violation(_HOST_PATH, package, path, occurrence)
+
+
+def _path_violation(requirement: Requirement, package: PackageFacts, path: str, occurrence: Occurrence) -> Finding:
+    problem, where = f"has the string {occurrence.text}", occurrence.where
+    return requirement.violation(package.file_name, path, problem, where=where, subject=occurrence.text)
 
 
 def needed_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:

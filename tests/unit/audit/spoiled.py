@@ -49,6 +49,8 @@ def program(text: str, *, placeholder: str = "") -> Entry:
 
 NATIVE = Toy(files={"lib/libtoy.so.1": library(needed=["libc.so.6"], rpath="$ORIGIN", versions=["GLIBC_2.34"])})
 GXX = Toy(files={"lib/libtoy.so.1": library(rpath="$ORIGIN", versions=["GLIBCXX_3.4.30"])})
+SITE_LIBRARY = library(rpath="$ORIGIN", constants=b"\0/opt/vendor/lib/libfabric\0")
+SITE_PROGRAM = library(rpath="$ORIGIN/../lib", constants=b"\0PLUGINS=lib:/usr/local/lib/toy:/lib\0")
 DANGLING: Files = {"lib/libtoy.so": Entry(link="libtoy.so.1")}
 OTHER_INDEX = b'{"name": "other", "version": "1.0", "build": "h0_0", "build_number": 0, "subdir": "linux-64"}'
 
@@ -127,6 +129,24 @@ CASES = [
         b"-I../include",
         "names -I/data/bld/rattler-build_toy_17/include",
         "line 1",
+    ),
+    case(
+        Rule.SITE_PATH,
+        "plugins of another prefix",
+        "lib/libtoy.so.1",
+        SITE_LIBRARY,
+        library(rpath="$ORIGIN", constants=b"\0lib/libfabric\0/dev/shm/toy\0"),
+        "has the string /opt/vendor/lib/libfabric",
+        f"offset {SITE_LIBRARY.index(b'/opt/vendor'):#x}",
+    ),
+    case(
+        Rule.SITE_PATH,
+        "in a list of folders",
+        "bin/program",
+        SITE_PROGRAM,
+        library(rpath="$ORIGIN/../lib", constants=b"\0PATH=/usr/local/bin:/usr/bin\0"),
+        "has the string /usr/local/lib/toy",
+        f"offset {SITE_PROGRAM.index(b'/usr/local'):#x}",
     ),
     case(
         Rule.PLACEHOLDER,

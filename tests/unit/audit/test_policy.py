@@ -42,6 +42,20 @@ def test_an_exception_covers_its_rule_in_its_files_only() -> None:
     assert [(row.finding, row.reason) for row in excused] == [(findings[0], "XRT is the site's")]
 
 
+def test_paths_are_excused_by_name() -> None:
+    rows = [{"rule": "site-path", "files": ["lib/libxrt*"], "paths": ["/opt/xilinx/*"], "reason": "where XRT is"}]
+    found = declared_by({"extra": {"audit": {"allow": rows}}}, NO_RECIPE)
+    excused = finding(Rule.SITE_PATH, "lib/libxrt.so", "/opt/xilinx/xrt")
+    others = [
+        finding(Rule.SITE_PATH, "lib/libxrt.so", "/opt/other"),
+        finding(Rule.SITE_PATH, "lib/other.so", "/opt/xilinx/xrt"),
+        finding(Rule.HOST_PATH, "lib/libxrt.so", "/opt/xilinx/xrt"),
+    ]
+    left, declared_ones = split_declared([excused, *others], found)
+    assert left == tuple(others)
+    assert [row.finding for row in declared_ones] == [excused]
+
+
 def test_the_recipes_own_lists_cover_libraries_and_rpaths() -> None:
     found = declared_by(
         {}, recipe(missing_dso_allowlist=["lib/libmpi_gtl*", "libxrt_core.so.2"], rpath_allowlist=["/opt/cray/*"])
@@ -71,6 +85,12 @@ def test_the_recipes_own_lists_cover_libraries_and_rpaths() -> None:
         ({"allow": [{"rule": "link", "reason": "r"}]}, "names no files"),
         ({"allow": [{"rule": "link", "files": ["lib/x", "**/*"], "reason": "r"}]}, "matches every file by **/*"),
         ({"allow": [{"rule": "link", "files": ["x"], "reason": "r", "until": 1}]}, "has keys other than"),
+        ({"allow": [{"rule": "site-path", "files": ["x"], "reason": "r"}]}, "names no paths"),
+        (
+            {"allow": [{"rule": "host-path", "files": ["x"], "paths": ["/*"], "reason": "r"}]},
+            "matches every path by /*",
+        ),
+        ({"allow": [{"rule": "link", "files": ["x"], "paths": ["/x"], "reason": "r"}]}, "has keys other than"),
         ({"runtime_dispatch": [{"files": ["*"], "reason": "r"}]}, "matches every file by *"),
         ({"runtime_dispatch": [{"files": ["lib/x"]}]}, "gives no reason"),
     ],

@@ -82,8 +82,20 @@ def test_the_gate_lets_a_sound_package_in(tmp_path: Path) -> None:
     assert [package.row.name for package in published_packages(channel)] == ["toy"]
 
 
+def test_a_path_of_the_host_is_advice(tmp_path: Path) -> None:
+    package = Toy(files={"lib/libtoy.so.1": library(rpath="$ORIGIN", constants=b"\0/etc/toy.d/%s.conf\0/etc/hosts")})
+    audit = audited(package.write(tmp_path))
+    assert [(finding.rule, finding.subject) for finding in audit.findings] == [(Rule.HOST_PATH, "/etc/toy.d/%s.conf")]
+    assert audit.barring == ()
+
+
 def test_every_rule_has_a_spoiled_package() -> None:
-    assert {case.rule for case in CASES} == set(Rule) - {Rule.INSTRUCTIONS, Rule.LICENSE, *OF_FOUNDATIONS}
+    assert {case.rule for case in CASES} == set(Rule) - {
+        Rule.HOST_PATH,
+        Rule.INSTRUCTIONS,
+        Rule.LICENSE,
+        *OF_FOUNDATIONS,
+    }
 
 
 def test_a_damaged_package_is_a_finding(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _BASE = 0x1000
 _DT = {"NULL": 0, "NEEDED": 1, "STRTAB": 5, "STRSZ": 10, "SONAME": 14, "RPATH": 15}
-_SHT_STRTAB, _SHT_DYNAMIC, _SHT_VERNEED = 3, 6, 0x6FFFFFFE
+_SHT_PROGBITS, _SHT_STRTAB, _SHT_DYNAMIC, _SHT_VERNEED = 1, 3, 6, 0x6FFFFFFE
 
 
 def real_library() -> Path:
@@ -36,9 +36,17 @@ class _Strings:
 
 
 def shared_library(
-    *, soname: str | None = None, needed: Sequence[str] = (), rpath: str | None = None, versions: Sequence[str] = ()
+    *,
+    soname: str | None = None,
+    needed: Sequence[str] = (),
+    rpath: str | None = None,
+    versions: Sequence[str] = (),
+    constants: bytes = b"",
 ) -> bytes:
-    """A 64-bit shared object with nothing in it but a dynamic segment; ``versions`` are asked of libc.so.6."""
+    """A 64-bit shared object with nothing in it but a dynamic segment; ``versions`` are asked of libc.so.6.
+
+    ``constants`` is what .rodata has.
+    """
     strings = _Strings()
     tags = [(_DT["NEEDED"], strings.add(name)) for name in needed]
     tags += [(_DT["SONAME"], strings.add(soname))] if soname else []
@@ -50,19 +58,21 @@ def shared_library(
     tags += [(_DT["STRTAB"], _BASE + strtab_at), (_DT["STRSZ"], len(strings.content)), (_DT["NULL"], 0)]
     dynamic = b"".join(struct.pack("<QQ", kind, value) for kind, value in tags)
     verneed_at = dynamic_at + len(dynamic)
-    names = b"\0.dynstr\0.dynamic\0.gnu.version_r\0.shstrtab\0"
-    names_at = verneed_at + len(verneed)
+    names = b"\0.dynstr\0.dynamic\0.gnu.version_r\0.shstrtab\0.rodata\0"
+    constants_at = verneed_at + len(verneed)
+    names_at = constants_at + len(constants)
     sections_at = -(-(names_at + len(names)) // 8) * 8
-    size = sections_at + 5 * 64
+    size = sections_at + 6 * 64
     header = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, header_size, sections_at, 0, 64, 56, 2, 64, 5, 4)
+    header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, header_size, sections_at, 0, 64, 56, 2, 64, 6, 4)
     programs = struct.pack("<IIQQQQQQ", 1, 4, 0, _BASE, _BASE, size, size, 0x1000)
     programs += struct.pack("<IIQQQQQQ", 2, 4, dynamic_at, _BASE + dynamic_at, 0, len(dynamic), len(dynamic), 8)
     sections = bytes(64) + _section(1, _SHT_STRTAB, strtab_at, len(strings.content))
     sections += _section(9, _SHT_DYNAMIC, dynamic_at, len(dynamic), link=1, entry=16)
     sections += _section(18, _SHT_VERNEED, verneed_at, len(verneed), link=1, info=1 if versions else 0)
     sections += _section(33, _SHT_STRTAB, names_at, len(names))
-    content = (header + programs + strings.content).ljust(dynamic_at, b"\0") + dynamic + verneed + names
+    sections += _section(43, _SHT_PROGBITS, constants_at, len(constants))
+    content = (header + programs + strings.content).ljust(dynamic_at, b"\0") + dynamic + verneed + constants + names
     return content.ljust(sections_at, b"\0") + sections
 
 
