@@ -30,7 +30,9 @@ _DEVICE_CODE = frozenset({".nv_fatbin", "__nv_relfatbin", ".hip_fatbin"})
 """Sections of gigabytes that the processor never reads strings from."""
 _PATH = re.compile(rb"(?<![^\0:;=])/[\w.][\w.+@%~*?{}$,/-]*(?=[\0:;\s]|\Z)")
 """A path that is a whole string, an element of a list of paths, the value of a setting, or a command's program."""
-_SOURCE = re.compile(r".*\.(?:[chSs]|cc|cpp|cxx|cu|cuh|c\+\+|hh|hpp|hxx|inc|inl|ipp|tcc|rs|go|py|pyx|f|f90|proto|def)$")
+_SOURCE = re.compile(
+    r".*/\.cargo/registry/src/.*|.*\.(?:[chSs]|cc|cpp|cxx|cu|cuh|c\+\+|hh|hpp|hxx|inc|inl|ipp|tcc|rs|go|py|pyx|f|f90|proto|def)$"
+)
 
 _SYSTEM_FOLDERS = (
     *("/dev", "/proc", "/sys", "/run", "/var/run", "/tmp", "/var/tmp", "/usr/tmp"),  # noqa: S108 - names, not used

@@ -31,6 +31,7 @@ VERSION = 2
 """Raised with each change of what a step here makes of a tree."""
 
 FOLDERS: Mapping[str, Mapping[str, str]] = {
+    "cryptography": {"/opt/pyca/cryptography/openssl": "ssl"},
     "mpich": {"/usr/etc": "etc"},
     "mpich-abi": {"/opt/mpich": ""},
     "openmpi": {"/opt/openmpi": ""},

@@ -56,6 +56,7 @@ def test_what_only_root_writes_is_the_hosts(path: str) -> None:
         *("/dev/shm/x", "/proc/self/maps", "/sys/class/net/%s", "/tmp/toy-XXXXXX", "/run/user/%i/x", "/etc/hosts"),  # noqa: S108
         *("/bin/sh", "/usr/bin/ssh", "/usr/local/bin", "/lib64/ld-linux-x86-64.so.2", "/usr/share/zoneinfo/UTC"),
         *("/proc/0//////etc/ucx", "/opt/build/src/toy.cpp", "/home/builder/include/x.hpp"),
+        "/root/.cargo/registry/src/x/tuple.rsPython",
     ],
 )
 def test_what_every_system_has_and_names_of_sources_are_meant(path: str) -> None:
