@@ -30,6 +30,7 @@ from channel_tools.requests.environment import (
     RemoveRequest,
     UpdateRequest,
 )
+from channel_tools.requests.image import ImageRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.settings import available_cores
@@ -283,6 +284,23 @@ def _settings_for(
             yield settings
     else:
         yield options.settings_if_any(root, output) if request.specs else None
+
+
+@app.command("image")
+@handled
+@options.asks(ImageRequest)
+def image(request: ImageRequest, *, root: options.Root = None, output: options.Output = None) -> None:
+    """Write an environment, or a stack, as one SquashFS image, which is mounted at the folder of --at."""
+    from channel_tools.workflow.images import make_environment_image
+
+    with contextlib.ExitStack() as stack:
+        settings = None
+        if request.prefix is None:
+            channels = request.install.channels
+            settings = stack.enter_context(options.settings_for_stacks(root, output, channels=channels))
+        progress = stack.enter_context(shown_progress())
+        made = make_environment_image(settings, request, environ=os.environ, progress=progress)
+    print_line(f"{made.file}: {made.size_bytes / 1e6:.0f} MB, sha256 {made.sha256}; mount it at {made.at}")
 
 
 @app.command("pack")

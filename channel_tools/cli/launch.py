@@ -12,6 +12,7 @@ from channel_tools.cli.console import handled, print_line, print_note, write_res
 from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.launch import ScriptRequest
+from channel_tools.requests.options import words_of
 
 
 @handled
@@ -23,6 +24,15 @@ def launch(request: ScriptRequest, *, root: options.Root = None) -> None:
     """
     from channel_tools.workflow.launch import check_script, plan_script, write_job
 
+    if request.image is not None:
+        from channel_tools.workflow.images import PREFIX, run_in_image
+
+        given = words_of(request, omit={"image", "local_scratch", "words"})
+        words = ["launch", *options.root_words(root), *given, "--prefix", PREFIX, *request.words]
+        with shown_progress() as progress:
+            run_in_image(
+                request.image, words, local_scratch=request.local_scratch, environ=os.environ, progress=progress
+            )
     is_named = request.stack is not None
     with options.settings_for_stacks(root, None, prefix=request.prefix, is_named=is_named) as settings:
         if request.emit is not None:

@@ -83,6 +83,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def root_words(root: Path | None) -> list[str]:
+    """The option that names the tree to another run of this program."""
+    return [] if root is None else ["--root", str(root)]
+
+
 def settings_from(root: Path | None, output: Path | None) -> Settings:
     """The locations of a command, from its options and the environment."""
     return make_settings(root=root, output=output, environ=os.environ, cwd=Path.cwd())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,11 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
 from channel_tools.requests.feedstock import FeedstockRequest
+from channel_tools.requests.image import PaperRequest
 from channel_tools.requests.plan import RenderRequest
 from channel_tools.system.counting import counted
 
-app = typer.Typer(no_args_is_help=True, help="Recipes for other people's build services.")
+app = typer.Typer(no_args_is_help=True, help="Recipes for other people's build services, and environments for papers.")
 
 
 @handled
@@ -42,6 +44,17 @@ def render(
         )
     for folder in folders:
         print_line(str(folder))
+
+
+@app.command("paper")
+@handled
+@options.asks(PaperRequest)
+def paper(request: PaperRequest) -> None:
+    """Write what an environment is made of, and how to make it again, into a folder: for a paper, or an archive."""
+    from channel_tools.workflow.images import export_paper
+
+    files = export_paper(request, environ=os.environ)
+    print_line(f"{request.folder}: wrote: {', '.join([*sorted(files), 'SHA256SUMS'])}")
 
 
 @app.command("feedstock")

@@ -25,6 +25,7 @@ from channel_tools.cli.console import (
 from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.environment import InstallRequest
+from channel_tools.requests.options import words_of
 from channel_tools.requests.validate import Ranks, Timeout, ValidateRequest
 from channel_tools.system.counting import counted
 
@@ -41,6 +42,14 @@ if TYPE_CHECKING:
 def validate(request: ValidateRequest, *, root: options.Root = None, output: options.Output = None) -> None:
     """Install a stack from the channel, run a distributed allreduce in it, and report what carried the data."""
     channels, prefix = request.install.channels, request.prefix
+    if request.image is not None:
+        from channel_tools.workflow.images import PREFIX, run_in_image
+
+        given = words_of(request, omit={"image", "as_installed"})
+        places = [*options.root_words(root), *([] if output is None else ["--output", str(output)])]
+        words = ["validate", *places, *given, "--as-installed", "--prefix", PREFIX]
+        with shown_progress() as progress:
+            run_in_image(request.image, words, local_scratch=None, environ=os.environ, progress=progress)
     with options.settings_for_stacks(root, output, channels=channels, prefix=prefix) as settings:
         if request.job.emit is not None:
             from channel_tools.workflow.validate import write_validation_job

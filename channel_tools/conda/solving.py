@@ -28,14 +28,7 @@ from channel_tools.conda.package import NOARCH
 from channel_tools.conda.relay import text_without_relay
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, REPODATA_ZST, SHARD_INDEX
 from channel_tools.conda.specs import InvalidSpecError, read_spec
-from channel_tools.system.errors import (
-    ChannelError,
-    ChannelToolsError,
-    DiskFullError,
-    NetworkError,
-    SolveError,
-    UsageError,
-)
+from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, SolveError, UsageError
 from channel_tools.system.files import kind_of
 
 if TYPE_CHECKING:
@@ -49,7 +42,6 @@ _MAX_EXPLANATION_LINES = 15
 _INDEX_AGAIN = "remove it, and index the channel again"
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _REFUSED = re.compile(r"HTTP status client error \((401|403)\b")
-DISK_FULL = re.compile(r"os error (28|122)\b")
 UNREACHABLE = re.compile(
     r"error sending request|dns error|HTTP status|timed out|connection (closed|reset)", re.IGNORECASE
 )
@@ -163,28 +155,20 @@ def solve_error(err: Exception, *, specs: Sequence[str], channels: Sequence[str]
         omitted = len(lines) - _MAX_EXPLANATION_LINES
         lines = [*lines[:_MAX_EXPLANATION_LINES], f"({omitted} more lines)"]
     message = f"no set of packages in {shown_channels(channels)} satisfies {', '.join(specs)}:\n" + "\n".join(lines)
-    if any(local_path(channel) is not None for channel in channels):
-        return SolveError(message, hint="build what is missing (channel_tools build), or relax the specs")
-    return SolveError(message, hint="relax the specs, or name a channel that has what is missing, too: --channel")
+    return SolveError(message, hint="build the missing packages first (channel_tools build), or relax the specs")
 
 
 def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsError:
     """The error for a channel's index that cannot be reached, does not exist, or is not an index."""
     reason = one_line(err)
     where = shown_channels(channels)
-    if DISK_FULL.search(reason):
-        message = f"{where}: no space left on the device for the channel's index: {reason}"
-        return DiskFullError(message, hint="free space in the cache (CHANNEL_TOOLS_CACHE), or name another folder")
     if UNREACHABLE.search(reason):
         message = f"{where}: the channel's index cannot be reached: {reason}"
         retry = "then run the same command again"
         if _REFUSED.search(reason):
             if not all(map(is_confidential, filter(is_web, channels))):
                 return NetworkError(message, hint=NOT_SENT)
-            hint = (
-                "put a token into .netrc, or into the address, https://HOST/t/TOKEN/CHANNEL; one that is there already "
-                f"is wrong, expired or for another channel: {retry}"
-            )
+            hint = f"put a token into .netrc, or into the address, https://HOST/t/TOKEN/CHANNEL, {retry}"
             return NetworkError(message, hint=hint)
         return NetworkError(message, hint=f"check the address and the network, {retry}")
     message = f"{where}: the channel's index cannot be read: {reason}"

@@ -15,14 +15,18 @@ from typing import TYPE_CHECKING
 from rattler.exceptions import ActivationError
 from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, activate
 
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import CommandError, UsageError
-from channel_tools.system.files import absolute_path
+from channel_tools.system.files import absolute_path, read_regular
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+IMAGE_DESCRIPTION = "share/channel_tools/image/image.json"
+"""What an environment that is an image says of itself."""
+_DESCRIPTION_BYTES = 2**16
 SYSTEM_PATH = ("/usr/bin", "/bin")
 _KEPT = frozenset({"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR"})
 # variables with a site's paths that activation scripts read: recipes/mpich
@@ -62,6 +66,18 @@ def check_environment(prefix: Path) -> None:
         raise UsageError(f"{prefix}: not an environment: expected a folder with conda-meta/")
 
 
+def check_place(prefix: Path) -> None:
+    """Raise UsageError for an environment of an image that is at another place than the one it was made for."""
+    try:
+        described = decode_json(read_regular(prefix / IMAGE_DESCRIPTION, limit_bytes=_DESCRIPTION_BYTES))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return
+    at = described.get("at") if isinstance(described, dict) else None
+    if at is not None and at != str(prefix):
+        message = f"{prefix}: is an image that was made for {at}, which its files name"
+        raise UsageError(message, hint=f"mount it at {at}, or make it again: channel_tools env image --at {prefix}")
+
+
 def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: bool = False) -> dict[str, str]:
     """The variables of the activated environment at ``prefix``: PATH, CONDA_PREFIX, its activation scripts' effects.
 
@@ -73,6 +89,7 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: 
     prefix = absolute_path(prefix)
     check_prefix_path(prefix)
     check_environment(prefix)
+    check_place(prefix)
     all_kept = {name: value for name, value in environ.items() if _OF_ANOTHER.fullmatch(name) is None}
     inherited = all_kept if inherit else user_variables(environ)
     path = tuple(environ.get("PATH", "").split(":")) if inherit else ()

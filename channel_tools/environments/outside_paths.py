@@ -3,8 +3,9 @@
 
 Every regular file is read in chunks and searched for the bytes of the forbidden paths; every symbolic link must end
 inside the prefix. Some occurrences are allowed: the prefix itself (which may be below a forbidden path), and, only in
-``conda-meta``, the paths in conda's records: the channel and the package cache that a package came from, and its build
-prefix, which its files had until they were installed. Hard links need no check: they are files of the prefix.
+``conda-meta`` and what an image says of itself, the paths in records: the channel and the package cache that a package
+came from, and its build prefix, which its files had until they were installed. Hard links need no check: they are files
+of the prefix.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from channel_tools.system.files import walk_entries
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_META = "conda-meta"
+_RECORDS = ("conda-meta/", "share/channel_tools/image/")
+"""Where an environment, and an image of one, say what they are made from."""
 _PLACEHOLDER = re.compile(rb'"prefix_placeholder": *"([^"\\]+)"')
 
 
@@ -59,7 +61,7 @@ def find_outside_paths(
         if entry.is_symlink():
             findings += _link_findings(Path(entry.path), name, prefix)
         elif entry.is_file():
-            is_record = name.startswith(_META + "/")
+            is_record = name.startswith(_RECORDS)
             # CEP 34's ``prefix_placeholder``: what was replaced in the package's files
             allowed = (*recorded, *_PLACEHOLDER.findall(Path(entry.path).read_bytes())) if is_record else own
             hits = _mentions(Path(entry.path), needles, allowed)

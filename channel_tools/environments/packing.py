@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from conda_pack import File
+    from conda_pack import CondaEnv, File
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.zst", ".tar", ".zip")
 """The archives that conda-pack writes, by their names' endings."""
@@ -43,20 +43,13 @@ def pack_environment(prefix: Path, archive: Path, *, threads: int) -> int:
     removed, or packages that the package cache has no more.
     """
     with needs_extra("pack", "packing an environment"):
-        from conda_pack import CondaEnv, CondaPackException  # noqa: PLC0415 - of an extra
+        from conda_pack import CondaPackException  # noqa: PLC0415 - of an extra
 
     prefix = absolute_path(prefix)
     check_environment(prefix)
     ending = next(ending for ending in SUFFIXES if archive.name.endswith(ending))
     try:
-        environment = CondaEnv.from_prefix(str(prefix), on_missing_cache="raise")
-        # what several packages have is packed once, as the environment has it
-        packages: dict[str, list[File]] = collections.defaultdict(list)
-        for file in environment.files:
-            packages[file.target].append(file)
-        environment.files = [
-            same[0] if len(same) == 1 else _installed(same, prefix / target) for target, same in packages.items()
-        ]
+        environment = packable(prefix)
         with atomic_path(archive) as temporary:
             environment.pack(output=str(temporary), format=ending.removeprefix("."), n_threads=threads)
             temporary.chmod(new_file_mode())
@@ -68,6 +61,23 @@ def pack_environment(prefix: Path, archive: Path, *, threads: int) -> int:
             hint = f"pack it as a tar file: -o {archive.name.removesuffix(ending)}.tar.gz"
         raise UsageError(f"{prefix}: cannot be packed: {reason}", hint=hint) from None
     return archive.stat().st_size
+
+
+def packable(prefix: Path) -> CondaEnv:
+    """The files of an environment; what several packages have is there once, as the environment has it.
+
+    Raises CondaPackException, and UsageError as pack_environment.
+    """
+    from conda_pack import CondaEnv  # noqa: PLC0415 - of an extra
+
+    environment = CondaEnv.from_prefix(str(prefix), on_missing_cache="raise")
+    packages: dict[str, list[File]] = collections.defaultdict(list)
+    for file in environment.files:
+        packages[file.target].append(file)
+    environment.files = [
+        same[0] if len(same) == 1 else _installed(same, prefix / target) for target, same in packages.items()
+    ]
+    return environment
 
 
 def _installed(same: Sequence[File], path: Path) -> File:

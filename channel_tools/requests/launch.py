@@ -40,6 +40,17 @@ class ScriptRequest:
     prefix: Annotated[
         Path | None, Option(help="The environment, at the same path on each host.", show_default="the active one")
     ] = None
+    image: Annotated[
+        Path | None, Option("--image", metavar="FILE", help="Run on this machine in this image of env image.")
+    ] = None
+    local_scratch: Annotated[
+        Path | None,
+        Option(
+            metavar="FOLDER",
+            help="With --image, where it cannot be mounted: unpack it into this folder of the node's own disk.",
+            show_default=False,
+        ),
+    ] = None
     launcher: Annotated[
         LauncherName | None,
         Option(help="The program that starts the ranks.", show_default="srun in a Slurm job, else the stack's"),
@@ -61,6 +72,11 @@ class ScriptRequest:
     folder: Path = field(default_factory=Path.cwd)
 
     def __post_init__(self) -> None:
+        if self.image is not None and (self.prefix or self.hosts_file or self.emit):
+            message = "--image with --prefix, --hosts or --emit: an image is mounted on this machine alone"
+            raise UsageError(message, hint="leave these out, or mount it on each host by the site's own means")
+        if self.image is None and self.local_scratch is not None:
+            raise UsageError("--local-scratch without --image: nothing to unpack", hint="give both")
         if self.emit is None:
             of_jobs = {"-o": self.to, "--nodes": self.nodes, "--time": self.time}
             for name, value in of_jobs.items():

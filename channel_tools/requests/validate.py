@@ -146,6 +146,10 @@ class ValidateRequest:
         bool,
         Option("--fail-on-drop", help="With --history: exit with 10 if bandwidth has dropped by a fifth."),
     ] = False
+    image: Annotated[
+        Path | None,
+        Option("--image", metavar="FILE", help="Validate this image of env image as it is, mounted in a namespace."),
+    ] = None
     details: Annotated[bool, Option("--details", help="Print the report's tables before the line with the result.")] = (
         False
     )
@@ -163,6 +167,10 @@ class ValidateRequest:
             message = "--all-variants validates the local channel's variants, each in a new environment"
             hint = "leave out --channel, --python, --pytorch and --prefix, or leave out --all-variants"
             raise UsageError(message, hint=hint)
+        of_image = install.channels or install.python or install.pytorch or self.prefix or self.all_variants
+        if self.image is not None and (of_image or self.job.is_asked):
+            message = "--image validates what is in the image on this machine: no --prefix, --channel, --python, --on"
+            raise UsageError(message, hint="leave these out")
         if self.as_installed and self.prefix is None:
             message = "--as-installed without --prefix: there is no environment yet"
             raise UsageError(message, hint="name one with --prefix, or leave --as-installed out")

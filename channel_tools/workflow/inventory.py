@@ -21,7 +21,7 @@ from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.pins import pin_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -73,12 +73,16 @@ def take_inventory(
         name = lock.stack
     (chosen,) = lock.platforms
     folders = [path for channel in channels if (path := local_path(channel_address(channel))) is not None]
-    components = (_component(package, folders) for package in chosen.packages)
+    components = (component_of(package, folders) for package in chosen.packages)
     in_order = tuple(sorted(components, key=lambda component: component.name))
     return Inventory(name=name, platform=chosen.platform, components=in_order)
 
 
-def _component(package: LockedPackage, folders: list[Path]) -> Component:
+def component_of(package: LockedPackage, folders: Sequence[Path]) -> Component:
+    """A package of a lock as it is in one of the folders of channels, else as the lock describes it.
+
+    Raises IntegrityError for a package that is not the locked one.
+    """
     own = local_path(package.url)
     for path in [*(package.ref.key.path_in(folder) for folder in folders), *([own] if own is not None else [])]:
         if path.is_file():

@@ -82,6 +82,9 @@ _CLANG = _Unpacked(
     sysroot=("libc6", "libc6-dev", "libgcc-12-dev", "libstdc++-12-dev", "linux-libc-dev"),
     compilers=("clang-14", "clang++-14"),
 )
+_SQUASHFS = _Unpacked(
+    packages=("squashfs-tools", "liblz4-1", "liblzma5", "liblzo2-2", "libzstd1", "zlib1g"),
+)
 _CCACHE = _Unpacked(packages=("ccache", "libgcc-s1", "libhiredis0.14", "libstdc++6", "libzstd1"))
 _DIFFOSCOPE = _Unpacked(
     packages=(
@@ -150,6 +153,7 @@ _DEBIAN = {
     ),
     "lua": ("usr/bin/lua5.3", _Unpacked(packages=("lua5.3", "libreadline8", "libtinfo6"))),
     "mount": ("bin/mount", _MOUNT),
+    "mksquashfs": ("usr/bin/mksquashfs", _SQUASHFS),
     "nginx": ("usr/sbin/nginx", _Unpacked(packages=("nginx", "libcrypt1", "libpcre2-8-0", "libssl3", "zlib1g"))),
     "nft": (
         "usr/sbin/nft",
@@ -164,6 +168,7 @@ _DEBIAN = {
     "slurmctld": ("usr/sbin/slurmctld-wlm", _SLURM),
     "tclsh": ("usr/bin/tclsh8.6", _Unpacked(packages=("tcl8.6", "libtcl8.6", "zlib1g"))),
     "umount": ("bin/umount", _MOUNT),
+    "unsquashfs": ("usr/bin/unsquashfs", _SQUASHFS),
     "zsh": ("bin/zsh", _Unpacked(packages=("zsh", "libcap2", "libtinfo6"))),
 }
 

@@ -33,6 +33,8 @@ WRITTEN = {
 }
 """Modules whose texts are mostly not read by people."""
 OTHERS = {
+    "--file": "conda create",
+    "--pdeathsig": "setpriv",
     "--snakefile": "snakemake, which build --workflow writes a workflow for",
     "--keep-going": "snakemake",
     "--no-huge": "DPDK, in a variable",
