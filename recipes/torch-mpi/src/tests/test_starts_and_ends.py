@@ -160,7 +160,7 @@ def test_a_script_goes_on_without_an_mpi_that_cannot_begin(launcher: Launcher) -
 
 
 def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_group_says(launcher: Launcher) -> None:
-    """It has ended by an exit code before it joined, which MPICH's launcher lets pass."""
+    """It has ended by an exit code before it joined: MPICH's launcher lets that pass, Open MPI's may end the job."""
     script = launcher.code(
         f"{RANK}if rank == '1':\n    os._exit(0)\n"
         "import datetime, torch, torch.distributed as dist\n"
@@ -168,7 +168,8 @@ def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_group_says(launc
     )
     ended = launcher.mpiexec(script, ranks=2)
     assert ended.code != 0
-    assert "torch-mpi: rank 0: MPI has not started within 2 s, the group's time limit: a rank has ended" in ended.said
+    waited = "torch-mpi: rank 0: MPI has not started within 2 s, the group's time limit: a rank has ended"
+    assert waited in ended.said or (LIBRARY.name == "libmpi.so.40" and "mpiexec" in ended.said), ended.said
     assert ended.seconds < SOON_S
 
 
