@@ -20,6 +20,7 @@ from channel_tools.doctor.devices import (
 )
 from channel_tools.doctor.libraries import find_mpi, find_nccl, find_oneccl, find_switchml
 from channel_tools.doctor.model import Diagnosis
+from channel_tools.doctor.profile import find_profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,7 @@ def _of_the_backend(subject: ExaminedStack) -> Iterator[Diagnosis]:
     elif subject.backend == "nccl":
         yield from find_gpu(subject.root)
         yield from find_nccl(subject)
+        yield from find_profile(subject)
     elif subject.backend == "accl":
         yield from _emulator(subject)
     if subject.device == "cuda":

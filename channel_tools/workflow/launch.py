@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.specs import spec_name
+from channel_tools.doctor.model import ROOT
+from channel_tools.doctor.profile import NETWORK_OPTION, read_profile
 from channel_tools.environments import missing_specs
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
@@ -49,8 +51,8 @@ def check_script(request: ScriptRequest) -> None:
         raise UsageError(message, hint="name the Python script to start, then its own arguments")
 
 
-def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> str:
-    """The text of the request's job script. Raises as launchable_stack and job_script do."""
+def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str], root: Path = ROOT) -> str:
+    """The text of the request's job script; ``root`` has /sys. Raises as launchable_stack, read_profile, job_script."""
     if request.emit is None:
         raise ValueError("the request has no scheduler")
     prefix = absolute_path(chosen_prefix(request.prefix, environ))
@@ -73,7 +75,11 @@ def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[st
         gpus=method.uses_gpus(stack.validation),
         folder=request.folder,
     )
-    return job_script(options, command)
+    profile = read_profile(prefix)
+    # on a login node of the fabric; elsewhere the scheduler would not know the option
+    asks = profile is not None and profile.wants_alternative_rendezvous and profile.is_for(root)
+    more = (NETWORK_OPTION,) if asks and request.emit == "slurm" and request.node_count > 1 else ()
+    return job_script(options, command, submit_options=more)
 
 
 def root_words(settings: Settings) -> tuple[str, ...]:

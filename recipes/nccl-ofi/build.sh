@@ -57,8 +57,3 @@ if [[ ${PKG_VERSION} == 1.6.0 ]]; then
   ln -s libnccl-net.so "${PREFIX}/lib/libnccl-net-ofi.so"
 fi
 "${STRIP:-strip}" --strip-unneeded "${PREFIX}"/lib/libnccl-*.so
-
-for kind in activate deactivate; do
-  mkdir -p "${PREFIX}/etc/conda/${kind}.d"
-  sed "s/@NET_NAME@/${NET_NAME}/" "activation/${kind}.sh" > "${PREFIX}/etc/conda/${kind}.d/${kind}-nccl-ofi.sh"
-done

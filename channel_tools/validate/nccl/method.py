@@ -35,6 +35,7 @@ from channel_tools.doctor.libraries import (
     shared_net_abi,
 )
 from channel_tools.doctor.model import ExaminedStack
+from channel_tools.doctor.profile import read_profile
 from channel_tools.ranks.plan import StartSettings
 from channel_tools.system.errors import ValidationError
 from channel_tools.validate.cases import standard_cases
@@ -113,7 +114,11 @@ class NcclMethod(ValidationMethod):
         The ranks of one host need no network, and where it is Slingshot, the plugin cannot start there.
         """
         network = read_nccl_options(stack, options).network
-        return StartSettings(variables={"NCCL_NET": network} if len(placement.hosts) > 1 else {})
+        if len(placement.hosts) == 1:
+            return StartSettings()
+        profile = read_profile(placement.prefix)
+        of_profile = profile.of_several_nodes() if profile is not None and profile.is_for(self._root) else {}
+        return StartSettings(variables={"NCCL_NET": network, **of_profile})
 
     def how_to_run(self, options: Mapping[str, YamlValue]) -> Iterator[str]:
         """See ValidationMethod.how_to_run."""

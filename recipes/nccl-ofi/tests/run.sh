@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The plugin as NCCL loads it, what it needs, and the activation on machines with and without Slingshot.
+# The plugin as NCCL loads it, and what it needs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -52,13 +52,3 @@ else
     echo "skipped: transfers with this version need a GPU's driver, and this machine has none"
   fi
 fi
-
-export CONDA_PREFIX=${PREFIX} WORK=${work}
-mkdir -p "${work}/cxi/cxi0" "${work}/none"
-tested=0
-for shell in bash dash "busybox sh" zsh; do
-  command -v "${shell%% *}" > /dev/null || { echo "no ${shell} here: not tested with it"; continue; }
-  ${shell} -eu "${here}/activation.sh"
-  tested=$((tested + 1))
-done
-[[ ${tested} -gt 0 ]]

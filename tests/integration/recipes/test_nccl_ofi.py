@@ -14,7 +14,7 @@ from channel_tools.system.settings import Settings
 from channel_tools.validate import ValidationReport, validate_stack
 from channel_tools.validate.nccl.method import NcclMethod
 from tests.integration.conftest import build_into_output
-from tests.support.nccl_ofi import NET, activation_line, installed_activation, read_variables
+from tests.support.fabric_profile import NET, activation_line, installed_activation, read_variables
 from tests.support.slurm import running_slurm
 from tests.support.stacks import build_from_upstream, validation_request
 

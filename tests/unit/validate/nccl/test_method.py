@@ -27,6 +27,7 @@ from channel_tools.validate.nccl.method import (
     judge_plugin,
     read_nccl_log,
 )
+from tests.support.fabric_profile import installed_activation
 from tests.unit.validate.nccl.test_log import CLASSIC
 
 OPTIONS: dict[str, object] = {
@@ -81,6 +82,15 @@ def test_ranks_of_several_hosts_alone_have_to_use_the_network(tmp_path: Path) ->
     assert variables(replace(here, hosts=hosts)) == {"NCCL_NET": "AWS Libfabric"}
     own = {"NCCL_NET": "Socket"}
     assert variables(replace(here, hosts=hosts, variables=own, environ=own)) == own
+
+
+def test_ranks_of_several_hosts_get_what_the_profile_has_for_them_on_its_fabric(tmp_path: Path) -> None:
+    hosts = tuple(Host(name=name, ranks=1, is_local=False) for name in ("nid1", "nid2"))
+    prefix = installed_activation(tmp_path, "frontier")
+    placement = replace(placement_here(prefix, 2, variables={}), hosts=hosts)
+    for root, network in ((tmp_path / "root", "OFI"), (tmp_path, "AWS Libfabric")):
+        settings = NcclMethod(root=root).start_settings(placement, stack="toy", options=OPTIONS)
+        assert settings.variables == {"NCCL_NET": network}
 
 
 def test_what_the_environment_lacks_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Activates and deactivates under `set -eu`, without and with a Slingshot NIC, from every state of the variables.
-on=$CONDA_PREFIX/etc/conda/activate.d/activate-nccl-ofi.sh
-off=$CONDA_PREFIX/etc/conda/deactivate.d/deactivate-nccl-ofi.sh
+on=$CONDA_PREFIX/etc/conda/activate.d/activate-fabric-profile.sh
+off=$CONDA_PREFIX/etc/conda/deactivate.d/deactivate-fabric-profile.sh
 
 same() { # WHAT FOUND EXPECTED
   if [ "$2" != "$3" ]; then
@@ -10,30 +10,31 @@ same() { # WHAT FOUND EXPECTED
   fi
 }
 
-state() { env | grep -E '^(NCCL_|FI_CXI|FI_MR|CONDA_NCCL|__nccl)' | sort; }
+state() { env | grep -E '^(NCCL_|FI_CXI|FI_MR|CONDA_FABRIC|__fabric)' | sort; }
 
 unset NCCL_NET NCCL_CROSS_NIC NCCL_NET_GDR_LEVEL NCCL_SOCKET_IFNAME
 unset FI_CXI_DEFAULT_CQ_SIZE FI_CXI_DISABLE_HOST_REGISTER FI_MR_CACHE_MONITOR
 # the job that this runs in, if it does
-unset FLUX_JOB_NNODES SLURM_STEP_ID SLURM_STEP_NUM_NODES SLURM_NNODES PBS_NODEFILE LSB_MCPU_HOSTS
+unset FI_CXI_RDZV_PROTO FI_CXI_RDZV_GET_MIN FI_CXI_RX_MATCH_MODE
+unset SLURM_NETWORK FLUX_JOB_NNODES SLURM_STEP_ID SLURM_STEP_NUM_NODES SLURM_NNODES PBS_NODEFILE LSB_MCPU_HOSTS
 export SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2
 before=$(state)
 
 # no Slingshot: nothing
-export CHANNEL_CXI_CLASS="$WORK/none"
+export CHANNEL_FABRIC_ROOT="$WORK/none"
 . "$on"
 same "without a NIC" "$(state)" "$before"
 . "$off"
 same "without a NIC, off" "$(state)" "$before"
-export CHANNEL_CXI_CLASS="$WORK/absent"
+export CHANNEL_FABRIC_ROOT="$WORK/absent"
 . "$on"
 . "$off"
 same "without the class" "$(state)" "$before"
 
 # Slingshot: everything, and nothing afterwards
-export CHANNEL_CXI_CLASS="$WORK/cxi"
+export CHANNEL_FABRIC_ROOT="$WORK/nic"
 . "$on"
-same "NCCL_NET" "$NCCL_NET" "$NET_NAME"
+same "NCCL_NET" "$NCCL_NET" "AWS Libfabric"
 same "NCCL_SOCKET_IFNAME" "$NCCL_SOCKET_IFNAME" hsn
 same "FI_MR_CACHE_MONITOR" "$FI_MR_CACHE_MONITOR" userfaultfd
 same "FI_CXI_DEFAULT_CQ_SIZE" "$FI_CXI_DEFAULT_CQ_SIZE" 131072
@@ -42,6 +43,23 @@ same "others" "$NCCL_CROSS_NIC $FI_CXI_DISABLE_HOST_REGISTER" "1 1"
 same "NCCL_NET_GDR_LEVEL" "${NCCL_NET_GDR_LEVEL-unset}" unset
 . "$off"
 same "with a NIC, off" "$(state)" "$before"
+
+# alternative rendezvous: of the job, or of every NIC of the node
+same "FI_CXI_RDZV_PROTO" "${FI_CXI_RDZV_PROTO-unset}" unset
+export SLURM_NETWORK=job_vni,disable_rdzv_get
+. "$on"
+same "FI_CXI_RDZV_PROTO of the job" "$FI_CXI_RDZV_PROTO $FI_CXI_RDZV_GET_MIN" "alt_read 0"
+same "FI_CXI_RX_MATCH_MODE without an AMD GPU" "${FI_CXI_RX_MATCH_MODE-unset}" unset
+. "$off"
+unset SLURM_NETWORK
+same "alternative rendezvous, off" "$(state)" "$before"
+mkdir -p "$WORK/nic/sys/class/cxi/cxi0/device/properties"
+echo 0 > "$WORK/nic/sys/class/cxi/cxi0/device/properties/rdzv_get_en"
+. "$on"
+same "FI_CXI_RDZV_PROTO of the node" "$FI_CXI_RDZV_PROTO" alt_read
+. "$off"
+rm -r "$WORK/nic/sys/class/cxi/cxi0/device"
+same "the node's, off" "$(state)" "$before"
 
 # one node: the rest, and nothing afterwards
 export SLURM_JOB_NUM_NODES=1
