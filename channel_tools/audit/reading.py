@@ -21,7 +21,7 @@ from channel_tools.audit.host_paths import elf_paths
 from channel_tools.audit.instructions import THIN_MAGIC, instructions_beyond, level_name, read_archive
 from channel_tools.audit.model import SYSROOT, ArchiveFacts, ElfFacts, FileFacts, Instruction, Occurrence, Placeholder
 from channel_tools.system.archives import AR_MAGIC
-from channel_tools.system.byte_search import find_paths, find_texts
+from channel_tools.system.byte_search import WIDE_ENCODINGS, find_paths, find_texts
 from channel_tools.system.elf import ELF_MAGIC, elf_faults, open_elf, read_elf, search_folders
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.work_folder import temporary_folder
@@ -100,7 +100,10 @@ class Reader:
                 placeholder=placeholder,
                 shebang=_shebang(name, head, executable=bool(mode & 0o111)),
                 build_paths=tuple(self._build_occurrences(content, replaced, is_text=is_text)),
-                strays=tuple(_occurrences(content, [_PREFIX_MARK], replaced, is_text=is_text, whole_paths=False)),
+                strays=(
+                    *_occurrences(content, [_PREFIX_MARK], replaced, is_text=is_text, whole_paths=False),
+                    *(() if is_text else _wide_occurrences(content, [_PREFIX_MARK], replaced, whole_paths=False)),
+                ),
                 host_paths=tuple(_host_occurrences(name, content, replaced)) if is_small_text else (),
                 leftovers=tuple(self._leftovers(name, content, mode=mode, size_bytes=size_bytes)),
                 elf=self._elf(name, content, path, placeholder) if head.startswith(ELF_MAGIC) else None,
@@ -117,6 +120,10 @@ class Reader:
         for occurrence in _occurrences(content, _BUILD_FOLDERS, allowed, is_text=is_text, whole_paths=False):
             if not any(known.offset <= occurrence.offset < known.offset + len(known.text) for known in matches):
                 yield occurrence
+        if is_text:
+            return
+        wide = list(_wide_occurrences(content, paths, allowed, whole_paths=not self.reads_leftovers))
+        yield from wide or _wide_occurrences(content, _BUILD_FOLDERS, allowed, whole_paths=False)
 
     def _leftovers(self, name: str, content: BinaryIO, *, mode: int, size_bytes: int) -> Iterator[Occurrence]:
         if not self.reads_leftovers or size_bytes > _TEXT_BYTES:
@@ -203,6 +210,23 @@ def _occurrences(
     content.seek(0)
     for match in list((find_paths if whole_paths else find_texts)(content, needles, allowed=allowed)):
         yield occurrence_at(content, match.offset, len(match.text), is_text=is_text)
+
+
+def _wide_occurrences(
+    content: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], *, whole_paths: bool
+) -> Iterator[Occurrence]:
+    """The first occurrence of each needle in strings of wide characters."""
+    for encoding in WIDE_ENCODINGS:
+        texts = {needle.decode().encode(encoding): needle.decode() for needle in needles}
+        excepted = [text.decode().encode(encoding) for text in allowed]
+        content.seek(0)
+        matches = (
+            find_paths(content, list(texts), allowed=excepted, encoding=encoding)
+            if whole_paths
+            else find_texts(content, list(texts), allowed=excepted)
+        )
+        for match in list(matches):
+            yield Occurrence(text=f"{texts[match.text]} in {encoding[:6].upper()}", offset=match.offset)
 
 
 def occurrence_at(content: BinaryIO, offset: int, length: int, *, is_text: bool) -> Occurrence:

@@ -328,6 +328,17 @@ def _is_time(value: object) -> bool:
     )
 
 
+def timestamp_ms(value: object) -> int:
+    """A record's ``timestamp`` in milliseconds since 1970, though it may be in seconds (CEP 36).
+
+    0 if it has none that can be right.
+    """
+    if not _is_time(value):
+        return 0
+    time = cast("int", value)
+    return time if time >= _MILLISECONDS_FROM else time * 1000
+
+
 def _matches(pattern: re.Pattern[str]) -> Callable[[object], bool]:
     return lambda value: (
         isinstance(value, str) and len(value) <= _NAME_CHARACTERS and pattern.fullmatch(value) is not None

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 import rattler
-from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
+from rattler.exceptions import DetectVirtualPackageError, FetchRepoDataError, GatewayError, SolverError
 from rattler.repo_data import SourceConfig
 
 from channel_tools.conda.addresses import (
@@ -45,6 +45,19 @@ _REFUSED = re.compile(r"HTTP status client error \((401|403)\b")
 UNREACHABLE = re.compile(
     r"error sending request|dns error|HTTP status|timed out|connection (closed|reset)", re.IGNORECASE
 )
+
+
+def detect_virtual_packages() -> list[rattler.GenericVirtualPackage]:
+    """This machine's virtual packages (``__glibc``, ``__cuda`` ...), with CONDA_OVERRIDE_CUDA and the like (CEP 30).
+
+    Raises UsageError for an override that is not a version.
+    """
+    try:
+        detected = rattler.VirtualPackage.detect(rattler.VirtualPackageOverrides.from_env())
+    except DetectVirtualPackageError as err:
+        message = f"a variable CONDA_OVERRIDE_... does not say a version: {one_line(err)}"
+        raise UsageError(message, hint="set it to a version, such as CONDA_OVERRIDE_CUDA=12.4, or unset it") from None
+    return [package.into_generic() for package in detected]
 
 
 def parse_spec(spec: str) -> rattler.MatchSpec:

@@ -26,7 +26,7 @@ from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.contents import METADATA_BYTES
 from channel_tools.conda.metadata import checked_index
-from channel_tools.conda.solving import make_gateway, parse_spec, solve_specs
+from channel_tools.conda.solving import detect_virtual_packages, make_gateway, parse_spec, solve_specs
 from channel_tools.conda.specs import as_record, is_virtual, read_spec, spec_names
 from channel_tools.environments.activation import check_environment
 from channel_tools.environments.history import by_name
@@ -113,7 +113,7 @@ async def create_environment(
             addresses,
             subdir=subdir,
             gateway=make_gateway(target.package_cache, client),
-            virtual_packages=rattler.VirtualPackage.detect() if virtual_packages is None else virtual_packages,
+            virtual_packages=detect_virtual_packages() if virtual_packages is None else virtual_packages,
         )
         if check is not None:
             check(solution)
@@ -211,7 +211,7 @@ async def extend_environment(
             addresses,
             subdir=subdir,
             gateway=make_gateway(target.package_cache, client),
-            virtual_packages=rattler.VirtualPackage.detect() if virtual_packages is None else virtual_packages,
+            virtual_packages=detect_virtual_packages() if virtual_packages is None else virtual_packages,
             preferred=() if newest else state.records,
             constraints=_same_python(state) if newest else (),
         )

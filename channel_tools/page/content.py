@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.listing import not_listed
+from channel_tools.conda.metadata import timestamp_ms
 from channel_tools.conda.specs import condition_of, is_virtual, name_or_none, specs_on, texts_of
 from channel_tools.foundation.summaries import summary_of
 from channel_tools.matrix.choice import label
@@ -123,7 +124,7 @@ def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
     versions = {build.version: Version(build.version) for build in builds}
 
     def age(build: Build) -> tuple[object, object, object]:
-        return versions[build.version], build.record.get("build_number", 0), build.record.get("timestamp", 0)
+        return versions[build.version], build.record.get("build_number", 0), timestamp_ms(build.record.get("timestamp"))
 
     return tuple(sorted(builds, key=age, reverse=True))
 

@@ -20,6 +20,15 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _SVG = re.compile(
     rb"\A(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*|<!DOCTYPE[^>]*>\s*)*<svg[\s>]", re.DOTALL
 )
+_ACTIVE = re.compile(
+    rb"<!ENTITY|<\?xml-stylesheet"
+    rb"|<(?:[\w.-]+:)?(?:script|foreignObject|iframe|embed|object|audio|video|handler|listener|set|animate\w*)\b"
+    rb"|[\s\"'/]on[a-z]+\s*=|javascript:|@import"
+    rb"|\b(?:href|src)\s*=\s*(?:[\"'](?!\s*(?:\#|data:image/(?!svg)))|[^\"'\s])"
+    rb"|url\(\s*[\"']?\s*(?!\#|[\"'\s])",
+    re.IGNORECASE,
+)
+"""What makes an SVG do something where it is opened by itself: code, and what it would load from elsewhere."""
 _COLOUR = re.compile(r"#[0-9a-f]{6}", re.IGNORECASE)
 _EMAIL = re.compile(r"[^\s@<>\"]+@[^\s@<>\"]+")
 _STEPS = 20
@@ -81,8 +90,10 @@ def checked_logo(content: bytes, *, source: str) -> bytes:
     """A logo that pages may show. Raises UsageError if it is neither a PNG nor an SVG, or too large."""
     if logo_kind(content) is None:
         raise UsageError(f"{source}: neither a PNG nor an SVG file", hint="give the logo as one of them")
-    if b"<script" in content.lower():
-        raise UsageError(f"{source}: has a script in it", hint="save the logo as a plain SVG")
+    if logo_kind(content) == "svg" and (active := _ACTIVE.search(content)) is not None:
+        found = active[0].decode(errors="replace").strip()
+        message = f"{source}: has {found!r} in it: an SVG that runs or loads something"
+        raise UsageError(message, hint="save the logo as a plain SVG: shapes, and pictures that are in the file")
     if len(content) > LOGO_BYTES:
         message = f"{source}: has {len(content)} bytes; a logo has at most {LOGO_BYTES}"
         raise UsageError(message, hint="every page loads it: make it smaller, 128 pixels are enough")

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.results import BuildRecord  # noqa: TC001 - msgspec reads the annotations
+from channel_tools.conda.metadata import timestamp_ms
 from channel_tools.conda.package import RECORD_FIELD, stem_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ BUILDS_FOLDER = f"{PAGE_FOLDER}/build"
 STACKS_FOLDER = f"{PAGE_FOLDER}/stack"
 LOGS_FOLDER = f"{PAGE_FOLDER}/log"
 PAGE_SCHEMA = 1
-_LAST_MS = 253_402_300_800_000  # the year 10000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,9 +186,9 @@ class Build:
 
     @property
     def timestamp(self) -> str:
-        """The timestamp of its record (ms since 1970) as ISO 8601 in UTC, "" if it has none that can be right."""
-        value = self.record.get("timestamp")
-        if not isinstance(value, int) or not 0 < value < _LAST_MS:
+        """The timestamp of its record as ISO 8601 in UTC, "" if it has none that can be right."""
+        value = timestamp_ms(self.record.get("timestamp"))
+        if value == 0:
             return ""
         return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
 
@@ -260,8 +260,7 @@ class Site:
         """``built`` in seconds since 1970, 0 if it is not known."""
         known = self.settings.builds.get(build.file_name)
         if known is None:
-            value = build.record.get("timestamp")
-            return value / 1000 if isinstance(value, int) and 0 < value < _LAST_MS else 0.0
+            return timestamp_ms(build.record.get("timestamp")) / 1000
         try:
             moment = datetime.fromisoformat(known.finished)
         except ValueError:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import rattler
 from rattler.exceptions import InvalidVersionError
 
+from channel_tools.conda.solving import detect_virtual_packages
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def machine_virtual_packages(overrides: Sequence[str] = ()) -> list[rattler.Gene
 
 def detected_virtual_packages() -> tuple[str, ...]:
     """The virtual packages of this machine, as ``name=version=build``."""
-    return tuple(str(package.into_generic()) for package in rattler.VirtualPackage.detect())
+    return tuple(str(package) for package in detect_virtual_packages())
 
 
 def split_virtual_package(text: str) -> tuple[str, str, str]:

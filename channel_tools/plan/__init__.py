@@ -11,11 +11,7 @@ from channel_tools.plan.model import (
     UnsatisfiablePackage,
     plan_to_json,
 )
-from channel_tools.plan.planner import (
-    detect_virtual_packages,
-    judge_again,
-    make_plan,
-)
+from channel_tools.plan.planner import judge_again, make_plan
 from channel_tools.plan.render import render_folder
 
 __all__ = [
@@ -26,7 +22,6 @@ __all__ = [
     "PlannedPackage",
     "PublishedPackage",
     "UnsatisfiablePackage",
-    "detect_virtual_packages",
     "has_index",
     "judge_again",
     "make_plan",

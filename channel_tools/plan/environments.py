@@ -9,16 +9,21 @@ solution is a result here, not an error: the variant is unsatisfiable, for a rea
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
+import itertools
 import re
 from typing import TYPE_CHECKING, cast
 
 from rattler import (
+    BuildString,
     Channel,
     ChannelPriority,
     Gateway,
+    GenericVirtualPackage,
     MatchSpec,
+    PackageName,
     RepoDataRecord,
     SparseRepoData,
     Version,
@@ -28,7 +33,7 @@ from rattler import (
 from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
 
 from channel_tools.conda.metadata import UNDATED_S
-from channel_tools.conda.specs import InvalidSpecError, is_virtual, read_spec, spec_name
+from channel_tools.conda.specs import InvalidSpecError, as_record, is_virtual, read_spec, spec_name
 from channel_tools.plan.foundation import not_asked_for
 from channel_tools.plan.lock import split_key
 from channel_tools.plan.locking import text_of
@@ -39,7 +44,7 @@ from channel_tools.system.errors import NetworkError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from rattler import GenericVirtualPackage, PackageName, Subdir
+    from rattler import Subdir
 
     from channel_tools.conda.package import RunExports
     from channel_tools.matrix.model import Requirement, VariantScalar
@@ -52,6 +57,7 @@ _SOLVER_HEADER = "Cannot solve the request because of: "
 _MAX_REASON = 400
 _SHOWN_VERSIONS = 5
 _SHOWN_DIGEST = 12
+_VERSIONS = re.compile(r"[0-9][0-9a-z_.]*[0-9a-z]|[0-9]")
 _TREE_LINES = str.maketrans("└├│─", "    ")
 _BARE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _PLAIN_VERSION = re.compile(r"[A-Za-z0-9.]+")
@@ -103,7 +109,8 @@ class EnvironmentSolver:
     async def solve(self, specs: Sequence[str], *, beneath: Sequence[str] = ()) -> list[Resolved]:
         """The packages of an environment with ``specs``, sorted by name.
 
-        ``beneath`` are requirements that ``specs`` come from, in which a reason is searched first. Raises
+        ``beneath`` are requirements that ``specs`` come from, in which a reason is searched first: those of a finished
+        package, which may run on a machine that has other virtual packages than this one. Raises
         UnsatisfiableError if there is no solution, NetworkError if the foundation's index cannot be reached.
         """
         if not specs:
@@ -126,7 +133,8 @@ class EnvironmentSolver:
         packages: list[Resolved] = []
         reason = None
         try:
-            records = await self._records_for(key[0], reach, source)
+            solver = self._elsewhere(key[1])
+            records = await solver._records_for(key[0], reach, source)  # noqa: SLF001 - of the same class
             asked = frozenset(map(spec_name, key[0]))
             packages = [await self._resolved(record, exports=record.name.normalized in asked) for record in records]
         except UnsatisfiableError as err:
@@ -152,6 +160,26 @@ class EnvironmentSolver:
         if not source.listed:  # otherwise it may depend on any of them
             self._cache.put(key, solved)
         return solved
+
+    def _elsewhere(self, requirements: Sequence[str]) -> EnvironmentSolver:
+        """A solver for a machine that has the virtual packages which these requirements name, too; else as this one.
+
+        A package may be built on a machine that it does not run on.
+        """
+        below = self.own.needed(frozenset(map(spec_name, requirements)))
+        texts = {*requirements, *(text for package in below for text in package.depends)}
+        asked: dict[str, list[str]] = {}
+        for text in sorted(text for text in texts if is_virtual(spec_name(text))):
+            asked.setdefault(spec_name(text), []).append(text)
+        here = {package.name.normalized: package for package in self._virtual_packages}
+        for name, specs in asked.items():
+            if (package := _virtual_package(name, specs, here.get(name))) is not None:
+                here[name] = package
+        if list(here.values()) == self._virtual_packages:
+            return self
+        other = copy.copy(self)
+        other._virtual_packages = list(here.values())  # noqa: SLF001 - of the same class
+        return other
 
     async def _records_for(
         self, texts: Sequence[str], reach: frozenset[str] | None, source: _RecordingSource
@@ -352,6 +380,23 @@ class EnvironmentSolver:
             recursive=False,
         )
         return [record for group in groups for record in group]
+
+
+def _virtual_package(
+    name: str, specs: Sequence[str], present: GenericVirtualPackage | None
+) -> GenericVirtualPackage | None:
+    """A virtual package of this name that meets all ``specs``: the one that is ``present`` if it does; None if none."""
+    parsed = [read_spec(text) for text in specs]
+    named = [text for spec in parsed for text in _VERSIONS.findall(str(spec.version or ""))]
+    versions = sorted({"0", *named, *(f"{text}.1" for text in named)}, key=Version)
+    builds = ["0", *(str(spec.build).replace("*", "") for spec in parsed if spec.build)]
+    if present is not None:
+        versions.insert(0, str(present.version))
+        builds.insert(0, str(present.build_string))
+    for version, build in itertools.product(versions, builds):
+        if build and all(spec.matches(as_record(name, version, build)) for spec in parsed):
+            return GenericVirtualPackage(PackageName(name), Version(version), BuildString(build))
+    return None
 
 
 def _known_versions(records: Sequence[RepoDataRecord], spec: MatchSpec) -> str:

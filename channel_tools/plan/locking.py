@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from channel_tools.conda.metadata import timestamp_ms
 from channel_tools.conda.solving import memory_index
 from channel_tools.conda.specs import read_spec, spec_name, texts_of
 from channel_tools.plan.lock import FoundationLock, split_key
@@ -113,7 +114,7 @@ class LockedFoundation:
         return [record for index in self._indexes(newest.values()) for record in index.load_all_records()]
 
     def _date(self, key: str) -> int:
-        return int(self._records[key].get("timestamp") or 0)
+        return timestamp_ms(self._records[key].get("timestamp"))
 
     def unserved(self, text: str) -> str | None:
         """Why the foundation could not satisfy these requirements, if that was found before."""

@@ -12,8 +12,6 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rattler import GenericVirtualPackage, VirtualPackage
-
 from channel_tools.conda.metadata import UNDATED_S
 from channel_tools.plan.environments import EnvironmentSolver, UnsatisfiableError
 from channel_tools.plan.inputs import (
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from rattler import GenericVirtualPackage
+
     from channel_tools.conda.package import PackageKey
     from channel_tools.matrix.model import RenderedPackage, Requirement
     from channel_tools.plan.foundation import FoundationIndex
@@ -45,11 +45,6 @@ if TYPE_CHECKING:
 
 _PlannedStack = tuple[list[PlannedPackage], list[UnsatisfiablePackage]]
 FORCED = "--force"
-
-
-def detect_virtual_packages() -> list[GenericVirtualPackage]:
-    """This machine's virtual packages (``__glibc``, ``__cuda`` ...), as the engine detects them when it builds."""
-    return [package.into_generic() for package in VirtualPackage.detect()]
 
 
 async def make_plan(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 """Small enough for a processor's caches: 8 MiB take up to twice the processor time."""
 _NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.~")
+_NAME_CHARACTERS = frozenset(map(chr, _NAME_BYTES))
+_WIDEST = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,11 +30,28 @@ class Match:
     offset: int
 
 
+WIDE_ENCODINGS = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+"""Encodings in which programs have strings of wide characters: wchar_t, Java's, Qt's."""
+
+
 def find_paths(
-    stream: BinaryIO, needles: Sequence[bytes], *, allowed: Sequence[bytes] = (), chunk_bytes: int = CHUNK_BYTES
+    stream: BinaryIO,
+    needles: Sequence[bytes],
+    *,
+    allowed: Sequence[bytes] = (),
+    chunk_bytes: int = CHUNK_BYTES,
+    encoding: str = "latin-1",
 ) -> Iterator[Match]:
-    """The first occurrence of each path of ``needles``, except within a complete ``allowed`` path."""
-    return _find(stream, needles, allowed, _ends_at, chunk_bytes)
+    """The first occurrence of each path of ``needles``, except within a complete ``allowed`` path.
+
+    All are in the ``encoding``: in another than the default, a character has several bytes.
+    """
+    width = len("/".encode(encoding))
+
+    def ends(content: bytes, end: int) -> bool:
+        return content[end : end + width].decode(encoding, "replace") not in _NAME_CHARACTERS
+
+    return _find(stream, needles, allowed, _ends_at if width == 1 else ends, chunk_bytes)
 
 
 def find_texts(
@@ -46,7 +65,7 @@ def _find(
     stream: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], ends: _Ends, chunk_bytes: int
 ) -> Iterator[Match]:
     unseen = set(needles)
-    margin = max(map(len, (*needles, *allowed)), default=0) + 1
+    margin = max(map(len, (*needles, *allowed)), default=0) + _WIDEST
     for window in _windows(stream, margin, chunk_bytes):
         for needle in sorted(unseen):
             position = _first_in(window, needle, allowed, ends)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX
 from channel_tools.conda.platforms import current_platform
-from channel_tools.conda.specs import spec_names
-from channel_tools.pins.resolve import read_or_solve
+from channel_tools.conda.specs import spec_names, text_or_none
+from channel_tools.pins.resolve import index_look_up, read_or_solve
 from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.requests.names import FormatName
 from channel_tools.requests.pins import PinRequest
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.files import sha256_of_file
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from channel_tools.pins import LockedPackage
+    from channel_tools.pins import Lock, LockedPackage
+    from channel_tools.pins.md5 import LookUp
     from channel_tools.requests.inventory import InventoryRequest
     from channel_tools.system.progress import Note
     from channel_tools.system.settings import Settings
@@ -55,6 +57,7 @@ def take_inventory(
         lock = asyncio.run(
             read_or_solve(target, choice, channels=channels, package_cache=package_cache, environ=environ, note=note)
         )
+        lock = _with_licences(lock, index_look_up(channels, environ), note)
         name = lock.stack or target.name
     else:
         if settings is None:
@@ -76,6 +79,33 @@ def take_inventory(
     components = (component_of(package, folders) for package in chosen.packages)
     in_order = tuple(sorted(components, key=lambda component: component.name))
     return Inventory(name=name, platform=chosen.platform, components=in_order)
+
+
+def _with_licences(lock: Lock, look_up: LookUp, note: Note) -> Lock:
+    """The lock with the licences that the packages' channels list, where its format has none.
+
+    Packages in folders are read themselves. ``note`` is told of packages that no index lists.
+    """
+    platform = lock.platforms[0]
+    unknown = [
+        package
+        for package in platform.packages
+        if package.license is None and not package.size_bytes and local_path(package.url) is None
+    ]
+    records = look_up(unknown) if unknown else {}
+    licences = {
+        package.sha256: text_or_none(row.get("license"))
+        for package in unknown
+        for row in records.get(str(package.ref.key), ())
+        if row.get("sha256") == package.sha256
+    }
+    if unlisted := [package.file_name for package in unknown if package.sha256 not in licences]:
+        files = counted(len(unlisted), "package is", "packages are")
+        note(f"note: {files} in no index of the lock's channels, so nothing is known of the licence: {unlisted[0]} ...")
+    packages = tuple(
+        replace(package, license=licences.get(package.sha256, package.license)) for package in platform.packages
+    )
+    return replace(lock, platforms=(replace(platform, packages=packages), *lock.platforms[1:]))
 
 
 def component_of(package: LockedPackage, folders: Sequence[Path]) -> Component:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation, open_channel, published_packages
 from channel_tools.conda.platforms import current_platform
-from channel_tools.conda.solving import REPODATA_CACHE
+from channel_tools.conda.solving import REPODATA_CACHE, detect_virtual_packages
 from channel_tools.foundation.model import table_summary
 from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
 from channel_tools.matrix.choice import choices, default_variants, fits, is_ordinary, variants_for
 from channel_tools.matrix.model import requirement_name
 from channel_tools.plan import (
     PublishedPackage,
-    detect_virtual_packages,
     has_index,
     make_plan,
     not_asked_for,

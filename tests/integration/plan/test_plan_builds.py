@@ -14,6 +14,7 @@ import yaml
 
 from channel_tools.conda.archive import read_info_files
 from channel_tools.conda.metadata import PackageMetadata
+from channel_tools.conda.solving import detect_virtual_packages
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.plan import (
     Plan,

@@ -21,7 +21,7 @@ from channel_tools.conda.archive import PackageInfo
 from channel_tools.system.errors import ChannelError, IntegrityError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import bounded, damage
-from tests.support.packages import new_channel
+from tests.support.packages import make_conda, new_channel
 from tests.unit.audit.packages import BUILD_FOLDER, Entry, Toy
 from tests.unit.audit.spoiled import CASES, GXX, Case, library
 
@@ -206,3 +206,26 @@ def test_a_package_that_is_exchanged_for_a_link_is_not_read(tmp_path: Path) -> N
     package.symlink_to(other)
     with pytest.raises(ChannelError, match=r"is a symbolic link to .*, out of the folder"):
         audit_packages([package], (), Reader(), jobs=None, progress=SilentProgress(), within=tmp_path / "channel")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize(
+    ("text", "rule", "said"),
+    [
+        ("/opt/site/build-7/work/a.c", "build-path", "names /opt/site/build-7 in UTF-"),
+        ("/home/x/bld/rattler-build_wp/work", "build-path", "names /bld/rattler-build_ in UTF-"),
+        ("/opt/conda" + "_placehold" * 9 + "/share", "placeholder", "_placehold_placehold in UTF-"),
+        ("/opt/site/build-70/work", None, None),
+    ],
+)
+def test_paths_in_strings_of_wide_characters_are_found(
+    tmp_path: Path, encoding: str, text: str, rule: str | None, said: str | None
+) -> None:
+    package = make_conda(tmp_path, "wide", files={"lib/wide.bin": b"\x7fX\0\1" + text.encode(encoding) + bytes(8)})
+    reader = Reader(build_paths=("/opt/site/build-7",))
+    [audit] = audit_packages([package], [], reader, jobs=None, progress=SilentProgress())
+    found = [(finding.rule.value, finding.found) for finding in audit.findings if finding.file == "lib/wide.bin"]
+    if rule is None:
+        assert found == []
+    else:
+        assert [(name, str(said) in what) for name, what in found] == [(rule, True)]

@@ -163,3 +163,24 @@ def test_a_correction_is_taken_where_no_index_can_contain_a_packages_own_fields(
     for wrong in ({"build_number": -1}, {"constrains": [5]}, {"constrains": "dsk"}, {"license": ["MIT"]}):
         with pytest.raises(IntegrityError, match=next(iter(wrong))):
             checked_index({**index, **wrong}, path, correction)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (1761000063, 1761000063000),
+        (1761000063000, 1761000063000),
+        (0, 0),
+        (253402207200, 253402207200000),
+        (253402300800, 253402300800),
+        (253402207200000, 253402207200000),
+        (253402207200001, 0),
+        (253402207201, 0),
+        (-1, 0),
+        (True, 0),
+        ("1761000063", 0),
+        (None, 0),
+    ],
+)
+def test_a_time_may_be_in_seconds(timestamp: object, expected: int) -> None:
+    assert metadata.timestamp_ms(timestamp) == expected

@@ -10,13 +10,13 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from channel_tools.channel import Foundation, channel_writer, create_channel, verify_channel
+from channel_tools.channel import Foundation, add_set, channel_writer, create_channel, verify_channel
 from channel_tools.channel.listing import with_yanked
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page.model import ShownStack, TreeRecords
-from channel_tools.page.write import follow_page, remember_records
+from channel_tools.page.write import add_page, follow_page, remember_records
 from channel_tools.system.errors import ChannelError
 from tests.support.packages import make_conda, own
 from tests.unit.page.sites import pages, publish, run_of, toys, write_page
@@ -205,3 +205,16 @@ def test_commands_name_the_channels_that_packages_were_built_with(tmp_path: Path
     write_page(channel, address="https://channel.example/ours", stacks=(stack,))
     words = pages(channel)["page/stack/toys.html"].words
     assert "-c https://channel.example/ours -c https://lab.example/lab -c https://other.example/more" in words
+
+
+def test_a_build_whose_time_is_in_seconds_is_the_newest_it_is(channel: Channel, tmp_path: Path) -> None:
+    times = {"h1_0": 1761000001000, "h2_0": 1761000063, "h3_0": 1760000000000}
+    packages = [
+        make_conda(tmp_path / "times", "timed", build=build, index={"timestamp": time}) for build, time in times.items()
+    ]
+    with channel_writer(channel) as writer:
+        add_set(writer, packages)
+        add_page(writer)
+    page = (channel.path / "page" / "name" / "timed.html").read_text()
+    assert "1970" not in page
+    assert page.index("h2_0") < page.index("h1_0") < page.index("h3_0")

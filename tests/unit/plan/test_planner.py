@@ -246,10 +246,10 @@ def test_a_served_name_with_another_digest_is_not_skipped(toy: Toy) -> None:
             id="missing name",
         ),
         pytest.param(
-            {PLUGIN: FILES[PLUGIN].replace("    - python\n", "    - python\n    - __cuda >=12\n")},
+            {PLUGIN: FILES[PLUGIN].replace("    - python\n", "    - python\n    - __cuda >=12,<11\n")},
             "toy-plugin",
-            "__cuda >=12: this machine does not have __cuda",
-            id="virtual package of the finished package",
+            "__cuda >=12,<11: this machine does not have __cuda",
+            id="virtual package that no machine has",
         ),
         pytest.param(
             {PLUGIN: FILES[PLUGIN].replace("torch, libtoy", "torch, libtoy, __cuda")},
@@ -490,3 +490,22 @@ def test_an_index_that_is_no_file_is_not_taken_for_none(tmp_path: Path, subdir: 
         open_foundation(tmp_path, kind="conda-forge", platform="linux-64")
     with bounded(kind), pytest.raises(ChannelError, match=rf"{subdir}/repodata\.json: is a "):
         open_foundation("http://127.0.0.1:1/x", kind="conda-forge", platform="linux-64", further=[tmp_path.as_uri()])
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        "__cuda",
+        "__cuda >=12",
+        "__cuda >12.4,<13",
+        "__glibc >=2.99",
+        "__osx",
+        "__archspec * haswell",
+        "__archspec 1 *v3",
+    ],
+)
+def test_a_package_may_need_another_machine_than_the_one_that_builds_it(toy: Toy, requirement: str) -> None:
+    changed = FILES[PLUGIN].replace("    - python\n", f"    - python\n    - '{requirement}'\n")
+    before, plan = toy.plan(), toy.plan({PLUGIN: changed})
+    assert [item.reason for item in plan.unsatisfiable] == [item.reason for item in before.unsatisfiable]
+    assert [package.name for package in plan.packages] == [package.name for package in before.packages]

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.conda.archive import read_index_json
 from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.provenance.licenses import license_row, spdx_expression
 from channel_tools.requests.inventory import InventoryRequest
 from channel_tools.system.errors import CommandError, IntegrityError, UsageError
+from channel_tools.system.files import sha256_of_file
 from channel_tools.system.progress import ignore
 from channel_tools.workflow.inventory import make_document, take_inventory
 from tests.support.packages import make_conda
+from tests.unit.environments.toychannel import served
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 MARKUP = "</script><b>&\"'"
@@ -248,3 +251,29 @@ def test_dependencies_that_cannot_be_read_are_named_with_their_package(
     with pytest.raises(IntegrityError, match=r"^toy-1\.0-0\.conda: ") as caught:
         read_component(make_conda(tmp_path, "toy", index={"depends": depends}))
     assert words in caught.value.message
+
+
+def test_the_licences_of_a_lock_of_addresses_are_those_that_its_channel_lists(tmp_path: Path) -> None:
+    channel = tmp_path / "channel"
+    packages = [
+        make_conda(channel, name, index={"license": licence})
+        for name, licence in (("toy", "MIT"), ("tool", None), ("gone", "X"))
+    ]
+    records = {
+        package.name: {**index, "sha256": sha256_of_file(package)}
+        for package in packages
+        for index in (read_index_json(package),)
+        if "gone" not in package.name
+    }
+    (channel / "noarch").mkdir()
+    (channel / "noarch" / "repodata.json").write_text(json.dumps({"packages": {}, "packages.conda": {}}))
+    (channel / "linux-64" / "repodata.json").write_text(json.dumps({"packages": {}, "packages.conda": records}))
+    notes: list[str] = []
+    with served(channel) as address:
+        lines = [f"{address}/linux-64/{package.name}#sha256:{sha256_of_file(package)}" for package in packages]
+        lock = tmp_path / "toy.txt"
+        lock.write_text("\n".join(["# platform: linux-64", "@EXPLICIT", *lines, ""]), encoding="utf-8")
+        request = InventoryRequest(target=lock)
+        inventory = take_inventory(None, request, package_cache=tmp_path / "cache", environ={}, note=notes.append)
+    assert {one.name: one.license for one in inventory.components} == {"toy": "MIT", "tool": None, "gone": None}
+    assert [note for note in notes if "1 package is in no index" in note and "gone-1.0-0.conda" in note] == notes

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_tools.system.byte_search import Match, find_paths, find_texts
+from channel_tools.system.byte_search import WIDE_ENCODINGS, Match, find_paths, find_texts
 
 PIECES = [b"/a/tree", b"/a/tree/env", b"/a/tree2", b"-old", b"/", b"x", b"\0", b"/a"]
 
@@ -35,3 +35,18 @@ def test_a_part_of_an_allowed_text_does_not_count() -> None:
     assert list(find_texts(content, [b"hold_hold"], allowed=[b"/b/hold_hold_hold"])) == [
         Match(text=b"hold_hold", offset=25)
     ]
+
+
+@pytest.mark.parametrize("encoding", WIDE_ENCODINGS)
+@pytest.mark.parametrize("chunk", [96, 97, 98, 99, 1000])
+def test_paths_of_wide_characters_end_where_their_names_do(encoding: str, chunk: int) -> None:
+    texts = ["/a/tree2\0", "/a/tree-x/y", "/a/tree/env/more", "/a/tree/lib"]
+    content = b"".join(text.encode(encoding) for text in texts)
+    found = find_paths(
+        io.BytesIO(content),
+        ["/a/tree".encode(encoding)],
+        allowed=["/a/tree/env".encode(encoding)],
+        chunk_bytes=chunk,
+        encoding=encoding,
+    )
+    assert [match.offset for match in found] == [len("".join(texts[:3]).encode(encoding))]
