@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.metadata import UNDATED_S
+from channel_tools.conda.specs import is_virtual, spec_name
 from channel_tools.plan.environments import EnvironmentSolver, UnsatisfiableError
 from channel_tools.plan.inputs import (
     TreeFiles,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.plan.model import BuildFile, PublishedPackage
     from channel_tools.plan.resolve import ResolvedEnvironments
+    from channel_tools.plan.solve_cache import Resolved
 
 _PlannedStack = tuple[list[PlannedPackage], list[UnsatisfiablePackage]]
 FORCED = "--force"
@@ -176,7 +178,7 @@ class _StackPlanner:
             ]
             for test in rendered.tests:
                 resolved += await self.solver.solve(_plain(test.build))
-                resolved += await self.solver.solve([itself, *_plain(test.run)]) if test.run else []
+                resolved += await self._of_test(own, [itself, *_plain(test.run)]) if test.run else []
         except UnsatisfiableError:
             self.solver.own.remove(own)
             raise
@@ -197,6 +199,16 @@ class _StackPlanner:
             reasons=(),
         )
         self.results[own.file_name] = (planned, own)
+
+    async def _of_test(self, own: OwnPackage, specs: Sequence[str]) -> list[Resolved]:
+        """The environment of a test, which runs on this machine, even if the package may need another one."""
+        try:
+            return await self.solver.solve(specs)
+        except UnsatisfiableError as err:
+            if not any(is_virtual(spec_name(text)) for text in own.depends):
+                raise
+            message = f"{err}; a test of {own.name} would run on this machine: build it where the package runs"
+            raise UnsatisfiableError(message) from None
 
     def _find_sibling(self, rendered: RenderedPackage, name: str) -> OwnPackage | None:
         """The planned output ``name`` of the same recipe: the exact build, or the one with the same variant."""

@@ -30,8 +30,11 @@ class Match:
     offset: int
 
 
-WIDE_ENCODINGS = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
-"""Encodings in which programs have strings of wide characters: wchar_t, Java's, Qt's."""
+WIDE_ENCODINGS = ("utf-16-le", "utf-32-le")
+"""Encodings in which programs have strings of wide characters: wchar_t, Java's, Qt's.
+
+A string of ASCII in the big-endian forms has that of the little-endian ones in it, some bytes later.
+"""
 
 
 def find_paths(

@@ -19,7 +19,6 @@ from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.plan import (
     Plan,
     PublishedPackage,
-    detect_virtual_packages,
     make_plan,
     open_foundation,
     render_folder,

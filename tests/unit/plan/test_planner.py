@@ -501,11 +501,14 @@ def test_an_index_that_is_no_file_is_not_taken_for_none(tmp_path: Path, subdir: 
         "__glibc >=2.99",
         "__osx",
         "__archspec * haswell",
-        "__archspec 1 *v3",
+        "__archspec =1 *v3",
     ],
 )
 def test_a_package_may_need_another_machine_than_the_one_that_builds_it(toy: Toy, requirement: str) -> None:
     changed = FILES[PLUGIN].replace("    - python\n", f"    - python\n    - '{requirement}'\n")
-    before, plan = toy.plan(), toy.plan({PLUGIN: changed})
+    tested = [item.reason for item in toy.plan({PLUGIN: changed}).unsatisfiable]
+    assert any("a test of toy-plugin would run on this machine" in reason for reason in tested)
+    untested, needing = (text.partition("  - script: [toy-run]")[0] for text in (FILES[PLUGIN], changed))
+    before, plan = toy.plan({PLUGIN: untested}), toy.plan({PLUGIN: needing})
     assert [item.reason for item in plan.unsatisfiable] == [item.reason for item in before.unsatisfiable]
     assert [package.name for package in plan.packages] == [package.name for package in before.packages]
