@@ -24,7 +24,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_LIMIT_S = 600
+_LIMIT_S = 3600
+"""After which a process that a killed run left behind ends; a server that many tests share lives as long as they do."""
 _DESCRIPTORS = 1024
 """More than the server has open: one per worker for its call, one for the process that runs it."""
 _ADDRESS = "CHANNEL_TOOLS_TEST_COMMANDS"

@@ -8,14 +8,17 @@ import pytest
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.requests.launch import ScriptRequest
 from channel_tools.system.errors import UsageError
-from channel_tools.system.settings import Tree
+from channel_tools.system.schedulers import SchedulerName
+from channel_tools.system.settings import Tree, make_settings
 from channel_tools.workflow.launch import (
     check_script,
     chosen_prefix,
     installed_stack,
     is_installed,
     method_options,
+    write_job,
 )
+from tests.support.fabric_profile import installed_activation
 
 ROOT = Path(__file__).parents[3]
 CRAY = {"pytorch-cray-mpich": "2.4.0 plugin_py311_h1234567_0", "mpich": "4.0.2 h1234567_0"}
@@ -51,3 +54,27 @@ def test_a_stack_is_installed_if_all_of_its_packages_are() -> None:
     assert found.name == "cray-mpich"
     assert installed_stack(loaded, {}, Path("env")) is None
     assert "method" not in method_options(stack)
+
+
+@pytest.mark.parametrize(
+    ("profile", "scheduler", "nodes", "has_fabric", "asks"),
+    [
+        ("slingshot", "slurm", 2, True, True),
+        ("slingshot", "slurm", 1, True, False),
+        ("slingshot", "pbs", 2, True, False),
+        ("slingshot", "slurm", 2, False, False),
+        ("alps", "slurm", 2, True, False),
+    ],
+)
+def test_a_job_on_slingshot_asks_for_alternative_rendezvous_where_the_profile_wants_it(
+    tmp_path: Path, profile: str, scheduler: SchedulerName, nodes: int, *, has_fabric: bool, asks: bool
+) -> None:
+    prefix = installed_activation(tmp_path, profile)
+    settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=ROOT)
+    request = ScriptRequest(
+        words=("train.py",), stack="nccl-ofi", prefix=prefix, ranks=4, nodes=nodes, emit=scheduler, folder=tmp_path
+    )
+    root = tmp_path / "root" if has_fabric else tmp_path
+    text = write_job(settings, request, environ={}, root=root)
+    assert ("#SBATCH --network=disable_rdzv_get" in text.splitlines()) is asks
+    assert text.count("disable_rdzv_get") == asks
