@@ -352,6 +352,9 @@ class ThirdPartyTarget:
             return UsageError(f"{self.server.api}: no key for uploading to {service.name}", hint=hint)
         if match is not None and match[1] in {"401", "403"}:
             return NetworkError(f"{where}: the key may not upload there (HTTP {match[1]})", hint=hint)
+        if match is not None and match[1].startswith("5"):
+            message = f"{where}: {service.name} failed while it took the package (HTTP {match[1]})"
+            return NetworkError(message, hint=f"whoever runs the server finds the cause in its log; {_AGAIN_HINT}")
         if _UNREACHED.search(words):
             return NetworkError(f"{where}: the server cannot be reached", hint="check the address and the network")
         hint = f"check channel and key ({service.variable}), then {_AGAIN_HINT}"

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from channel_tools.system.errors import ConfigError
+from channel_tools.system.errors import ConfigError, FileAccessError
+from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,6 +75,7 @@ _DEPTH = 100
 _VALUES = 1_000_000
 """The most keys and values in a document, with aliases expanded: each takes 500 bytes while it is read. Locks for five
 platforms have 200,000."""
+_YAML_BYTES = 64 << 20
 _TEXT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp"})
 _UNREADABLE_VALUE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 """What PyYAML's constructors raise, besides its own errors, for an invalid date, number or key."""
@@ -210,9 +212,11 @@ def _beyond(problem: str, event: yaml.Event) -> YamlLimitError:
 def read_yaml_text(path: Path) -> str:
     """The text of a file. Raises ConfigError if it is missing, is not UTF-8, or begins with a byte order mark."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path, limit_bytes=_YAML_BYTES)
     except OSError as err:
         raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
+    except FileAccessError as err:
+        raise ConfigError(err.message.removeprefix(f"{path}: "), path=path, hint=err.hint) from None
     return yaml_text(content, path)
 
 

@@ -356,14 +356,14 @@ def netrc_authorization(host: str, environ: Mapping[str, str]) -> str | None:
         return None
     try:
         login = netrc.netrc(path).authenticators(host)
-    except (OSError, netrc.NetrcParseError) as err:
+    except (OSError, netrc.NetrcParseError, UnicodeDecodeError) as err:
         # without the parser's message, which may quote the file
         raise ConfigError(f"cannot be read as credentials ({type(err).__name__})", path=path) from None
     return None if login is None else basic_authorization(login[0], login[2] or "")
 
 
 def proxy_of(parts: SplitResult, environ: Mapping[str, str]) -> str | None:
-    """The proxy for requests to an address, None for a direct connection."""
+    """The proxy for requests to an address, None for a direct connection. Raises NetworkError for one that is none."""
 
     def variable(name: str) -> str:
         return environ.get(name) or environ.get(name.upper(), "")
@@ -372,6 +372,9 @@ def proxy_of(parts: SplitResult, environ: Mapping[str, str]) -> str | None:
     host = (parts.hostname or "").lower()
     if not proxy or any(_is_exempt(host, parts.port, entry) for entry in variable("no_proxy").lower().split(",")):
         return None
+    if not proxy.isascii() or not proxy.isprintable():
+        message = f"the proxy for {parts.scheme} addresses has characters in it that no address has"
+        raise NetworkError(message, hint=f"correct {parts.scheme}_proxy: http://HOST:PORT, other characters as %XX")
     return proxy if "://" in proxy else f"http://{proxy}"
 
 

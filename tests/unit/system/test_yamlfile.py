@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -106,3 +107,9 @@ def test_aliases_that_stand_for_little_are_read() -> None:
 def test_values_that_are_none_are_errors_of_yaml(text: str) -> None:
     with pytest.raises(yaml.YAMLError):
         load_plain_yaml(text.encode())
+
+
+def test_a_pipe_in_the_place_of_a_file_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "recipe.yaml")
+    with pytest.raises(ConfigError, match=r"recipe\.yaml"):
+        read_yaml(tmp_path / "recipe.yaml")

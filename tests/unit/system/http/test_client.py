@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from channel_tools.conda.clients import make_http_client
-from channel_tools.system.errors import NetworkError
-from channel_tools.system.http.client import HttpClient, MissingError, proxy_of
+from channel_tools.system.errors import ConfigError, NetworkError
+from channel_tools.system.http.client import HttpClient, MissingError, netrc_authorization, proxy_of
 from channel_tools.system.http.pace import Retry, TransientError
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 
@@ -131,3 +132,18 @@ def test_a_request_that_fails_says_why_and_not_where() -> None:
         pass
     assert "refused" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_netrc_of_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".netrc").write_bytes("machine höst login a password secret\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match="cannot be read as credentials") as caught:
+        netrc_authorization("host", {"HOME": str(tmp_path)})
+    assert caught.value.path == tmp_path / ".netrc"
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("proxy", ["http://pr\udcf6xy:3128", "http://pröxy:3128", "http://proxy:3128\n"])
+def test_a_proxy_with_characters_that_no_address_has_is_an_error(proxy: str) -> None:
+    with pytest.raises(NetworkError, match="the proxy for http addresses has characters") as caught:
+        proxy_of(urlsplit("http://host/a"), {"http_proxy": proxy})
+    assert "http_proxy" in str(caught.value.hint)
