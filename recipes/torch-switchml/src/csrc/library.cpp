@@ -82,9 +82,10 @@ std::string Library::explain(switchml_status status, const char *message) const 
     return result;
 }
 
-Library::Resolved Library::resolve() const {
+Library::Resolved Library::resolve(const std::string &controller) const {
     switchml_config config{};
     config.struct_size = sizeof(config);
+    config.controller = controller.c_str();
     config.num_workers = 1;
     switchml_config resolved = config;
     const switchml_status status = resolve_(&config, &resolved);

@@ -44,7 +44,7 @@ class Library {
     };
 
     // As the library's functions of these names; std::runtime_error for their errors.
-    Resolved resolve() const;
+    Resolved resolve(const std::string &controller) const;
     std::string compare_reports(const std::vector<std::optional<std::string>> &reports, uint32_t timeout_ms) const;
     std::string describe() const;
     std::string describe_stats(const switchml_stats &stats) const;

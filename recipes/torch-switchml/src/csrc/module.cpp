@@ -84,8 +84,8 @@ py::dict counters_to_dict(const Counters &counters) {
 }
 
 // What torch_switchml.settings.Transport is made of.
-py::dict resolve_to_dict(const Library &library) {
-    const auto [resolved, common] = library.resolve();
+py::dict resolve_to_dict(const Library &library, const std::string &controller) {
+    const auto [resolved, common] = library.resolve(controller);
     py::dict result;
     result["connect_timeout_ms"] = resolved.connect_timeout_ms;
     result["job_timeout_ms"] = resolved.job_timeout_ms;
@@ -130,7 +130,7 @@ void bind_library(py::module_ &module) {
     py::class_<Library, std::shared_ptr<Library>>(module, "Library")
         .def_static("load", &Library::load, py::arg("name"), py::call_guard<py::gil_scoped_release>())
         .def("describe", &Library::describe)
-        .def("resolve", &resolve_to_dict)
+        .def("resolve", &resolve_to_dict, py::arg("controller"))
         .def("compare_reports", &Library::compare_reports, py::arg("reports"), py::arg("timeout_ms"));
 }
 

@@ -3,16 +3,15 @@
 
 Importing this module imports neither torch nor the compiled part: ``import
 torch`` runs :func:`autoload` in every process of the environment, and where
-nothing asks for SwitchML that must cost and change nothing.
+no group of several ranks is made that must cost and change nothing.
 """
 
-import atexit
 import logging
 import os
 from typing import TYPE_CHECKING, Any
 
 from torch_switchml.errors import SettingsError, SwitchMLError
-from torch_switchml.settings import is_requested
+from torch_switchml.settings import is_enabled
 from torch_switchml.version import __version__
 
 if TYPE_CHECKING:
@@ -27,27 +26,17 @@ _plugin: "Plugin | None" = None
 
 
 def autoload() -> None:
-    """PyTorch's ``torch.backends`` entry point: install the plugin if the environment asks for it.
+    """PyTorch's ``torch.backends`` entry point: install the plugin unless the environment switches it off.
 
     Never raises, since that would break ``import torch``: a PyTorch that cannot be hooked into is
     logged as an error, and unusable settings are the process group's to complain of.
     """
-    if not is_requested(os.environ):
-        atexit.register(_say_unconfigured)
+    if not is_enabled(os.environ):
         return
     try:
         install()
     except (ImportError, AttributeError):
         logger.exception("this PyTorch cannot be made to use SwitchML, gloo stays as it is")
-
-
-def _say_unconfigured() -> None:
-    """At the end of a process where nothing asked for SwitchML: warn on rank 0 of several ranks."""
-    from torch_switchml.unused import unconfigured_line
-
-    line = None if _plugin is not None else unconfigured_line(os.environ)
-    if line is not None:
-        logger.warning("%s", line)
 
 
 def install() -> None:

@@ -30,6 +30,10 @@ _FAREWELL_TIMEOUT = timedelta(seconds=5)
 # anything: one that has not begun by then has no plugin, or nothing that asks for it. All are to know within 5 s.
 _BEGINNING_TIMEOUT = timedelta(seconds=3)
 
+# How long ranks that nothing asked to use SwitchML look for each other. They come here as those above, and loading
+# takes them no time; a rank that is slower than this leaves all of them with gloo.
+_UNASKED_TIMEOUT = timedelta(seconds=1)
+
 # The same once one is found to have ended: those that settled before that do not read it.
 _FAREWELL_OF_ENDED_TIMEOUT = timedelta(seconds=2)
 # How long the watch is asked who has gone where the store has, or where a rank does not begin: a connection may be
@@ -63,6 +67,42 @@ class Store(Protocol):
 
     def check(self, keys: list[str], /) -> bool:
         """Whether all the keys have a value."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vote:
+    """Whether all ranks of a group do something, for which each has to be ready: yes or no, the same on all of them.
+
+    Unlike an Agreement, it waits for nobody: the first rank to know the answer gives it, a rank that waited in vain
+    with no. What comes later finds the answer there.
+    """
+
+    store: Store
+    rank: int
+    size: int
+    generation: int
+
+    @classmethod
+    def begin(cls, *, store: Store, rank: int, size: int) -> "Vote":
+        """For the group made next. RuntimeError where the store has ended, as from the other functions."""
+        generation = store.add(f"switchml/unasked/{rank}", 1)
+        return cls(store=store, rank=rank, size=size, generation=generation)
+
+    def is_unanimous(self, stage: str, *, ready: bool, timeout: timedelta = _UNASKED_TIMEOUT) -> bool:
+        """Whether every rank has come to the stage and is ready; a rank that has not come by `timeout` is not."""
+        prefix = f"switchml/unasked/{self.generation}/{stage}"
+        answer = f"{prefix}/answer"
+        if not ready:
+            self._give(prefix, answer, "no")
+        elif self.store.add(f"{prefix}/ready", 1) == self.size:
+            self._give(prefix, answer, "yes")
+        elif not _wait_briefly(lambda: self.store.check([answer]), timeout):
+            self._give(prefix, answer, "no")
+        return self.store.get(answer) == b"yes"
+
+    def _give(self, prefix: str, answer: str, value: str) -> None:
+        if self.store.add(f"{prefix}/answers", 1) == 1:
+            self.store.set(answer, value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -300,11 +340,13 @@ def _ends_of_the_store(find_ended: Find) -> Iterator[None]:
         ) from err
 
 
-def _wait_briefly(has_come: Callable[[], bool]) -> None:
-    """Until it has, at most for the time in which the watch names a rank."""
-    until = time.monotonic() + _NAMING_TIMEOUT.total_seconds()
-    while not has_come() and time.monotonic() < until:
-        time.sleep(_LONGEST_PAUSE_S)
+def _wait_briefly(has_come: Callable[[], bool], limit: timedelta = _NAMING_TIMEOUT) -> bool:
+    """Until it has, at most for so long, by default the time in which the watch names a rank; whether it has."""
+    until, pause_s = time.monotonic() + limit.total_seconds(), _FIRST_PAUSE_S
+    while not (come := has_come()) and time.monotonic() < until:
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    return come
 
 
 def _ending(rank: int, reason: str) -> str:

@@ -21,10 +21,15 @@ class SettingsError(SwitchMLError):
 
 
 class MissingControllerError(SwitchMLError):
-    """SwitchML is required, and nothing says where its controller is."""
+    """The ranks do not all share the memory of one host, and nothing says where the controller of a switch is.
 
-    def __init__(self) -> None:
+    All ranks come to it alike. `reason` says why they do not share it.
+    """
+
+    def __init__(self, reason: str) -> None:
         super().__init__(
-            "SWITCHML_REQUIRE is set and SWITCHML_CONTROLLER is not: set SWITCHML_CONTROLLER to host[:port] of the "
-            "controller on every rank, or unset SWITCHML_REQUIRE for ranks that may train over gloo"
+            f"SwitchML was asked for but cannot be used: {reason}, and SWITCHML_CONTROLLER is not set: set it to "
+            "host[:port] of the controller on every rank, or ask for gloo (without SWITCHML_REQUIRE)",
+            unanimous=True,
         )
+        self.reason = f"{reason}, and SWITCHML_CONTROLLER, host[:port] of the controller, is not set"

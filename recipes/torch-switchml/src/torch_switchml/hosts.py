@@ -33,6 +33,8 @@ class Hosts:
 
     workers: tuple[tuple[int, ...], ...]
     board: "_C.HostBoard | None" = None
+    refusals: tuple[str, ...] = ()
+    """Which ranks of one host each are a worker of their own, and why they cannot share its memory."""
 
     @classmethod
     def of_single_ranks(cls, size: int) -> "Hosts":
@@ -101,9 +103,9 @@ def settle_hosts(agreement: Agreement, *, name: str, timeout: timedelta) -> Host
     errors = agreement.exchange(stage="shared", value=error, timeout=timeout)
     if board is not None:
         board.seal()
-    workers = _split_where_refused(candidates, errors)
-    hosts = Hosts(workers=workers, board=board)
-    return hosts if len(hosts.ranks_with(agreement.rank)) > 1 else Hosts(workers=workers)
+    workers, refusals = _split_where_refused(candidates, errors)
+    hosts = Hosts(workers=workers, board=board, refusals=refusals)
+    return hosts if len(hosts.ranks_with(agreement.rank)) > 1 else Hosts(workers=workers, refusals=refusals)
 
 
 def _exchange(agreement: Agreement, stage: str, value: dict[str, Any], timeout: timedelta) -> list[dict[str, Any]]:
@@ -153,13 +155,17 @@ def _try_share(
     return board, error
 
 
-def _split_where_refused(candidates: tuple[tuple[int, ...], ...], errors: list[str]) -> tuple[tuple[int, ...], ...]:
+def _split_where_refused(
+    candidates: tuple[tuple[int, ...], ...], errors: list[str]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    """The workers, and a text for each of the candidates that had to be split."""
     workers: list[tuple[int, ...]] = []
+    texts: list[str] = []
     for ranks in candidates:
         refusals = [f"rank {rank}: {errors[rank]}" for rank in ranks if errors[rank]]
         if refusals:
-            logger.warning("each of %s is a worker of its own: %s", name_ranks(list(ranks)), "; ".join(refusals))
+            texts.append(f"each of {name_ranks(list(ranks))} is a worker of its own: {'; '.join(refusals)}")
             workers += [(rank,) for rank in ranks]
         else:
             workers.append(ranks)
-    return tuple(sorted(workers))
+    return tuple(sorted(workers)), tuple(texts)

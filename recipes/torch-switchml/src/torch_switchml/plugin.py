@@ -23,21 +23,23 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from torch_switchml import pytorch
-from torch_switchml.agreement import Agreement, Report, Store
-from torch_switchml.errors import SwitchMLError
+from torch_switchml.agreement import Agreement, Report, Store, Vote
+from torch_switchml.errors import MissingControllerError, SwitchMLError
 from torch_switchml.hosts import Hosts, settle_hosts
 from torch_switchml.membership import GroupMembership
 from torch_switchml.report import build_report, write_report
 from torch_switchml.settings import (
-    BACKEND_NAME,
+    BACKEND_NAMES,
     DEFAULT_SETTINGS,
+    UNNAMED_CONTROLLER,
     Settings,
     Transport,
+    is_enabled,
     is_requested,
     library_name,
     read_settings,
 )
-from torch_switchml.unused import unused_line
+from torch_switchml.unused import left_to_gloo_line, unused_line
 from torch_switchml.version import __version__
 from torch_switchml.watch import Watch, watch_session
 
@@ -72,30 +74,38 @@ class Plugin:
         self._groups_beside = 0
         self._refused_groups = 0
         self._names_in_use = False
+        self._serves_unasked = False  # the default group's ranks reduce in memory though nothing asks for it
         self._session_of: WeakKeyDictionary[object, _C.Session | None] = WeakKeyDictionary()
         self._adopted: WeakKeyDictionary[object, _C.SwitchMLBackend] = WeakKeyDictionary()
 
     def install(self) -> None:
         """Hook into PyTorch, and close the session at exit; AttributeError where that cannot be done."""
         pytorch.hook_into_groups(self.adopt)
-        pytorch.register_backend_name(BACKEND_NAME, self.create)
+        for name in BACKEND_NAMES:
+            pytorch.register_backend_name(name, self.create)
         atexit.register(self.close)
 
     def adopt(self, group: object, backend: object) -> "_C.SwitchMLBackend | None":
         """The delegating backend to stand before `backend` if that is gloo.
 
-        Raises SwitchMLError on all ranks if the default group's session cannot be had on one.
+        Raises SwitchMLError on all ranks if the default group's session cannot be had on one. Where nothing asks for
+        SwitchML, it is None on all ranks then.
         """
-        if not is_requested(self._environ):
+        if not is_enabled(self._environ):
             return None
         if self._is_named(pytorch.unwrapped(backend)):
             self._attach(group, cast("_C.SwitchMLBackend", pytorch.unwrapped(backend)))
             return None
         if not pytorch.is_gloo(backend):
             return None
+        is_unasked = not is_requested(self._environ)
+        if is_unasked and pytorch.has_default_group() and not self._serves_unasked:
+            return None
         if backend not in self._adopted:  # one gloo may be registered for several devices
             # before the compiled part is loaded, whose absence on this rank all ranks are to hear of
-            self._give_session(group, cast("pytorch.Backend", pytorch.unwrapped(backend)))
+            self._give_session(group, cast("pytorch.Backend", pytorch.unwrapped(backend)), is_unasked=is_unasked)
+            if is_unasked and not self._serves_unasked:
+                return None
             self._adopted[backend] = self._wrap(backend, named=False)
             self._attach(group, self._adopted[backend])
         return self._adopted[backend]
@@ -105,24 +115,25 @@ class Plugin:
 
         It gets its session when it is registered with the group.
         """
-        if not is_requested(self._environ):
-            raise SwitchMLError(
-                f"the backend {BACKEND_NAME!r} needs SWITCHML_CONTROLLER, host[:port] of the controller, in the "
-                "environment of every rank, and SWITCHML_ENABLE not 0"
-            )
+        if not is_enabled(self._environ):
+            raise SwitchMLError("SWITCHML_ENABLE is 0, and the script asks for the backend of SwitchML: unset it")
         gloo = pytorch.make_gloo(store, rank, size, timeout)
         self._names_in_use = True
         return self._wrap(gloo, named=True)
 
     def close(self) -> None:
-        """End the sessions, once what is pending is done, and write the report; warn where nothing was carried."""
+        """End the sessions, once what is pending is done, and write the report; warn where nothing was carried.
+
+        That is, where something asked for SwitchML.
+        """
         for session in self._sessions:
             session.close()
         for watch in self._watches:
             watch.end()
         self._watches.clear()
-        if self._sessions and (line := unused_line(self.report())) is not None:  # else an error said why
-            logger.warning("%s", line)
+        if self._sessions and not self._serves_unasked:  # without a session, an error said why
+            if (line := unused_line(self.report())) is not None:
+                logger.warning("%s", line)
 
     def report(self) -> dict[str, Any]:
         """What was delegated so far; see :func:`torch_switchml.stats`."""
@@ -154,12 +165,12 @@ class Plugin:
         required = self._settings is not None and self._settings.require
         backend.attach(session=self._session_of[group], required=required)
 
-    def _give_session(self, group: object, backend: pytorch.Backend) -> None:
+    def _give_session(self, group: object, backend: pytorch.Backend, *, is_unasked: bool = False) -> None:
         """Have the group a session, or none, which its backends of several devices share."""
         if group not in self._session_of:
-            self._session_of[group] = self._open_session(pytorch.store_of(group), backend)
+            self._session_of[group] = self._open_session(pytorch.store_of(group), backend, is_unasked=is_unasked)
 
-    def _open_session(self, store: Store, backend: pytorch.Backend) -> "_C.Session | None":
+    def _open_session(self, store: Store, backend: pytorch.Backend, *, is_unasked: bool) -> "_C.Session | None":
         """The default group's, or where that is asked for one of another group's own; None for other groups."""
         session: _C.Session | None
         membership = _membership_in(backend)
@@ -167,7 +178,11 @@ class Plugin:
             self.close()  # those before, if PyTorch 2.5 or 2.6 left that to us
             self._sessions, self._groups_beside, self._refused_groups = [], 0, 0
             self._membership = membership
-            session = self._open_together(store, membership, self._watch(backend, survives=False))
+            if is_unasked:
+                session = self._open_unasked(store, membership, self._watch(backend, survives=True))
+            else:
+                session = self._open_together(store, membership, self._watch(backend, survives=False))
+            self._serves_unasked = is_unasked and session is not None
         elif self._serves_beside(membership):
             session = self._open_beside(store, membership, self._watch(backend, survives=True))
         else:
@@ -204,6 +219,35 @@ class Plugin:
             self._settle(agreement, stage="load", report=report, timeout=_opening_limit(self._transport))
             return self._open(agreement, membership, worker_port=0)
 
+    def _open_unasked(self, store: Store, membership: GroupMembership, watch: Watch) -> "_C.Session | None":
+        """That of ranks of one host, which need no switch; None on all ranks where one of them cannot have it.
+
+        Nothing asks for it, so it may not fail, and a rank without the plugin is not waited for. Rank 0 says why there
+        is none.
+        """
+        if membership.size == 1:
+            return None
+        session, reason = None, "a rank has no torch-switchml that could share memory with it (or came late)"
+        try:
+            vote = Vote.begin(store=store, rank=membership.rank, size=membership.size)
+            if vote.is_unanimous("come", ready=True):
+                try:
+                    session = self._open_together(store, membership, watch)
+                except SwitchMLError as err:
+                    reason = err.reason if isinstance(err, MissingControllerError) else str(err)
+                else:
+                    reason = "a rank could not open its session"
+                if not vote.is_unanimous(
+                    "opened", ready=session is not None, timeout=_opening_limit(self._transport)
+                ) and (session is not None):
+                    session.close()
+                    session = None
+        except RuntimeError as err:  # the store has ended, and with it the group
+            reason = str(err)
+        if session is None and membership.rank == 0:
+            logger.warning("%s", left_to_gloo_line(membership.size, reason))
+        return session
+
     @contextmanager
     def _join(self, store: Store, membership: GroupMembership, watch: Watch) -> Iterator[Agreement]:
         """The agreement of the group's ranks, which hear from it what else ends this rank's part in it."""
@@ -239,6 +283,10 @@ class Plugin:
         limit = _opening_limit(self._transport)
         settings = self._settings or DEFAULT_SETTINGS
         hosts = _settle_workers(settings, agreement, limit)
+        if not settings.controller and not hosts.hold_all_in_memory:
+            raise MissingControllerError(_why_not_in_memory(settings, hosts))
+        for refusal in hosts.refusals:
+            logger.warning("%s", refusal)
         if worker_port == 0:
             self._hosts = hosts
         job_name = agreement.share("job", _make_job_name(self._environ), timeout=limit)
@@ -256,7 +304,9 @@ class Plugin:
             # a rank that fails has the others end their wait at once
             self._settle(agreement, stage="open", report=report, timeout=limit if session is not None else _MARGIN)
             # in memory, the ranks of a host tell each other which of them live
-            watch = None if hosts.hold_all_in_memory else watch_session(agreement, settings.controller, timeout=limit)
+            watch = None
+            if not hosts.hold_all_in_memory and not self._sends_nothing():
+                watch = watch_session(agreement, settings.controller, timeout=limit)
         except SwitchMLError:
             if session is not None:
                 session.close()
@@ -268,6 +318,10 @@ class Plugin:
             watch.start(session.end_for_lost_rank)
         return session
 
+    def _sends_nothing(self) -> bool:
+        """Whether the transport is the one that multiplies instead: no rank waits for another."""
+        return self._library is not None and json.loads(self._library.describe())["transport"] == "dummy"
+
     def _settle(self, agreement: Agreement, *, stage: str, report: Report, timeout: timedelta) -> None:
         compare = self._library.compare_reports if self._library is not None else None
         agreement.settle(stage=stage, report=report, timeout=timeout, compare=compare)
@@ -278,7 +332,7 @@ class Plugin:
 
             self._library = _C.Library.load(library_name(self._environ))  # first: it compares what the ranks say
             self._settings = read_settings(self._environ)
-            self._transport = Transport(**self._library.resolve())
+            self._transport = Transport(**self._library.resolve(self._settings.controller or UNNAMED_CONTROLLER))
         except (ImportError, RuntimeError) as err:
             return Report(error=str(err))
         facts = {
@@ -379,6 +433,17 @@ def _settle_workers(settings: Settings, agreement: Agreement, timeout: timedelta
             unanimous=True,
         )
     return hosts
+
+
+def _why_not_in_memory(settings: Settings, hosts: Hosts) -> str:
+    num_ranks = sum(map(len, hosts.workers))
+    if num_ranks == 1:
+        return "the group has one rank"
+    if not settings.host_reduction:
+        return "SWITCHML_HOST_REDUCTION is off"
+    if hosts.refusals:
+        return "its ranks cannot share the memory of their host: " + "; ".join(hosts.refusals)
+    return f"its {num_ranks} ranks are on {len(hosts.workers)} hosts, or in as many containers that share no memory"
 
 
 def _make_job_name(environ: Mapping[str, str]) -> str:

@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch_switchml.errors import MissingControllerError, SettingsError
+from torch_switchml.errors import SettingsError
 
 DEFAULT_LIBRARY = "libswitchml.so.1"
 
-# The name of the process group's backend, for scripts that ask for it: init_process_group("switchml").
-BACKEND_NAME = "switchml"
+# The names of the process group's backend, for scripts that ask for it: init_process_group("switchml"). The second is
+# that of the SwitchML project's own plugin, which is imported under this package's name, too.
+BACKEND_NAMES = ("switchml", "sml")
+
+# What libswitchml is told where none is named: it requires one, and is not to reach any.
+UNNAMED_CONTROLLER = "none"
 
 _ON = frozenset({"", "1", "on", "true", "yes"})
 _OFF = frozenset({"0", "off", "false", "no"})
@@ -36,7 +40,7 @@ class Transport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The plugin's own settings."""
+    """The plugin's own settings; `controller` is "" where none is named."""
 
     controller: str
     stats_file: str | None
@@ -67,17 +71,13 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Read the settings; SettingsError names a variable with an unusable value, or one that is missing."""
+    """Read the settings; SettingsError names a variable with an unusable value."""
     _read_switch(environ, "SWITCHML_ENABLE", default=True)
-    controller = environ.get("SWITCHML_CONTROLLER", "").strip()
-    require = _read_switch(environ, "SWITCHML_REQUIRE", default=False)
-    if require and not controller:
-        raise MissingControllerError
     return Settings(
-        controller=controller,
+        controller=environ.get("SWITCHML_CONTROLLER", "").strip(),
         stats_file=environ.get("SWITCHML_STATS_FILE") or None,
         job_timeout_set=bool(environ.get("SWITCHML_JOB_TIMEOUT_MS")),
-        require=require,
+        require=_read_switch(environ, "SWITCHML_REQUIRE", default=False),
         new_groups=_read_switch(environ, "SWITCHML_NEW_GROUPS", default=False),
         host_reduction=_read_switch(environ, "SWITCHML_HOST_REDUCTION", default=True),
         host=environ.get("SWITCHML_HOST", ""),
@@ -89,16 +89,21 @@ def library_name(environ: Mapping[str, str]) -> str:
     return environ.get("SWITCHML_LIBRARY") or DEFAULT_LIBRARY
 
 
-def is_requested(environ: Mapping[str, str]) -> bool:
-    """Whether the plugin has anything to do in this process. Never raises.
+def is_enabled(environ: Mapping[str, str]) -> bool:
+    """Whether the plugin may do anything in this process. Never raises.
 
-    A malformed SWITCHML_ENABLE or SWITCHML_REQUIRE counts as yes, so that the process group, and not ``import torch``,
-    says what is wrong with it; so does SWITCHML_REQUIRE without a controller, which is an error of the group.
+    A malformed SWITCHML_ENABLE counts as yes, so that the process group, and not ``import torch``, says what is wrong.
     """
-    enable, require, controller = (
-        environ.get(f"SWITCHML_{name}", "").strip().lower() for name in ("ENABLE", "REQUIRE", "CONTROLLER")
-    )
-    return enable not in _OFF and (bool(controller) or require not in {"", *_OFF})
+    return environ.get("SWITCHML_ENABLE", "").strip().lower() not in _OFF
+
+
+def is_requested(environ: Mapping[str, str]) -> bool:
+    """Whether groups have to use SwitchML, or fail: a controller is named, or it is required. Never raises.
+
+    A malformed SWITCHML_REQUIRE counts as yes, as SWITCHML_ENABLE does.
+    """
+    require, controller = (environ.get(f"SWITCHML_{name}", "").strip().lower() for name in ("REQUIRE", "CONTROLLER"))
+    return is_enabled(environ) and (bool(controller) or require not in {"", *_OFF})
 
 
 def _read_switch(environ: Mapping[str, str], name: str, *, default: bool) -> bool:

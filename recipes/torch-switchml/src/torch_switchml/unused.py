@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The line with which rank 0 of several ends where SwitchML carried nothing, and why it did not.
+"""The line with which rank 0 of several says that SwitchML carries nothing, and why it does not.
 
 A script runs as well over gloo, so that nobody would notice otherwise.
 """
@@ -10,15 +10,9 @@ from typing import Any
 _FEWEST_RANKS = 2
 
 
-def unconfigured_line(environ: Mapping[str, str]) -> str | None:
-    """The line for a process that nothing asked to use SwitchML; None for any but rank 0 of several, and if told off.
-
-    The ranks are those of the launcher's variables: where the plugin does nothing, it does not see groups either.
-    """
-    size, enabled = environ.get("WORLD_SIZE", ""), environ.get("SWITCHML_ENABLE", "").strip()
-    if environ.get("RANK") != "0" or not size.isdecimal() or int(size) < _FEWEST_RANKS or enabled:
-        return None
-    return _line(int(size), "SWITCHML_CONTROLLER, host:port of the controller, is not set")
+def left_to_gloo_line(size: int, reason: str) -> str:
+    """The line for ranks that nothing asked to use SwitchML, and that could not do so by themselves."""
+    return _line(size, reason)
 
 
 def unused_line(report: Mapping[str, Any]) -> str | None:
