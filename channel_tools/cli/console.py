@@ -322,12 +322,17 @@ def ended_by(err: ChannelToolsError | OSError | UnicodeEncodeError | KeyboardInt
         return EXIT_BROKEN_PIPE
     if isinstance(err, KeyboardInterrupt):
         print_note("interrupted: finished work is kept; run the same command again to continue")
-        return EXIT_SIGNAL_BASE + (err.number if isinstance(err, Terminated) else signal.SIGINT)
+        return interrupted_code(err)
     if isinstance(err, OSError | UnicodeEncodeError):
         _log.debug("traceback", exc_info=err)
         err = error_from_os(err) if isinstance(err, OSError) else _error_from_text(err)
     print_error(err)
     return err.exit_code
+
+
+def interrupted_code(err: KeyboardInterrupt) -> int:
+    """The exit code of a command that a signal has ended, as a shell gives it."""
+    return EXIT_SIGNAL_BASE + (err.number if isinstance(err, Terminated) else signal.SIGINT)
 
 
 def _error_from_text(err: UnicodeEncodeError) -> ChannelToolsError:

@@ -8,7 +8,7 @@ import os
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_line, print_note, write_result
+from channel_tools.cli.console import handled, interrupted_code, print_line, print_note, write_result
 from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.launch import ScriptRequest
@@ -46,6 +46,10 @@ def launch(request: ScriptRequest, *, root: options.Root = None) -> None:
     if not request.dry_run:
         from channel_tools.ranks.run import run_with_services
 
-        with shown_progress() as progress:
-            code = run_with_services(plan, progress=progress)
+        try:
+            with shown_progress() as progress:
+                code = run_with_services(plan, progress=progress)
+        except KeyboardInterrupt as err:
+            print_note("interrupted: all ranks have been ended; what they had not saved themselves is lost")
+            raise typer.Exit(interrupted_code(err)) from None
         raise typer.Exit(code)

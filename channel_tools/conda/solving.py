@@ -28,7 +28,14 @@ from channel_tools.conda.package import NOARCH
 from channel_tools.conda.relay import text_without_relay
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, REPODATA_ZST, SHARD_INDEX
 from channel_tools.conda.specs import InvalidSpecError, read_spec
-from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, SolveError, UsageError
+from channel_tools.system.errors import (
+    ChannelError,
+    ChannelToolsError,
+    DiskFullError,
+    NetworkError,
+    SolveError,
+    UsageError,
+)
 from channel_tools.system.files import kind_of
 
 if TYPE_CHECKING:
@@ -41,6 +48,7 @@ REPODATA_CACHE = ".repodata"
 _MAX_EXPLANATION_LINES = 15
 _INDEX_AGAIN = "remove it, and index the channel again"
 _SOLVER_HEADER = "Cannot solve the request because of: "
+_DISK_FULL = re.compile(r"os error (28|122)\b|no space left on device", re.IGNORECASE)
 _REFUSED = re.compile(r"HTTP status client error \((401|403)\b")
 UNREACHABLE = re.compile(
     r"error sending request|dns error|HTTP status|timed out|connection (closed|reset)", re.IGNORECASE
@@ -175,6 +183,9 @@ def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsErr
     """The error for a channel's index that cannot be reached, does not exist, or is not an index."""
     reason = one_line(err)
     where = shown_channels(channels)
+    if _DISK_FULL.search(reason):
+        message = f"{where}: no space left on the device of the cache for its index: {reason}"
+        return DiskFullError(message, hint="free space there (CHANNEL_TOOLS_CACHE names it), then run it again")
     if UNREACHABLE.search(reason):
         message = f"{where}: the channel's index cannot be reached: {reason}"
         retry = "then run the same command again"
@@ -182,6 +193,8 @@ def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsErr
             if not all(map(is_confidential, filter(is_web, channels))):
                 return NetworkError(message, hint=NOT_SENT)
             hint = f"put a token into .netrc, or into the address, https://HOST/t/TOKEN/CHANNEL, {retry}"
+            if any(channel != without_credentials(channel) for channel in channels):
+                hint = f"the token or password in the address is not accepted: correct it, or ask for another, {retry}"
             return NetworkError(message, hint=hint)
         return NetworkError(message, hint=f"check the address and the network, {retry}")
     message = f"{where}: the channel's index cannot be read: {reason}"

@@ -63,7 +63,9 @@ def check_prefix_path(prefix: Path) -> None:
 def check_environment(prefix: Path) -> None:
     """Raise UsageError unless there is an environment at ``prefix``."""
     if not (prefix / "conda-meta").is_dir():
-        raise UsageError(f"{prefix}: not an environment: expected a folder with conda-meta/")
+        found = "a folder without conda-meta/" if prefix.is_dir() else "no such folder"
+        message = f"{prefix}: not an environment: {found}; expected a folder with conda-meta/"
+        raise UsageError(message, hint="correct the path, or make one with: channel_tools env create PREFIX")
 
 
 def check_place(prefix: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.ranks.hosts import Host, hosts_of_the_job
@@ -20,7 +20,7 @@ from channel_tools.ranks.services import choose_port
 from channel_tools.system.files import absolute_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.ranks.launchers import HostCommand
@@ -78,6 +78,17 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """How a stack's plugin says what it carried for a rank: in a file of JSON that ``variable`` names.
+
+    Its value may have ``{rank}``. ``summary`` makes one line for people of rank 0's report, None if it left none.
+    """
+
+    variable: str
+    summary: Callable[[Mapping[str, Any] | None], str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StartSettings:
     """How the ranks of a stack are started; ``arguments`` are the launcher's, ``services`` run beside the ranks."""
 
@@ -85,6 +96,7 @@ class StartSettings:
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     services: tuple[ServiceOptions, ...] = ()
+    account: Account | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +114,7 @@ class RankPlan:
     exported: Mapping[str, str]
     folder: Path
     services: tuple[ServiceOptions, ...] = ()
+    account: Account | None = None
 
     def lines(self) -> Iterator[str]:
         """The plan as shell lines for people: the variables, the services, the commands."""
@@ -177,6 +190,7 @@ def plan_ranks(
         exported=_exported(variables, placement.environ),
         folder=folder,
         services=settings.services,
+        account=settings.account,
     )
 
 

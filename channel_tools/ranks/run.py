@@ -16,8 +16,9 @@ import shlex
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from channel_tools.ranks.hosts import check_reachable
 from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
@@ -76,12 +77,54 @@ def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
         )
         with running_services(plan.services, context) as services:
             more = {name: value for service in services for name, value in service.rank_variables.items()}
+            report = _ReportFile.of(plan, folder)
+            if report is not None:
+                more = {**report.variables, **more}
             relays = plan.launcher != "torchrun"
             with own_input(relays=relays) as stdin, running_ranks(plan, more=more, stdin=stdin) as ranks:
                 if stdin is not None and not plan.commands[0].is_local and not _is_null(stdin):
                     progress.note(f"rank 0 reads no standard input: ssh starts it; {_NAME_FIRST}")
                 code = ranks.wait(services)
+            if plan.account is not None and report is not None:
+                progress.note(plan.account.summary(report.read()))
     return code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ReportFile:
+    """Where rank 0 says what carried its data: in the user's file if one is named, else in a temporary one."""
+
+    variables: Mapping[str, str]
+    path: Path
+    before: int
+    """When the file was changed before the run; 0 if there was none."""
+
+    @classmethod
+    def of(cls, plan: RankPlan, folder: Path) -> _ReportFile | None:
+        """None for a stack that leaves no report, for a single rank, and if rank 0 runs on another host."""
+        if plan.account is None or plan.placement.ranks == 1 or not plan.placement.hosts[0].is_local:
+            return None
+        named = plan.variables.get(plan.account.variable)
+        template = named or str(folder / "rank{rank}.json")
+        path = plan.folder / template.replace("{rank}", "0")
+        return cls(variables={} if named else {plan.account.variable: template}, path=path, before=_changed_ns(path))
+
+    def read(self) -> Mapping[str, Any] | None:
+        """The report of this run; None if rank 0 has left none."""
+        if _changed_ns(self.path) == self.before:
+            return None
+        try:
+            document = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return document if isinstance(document, dict) else None
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @contextlib.contextmanager

@@ -126,6 +126,8 @@ class MethodResult:
     baseline: str
     omitted: tuple[OmittedCase, ...] = ()
     details: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    """What the bandwidths are of and where they differ from a user's, each in a sentence."""
 
 
 class Verdict(StrEnum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from channel_tools.conda.specs import spec_name
 from channel_tools.doctor.model import ROOT
 from channel_tools.doctor.profile import NETWORK_OPTION, read_profile
-from channel_tools.environments import missing_specs
+from channel_tools.environments import check_environment, missing_specs
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.ranks.jobs import JobOptions, job_script
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> RankPlan:
     """The commands and variables. Raises as plan_ranks does, and UsageError for a stack that has no ranks."""
     prefix = chosen_prefix(request.prefix, environ)
+    check_environment(prefix)
     stack = launchable_stack(settings, request.stack, prefix)
     wanted = {} if request.hosts_file is None else read_hosts(request.hosts_file)
     hosts = spread_ranks(wanted, request.ranks, own_names=own_host_names()) if wanted else ()

@@ -125,7 +125,16 @@ def judge(
         bandwidth=tuple(bandwidth_row(speed, ranks) for speed, ranks in speeds),
         baseline=BASELINE,
         details=_details(results),
+        remarks=_remarks(plan, hosts),
     )
+
+
+def _remarks(plan: SwitchmlPlan, hosts: Sequence[str]) -> tuple[str, ...]:
+    if hosts:
+        carrier = f"the ranks of a host ({plan.ranks_per_worker}) in its memory, the hosts through a software switch"
+    else:
+        carrier = "each rank through a software switch, not in this host's memory, as ranks of one host reduce"
+    return (f"Measured: {carrier}, a process that shares the ranks' cores; a switch in hardware is faster.",)
 
 
 def _judge_case(case: Case, ranks: Sequence[CountedCase], *, allowed: float) -> CaseResult:

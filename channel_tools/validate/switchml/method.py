@@ -14,14 +14,17 @@ and the switch, on the first host, uses free ports, since other jobs may run the
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from channel_tools.ranks.hosts import address_towards
 from channel_tools.ranks.launchers import forked_ranks
-from channel_tools.ranks.plan import StartSettings, local_plan, placement_here
+from channel_tools.ranks.plan import Account, StartSettings, local_plan, placement_here
 from channel_tools.ranks.services import ServiceOptions, choose_port
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
+from channel_tools.system.pages import size_in_words
+from channel_tools.validate.judging import numbers_in_words
 from channel_tools.validate.model import ValidationMethod
 from channel_tools.validate.ranks import (
     WORKERS,
@@ -74,7 +77,10 @@ class SwitchmlMethod(ValidationMethod):
             raise UsageError(message, hint=f"give {option} 2 to {MAX_RANKS}")
         if needs := read_options(stack, options).needs:
             message = f"the stack {stack} cannot be validated over this host's loopback network: it needs {needs}"
-            raise UsageError(message, hint="install it on such a machine, and run switchml-bench there, once per rank")
+            hint = read_options(stack, options).instead
+            raise UsageError(
+                message, hint=hint or "install it on such a machine, and run switchml-bench there, once per rank"
+            )
 
     def start_settings(
         self,
@@ -90,20 +96,7 @@ class SwitchmlMethod(ValidationMethod):
         the controller of another is named. Raises UsageError for a transport that has no software switch where one is
         needed, and for variables that contradict ``switch``.
         """
-        if switch:
-            _refuse_contradictions(placement)
-            return _with_switch(placement, stack)
-        if _variable(placement, CONTROLLER):
-            return StartSettings()
-        if _transport(placement) == "dummy":
-            return StartSettings(variables={CONTROLLER: NO_CONTROLLER})
-        if not _is_one_host(placement):
-            return _with_switch(placement, stack)
-        if _is_off(_variable(placement, HOST_REDUCTION)):
-            message = f"{HOST_REDUCTION} is off: each rank would go through a switch, and {CONTROLLER} names none"
-            raise UsageError(message, hint=f"unset {HOST_REDUCTION}, or try a software switch: --switch")
-        # a group of one rank would open a session, to reduce nothing
-        return StartSettings(variables={} if placement.ranks == 1 else {CONTROLLER: NO_CONTROLLER})
+        return replace(_start_settings(placement, stack, switch=switch), account=ACCOUNT)
 
     def how_to_run(self, options: Mapping[str, YamlValue]) -> Iterator[str]:  # noqa: ARG002
         """See ValidationMethod.how_to_run."""
@@ -162,6 +155,48 @@ class SwitchmlMethod(ValidationMethod):
 
 
 METHOD = SwitchmlMethod()
+
+
+def summary(report: Mapping[str, Any] | None) -> str:
+    """What carried a user's script, from the plugin's report on rank 0; None if the plugin has left none."""
+    if report is None:
+        return f"gloo carried this job, or nothing had to be: SwitchML opened no session on rank 0 ({ENABLE}=0?)"
+    jobs = sum(row["jobs"] for row in report["delegated"].values())
+    size = size_in_words(sum(row["bytes"] for row in report["delegated"].values()))
+    left = {reason.replace("_", " "): count for reason, count in report["fallbacks"].items() if count}
+    rest = f"; gloo carried {counted(sum(left.values()), 'allreduce')} ({numbers_in_words(left)})" if left else ""
+    if report["failure"]:
+        rest += f"; SwitchML's session failed: {report['failure']}"
+    if not jobs:
+        return f"SwitchML carried nothing{rest}"
+    transport = (report["library"] or {}).get("transport", "")
+    if report["host"] is not None and report["host"]["workers"] == 0:
+        carrier = "the memory of this host carried"
+    elif transport == "dummy":
+        carrier = "nothing carried, the transport dummy multiplied"
+    else:
+        carrier = f"SwitchML ({transport}, controller {report['controller']}) carried"
+    return f"{carrier} {counted(jobs, 'allreduce')} of rank 0, {size}{rest}"
+
+
+ACCOUNT = Account(variable="SWITCHML_STATS_FILE", summary=summary)
+
+
+def _start_settings(placement: Placement, stack: str, *, switch: bool) -> StartSettings:
+    if switch:
+        _refuse_contradictions(placement)
+        return _with_switch(placement, stack)
+    if _variable(placement, CONTROLLER):
+        return StartSettings()
+    if _transport(placement) == "dummy":
+        return StartSettings(variables={CONTROLLER: NO_CONTROLLER})
+    if not _is_one_host(placement):
+        return _with_switch(placement, stack)
+    if _is_off(_variable(placement, HOST_REDUCTION)):
+        message = f"{HOST_REDUCTION} is off: each rank would go through a switch, and {CONTROLLER} names none"
+        raise UsageError(message, hint=f"unset {HOST_REDUCTION}, or try a software switch: --switch")
+    # a group of one rank would open a session, to reduce nothing
+    return StartSettings(variables={} if placement.ranks == 1 else {CONTROLLER: NO_CONTROLLER})
 
 
 def _variable(placement: Placement, name: str) -> str:

@@ -51,6 +51,8 @@ class SwitchmlOptions:
     group_timeout_s: PositiveFloat = 60.0
     needs: str = ""
     """What the transport needs besides this host's loopback network; such a stack cannot be validated here."""
+    instead: str = ""
+    """What to do with such a stack, if no machine is known where it could be validated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

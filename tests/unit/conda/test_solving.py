@@ -16,7 +16,14 @@ from channel_tools.conda.solving import (
     solve_error,
     solve_specs,
 )
-from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, SolveError, UsageError
+from channel_tools.system.errors import (
+    ChannelError,
+    ChannelToolsError,
+    DiskFullError,
+    NetworkError,
+    SolveError,
+    UsageError,
+)
 from tests.support.damage import bounded, damage
 
 CHANNELS = ["https://user:secret@conda.example/lab"]
@@ -34,6 +41,21 @@ def test_a_long_explanation_is_cut_and_names_what_was_asked_for() -> None:
     assert isinstance(error, SolveError)
     assert "line 1" in error.message
     assert "line 99" not in error.message
+
+
+def test_a_full_disk_of_the_cache_is_no_missing_channel() -> None:
+    error = gateway_error(OSError("failed to write: No space left on device (os error 28)"), channels=["https://a.b/c"])
+    assert isinstance(error, DiskFullError)
+    assert "free space there" in (error.hint or "")
+
+
+def test_a_token_that_is_not_accepted_is_not_asked_for_again() -> None:
+    refusal = OSError("HTTP status client error (401 Unauthorized) for url")
+    without = gateway_error(refusal, channels=["https://channel.example/c"])
+    wrong = gateway_error(refusal, channels=["https://channel.example/t/tk-secret/c"])
+    assert (without.hint or "").startswith("put a token into .netrc")
+    assert (wrong.hint or "").startswith("the token or password in the address is not accepted")
+    assert "tk-secret" not in f"{wrong.message} {wrong.hint}"
 
 
 def test_no_credentials_are_shown() -> None:

@@ -207,6 +207,8 @@ def test_an_interrupt_ends_ranks_that_ignore_it(site: Site, number: signal.Signa
         assert {process.stdout.readline().split()[0] for _ in range(2)} == {"0", "1"}
         process.send_signal(number)
         assert process.stdout.read() == ""  # which ends with the last of the ranks
+        said = "" if process.stderr is None else process.stderr.read()
+    assert "finished work is kept" not in said
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert processes_naming(site.folder) == []
 

@@ -9,13 +9,14 @@ from channel_tools.matrix import find_stack, load_tree
 from channel_tools.requests.launch import ScriptRequest
 from channel_tools.system.errors import UsageError
 from channel_tools.system.schedulers import SchedulerName
-from channel_tools.system.settings import Tree, make_settings
+from channel_tools.system.settings import Settings, Tree, make_settings
 from channel_tools.workflow.launch import (
     check_script,
     chosen_prefix,
     installed_stack,
     is_installed,
     method_options,
+    plan_script,
     write_job,
 )
 from tests.support.fabric_profile import installed_activation
@@ -42,6 +43,15 @@ def test_the_environment_is_the_given_one_else_the_active_one(tmp_path: Path) ->
     assert chosen_prefix(None, {"CONDA_PREFIX": "/active"}) == Path("/active")
     with pytest.raises(UsageError, match="no environment is active"):
         chosen_prefix(None, {})
+
+
+@pytest.mark.parametrize(("name", "found"), [("absent", "no such folder"), (".", "a folder without conda-meta/")])
+def test_what_is_no_environment_is_named_as_such(tmp_path: Path, name: str, found: str) -> None:
+    settings = Settings(tree=Tree(root=ROOT), output=tmp_path / "output", cache=tmp_path / "cache")
+    request = ScriptRequest(words=("train.py",), prefix=tmp_path / name, folder=tmp_path)
+    with pytest.raises(UsageError, match=f"not an environment: {found}") as refused:
+        plan_script(settings, request, environ={})
+    assert "env create" in (refused.value.hint or "")
 
 
 def test_a_stack_is_installed_if_all_of_its_packages_are() -> None:

@@ -122,7 +122,8 @@ std::string compare(const char *const *texts, std::uint32_t num_workers, std::ui
     for (const auto &[error, ranks] : errors.all()) complaints.push_back(name_ranks(ranks) + ": " + error);
     if (!missing.empty()) {
         complaints.push_back(name_ranks(missing) + " did not report within " + in_seconds(timeout_ms) +
-                             ": is SwitchML installed there, and SWITCHML_CONTROLLER set?");
+                             ": is SwitchML installed there, and SWITCHML_CONTROLLER set, and has the rank ended an "
+                             "earlier group on this store?");
     }
     return join(complaints.empty() ? differences(reports) : complaints, "; ");
 }

@@ -13,7 +13,7 @@ from ranks import Launcher
 
 import torch_switchml
 from torch_switchml.report import write_report
-from torch_switchml.unused import unconfigured_line, unused_line
+from torch_switchml.unused import unused_line
 
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
@@ -54,26 +54,6 @@ def test_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [taken]
 
 
-RANKS = {"RANK": "0", "WORLD_SIZE": "2"}
-
-
-@pytest.mark.parametrize(
-    ("environ", "says"),
-    [
-        (RANKS, True),
-        ({**RANKS, "RANK": "1"}, False),
-        ({**RANKS, "WORLD_SIZE": "1"}, False),
-        ({**RANKS, "WORLD_SIZE": "two"}, False),
-        ({**RANKS, "SWITCHML_ENABLE": "0"}, False),
-        ({}, False),
-    ],
-)
-def test_rank_0_of_several_says_that_nothing_asked_for_switchml(environ: dict[str, str], *, says: bool) -> None:
-    line = unconfigured_line(environ)
-    assert (line is not None) == says
-    assert line is None or "2 ranks: SWITCHML_CONTROLLER" in line
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -89,13 +69,6 @@ def test_rank_0_of_several_says_why_nothing_was_carried(changes: dict[str, Any],
     line = unused_line({**torch_switchml.stats(), "rank": 0, "world_size": 4, **changes})
     assert (line is None) == (says is None)
     assert (says or "") in (line or "")
-
-
-def test_the_line_is_said_once_at_the_end(tmp_path: Path, rank_server: RankServer) -> None:
-    launcher = Launcher(folder=tmp_path, environment={"SWITCHML_CONTROLLER": ""}, server=rank_server)
-    first, second = launcher.run("unconfigured", fresh=True)
-    assert first.stderr.count("SwitchML carried nothing for these 2 ranks: SWITCHML_CONTROLLER") == 1
-    assert "SwitchML carried" not in second.stderr
 
 
 def test_version_is_the_projects() -> None:

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from torch_switchml.errors import SettingsError, SwitchMLError
-from torch_switchml.settings import DEFAULT_LIBRARY, DEFAULT_SETTINGS, is_requested, library_name, read_settings
+from torch_switchml.errors import SettingsError
+from torch_switchml.settings import (
+    DEFAULT_LIBRARY,
+    DEFAULT_SETTINGS,
+    is_enabled,
+    is_requested,
+    library_name,
+    read_settings,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +37,13 @@ def test_is_requested_by_a_controller_or_as_required_unless_switched_off(
     environ: dict[str, str], *, expected: bool
 ) -> None:
     assert is_requested(environ) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("", True), ("1", True), ("perhaps", True), (" Off ", False), ("0", False)]
+)
+def test_is_enabled_unless_switched_off(value: str, *, expected: bool) -> None:
+    assert is_enabled({"SWITCHML_ENABLE": value}) is expected
 
 
 def test_reads_every_variable() -> None:
@@ -72,9 +86,9 @@ def test_names_the_library() -> None:
 
 
 @pytest.mark.parametrize("controller", [{}, {"SWITCHML_CONTROLLER": " "}])
-def test_what_is_required_needs_a_controller(controller: dict[str, str]) -> None:
-    with pytest.raises(SwitchMLError, match="SWITCHML_REQUIRE is set and SWITCHML_CONTROLLER is not: set"):
-        read_settings({**controller, "SWITCHML_REQUIRE": "on"})
+def test_what_is_required_may_do_without_a_controller(controller: dict[str, str]) -> None:
+    settings = read_settings({**controller, "SWITCHML_REQUIRE": "on"})
+    assert (settings.require, settings.controller) == (True, "")
 
 
 @pytest.mark.parametrize("name", ["SWITCHML_ENABLE", "SWITCHML_HOST_REDUCTION"])

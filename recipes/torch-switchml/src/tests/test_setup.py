@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From the environment to a session: nothing unless asked for, all ranks or none."""
+"""From the environment to a session: all ranks or none, and without being asked only what cannot fail."""
 
 import json
 import os
@@ -16,33 +16,97 @@ from ranks import Launcher, RankResult, free_port, on_hosts, values
 
 QUICK = {"SWITCHML_CONNECT_TIMEOUT_MS": "1500", "SWITCHML_JOB_TIMEOUT_MS": "1500"}
 LOADED_BY_AUTOLOAD = ["torch_switchml", "torch_switchml.errors", "torch_switchml.settings", "torch_switchml.version"]
+LEFT_TO_GLOO = "SwitchML carried nothing for these 2 ranks: "
+
+
+@pytest.fixture
+def unasked(launcher: Launcher) -> Launcher:
+    """Starts ranks for which nothing asks for SwitchML."""
+    environment = {**launcher.environment, "SWITCHML_CONTROLLER": "", "SWITCHML_HOST_REDUCTION": ""}
+    return Launcher(folder=launcher.folder, environment=environment, server=launcher.server)
 
 
 @pytest.mark.parametrize(
-    ("environment", "fresh"),
-    [
-        ({}, True),
-        ({"SWITCHML_CONTROLLER": " "}, False),
-        ({"SWITCHML_CONTROLLER": "127.0.0.1:1", "SWITCHML_ENABLE": "0"}, False),
-    ],
-    ids=["unset", "blank", "disabled"],
+    "environment",
+    [{}, {"SWITCHML_CONTROLLER": " "}, {"SWITCHML_REQUIRE": "1"}, {"SCENARIO_BACKEND": "sml"}],
+    ids=["unset", "blank", "required", "by name"],
 )
-def test_does_nothing_unless_asked(
-    tmp_path: Path, rank_server: RankServer, environment: dict[str, str], *, fresh: bool
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_of_one_host_reduce_in_its_memory_without_a_controller(
+    unasked: Launcher, environment: dict[str, str], ranks: int
 ) -> None:
-    launcher = Launcher(folder=tmp_path, environment={"SWITCHML_CONTROLLER": "", **environment}, server=rank_server)
-    for value in values(launcher.run("unconfigured", fresh=fresh)):
+    for result in unasked.run("one_allreduce", ranks=ranks, environment=environment):
+        assert result.code == 0, result.stderr
+        assert result.value["sum"] == ranks
+        assert result.value["stats"]["host"] == {"ranks": list(range(ranks)), "workers": 0}
+        assert result.value["stats"]["delegated"]["float32"]["jobs"] == 1
+        assert "SwitchML carried" not in result.stderr
+
+
+def assert_left_to_gloo(results: list[RankResult], reason: str) -> None:
+    """All of them, in seconds, and rank 0 says once why."""
+    for result in results:
+        assert result.code == 0, result.stderr
+        assert result.value["sum"] == 2
+        assert result.stderr.count(LEFT_TO_GLOO) == (result.rank == 0)
+    assert reason in results[0].stderr
+
+
+def test_ranks_of_several_hosts_stay_with_gloo_without_a_controller(unasked: Launcher) -> None:
+    results = unasked.run("one_allreduce", rank_environment=on_hosts("ab"))
+    assert_left_to_gloo(results, "on 2 hosts, or in as many containers that share no memory, and SWITCHML_CONTROLLER")
+    assert not results[0].value["stats"]["active"]
+
+
+def test_ranks_whose_host_refuses_memory_stay_with_gloo(unasked: Launcher) -> None:
+    results = unasked.run("no_memory_to_share")
+    assert_left_to_gloo(results, "its ranks cannot share the memory of their host: each of ranks 0, 1 is a worker")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, "a rank has no torch-switchml that could share memory with it"),
+        ({"SWITCHML_ENABLE": "0"}, "a rank has no torch-switchml that could share memory with it"),
+        ({"SWITCHML_LIBRARY": "/nowhere/libswitchml.so"}, "rank 1: cannot load the SwitchML library /nowhere/"),
+        ({"SWITCHML_JOB_TIMEOUT_MS": "perhaps"}, "SWITCHML_JOB_TIMEOUT_MS='perhaps'"),
+        ({"SWITCHML_ENABLE": "perhaps"}, "rank 1: SWITCHML_ENABLE='perhaps'"),
+    ],
+    ids=["no plugin", "switched off", "no library", "malformed", "malformed switch"],
+)
+def test_a_rank_that_cannot_leaves_all_with_gloo(unasked: Launcher, changes: dict[str, str], reason: str) -> None:
+    assert_left_to_gloo(unasked.run("one_allreduce", rank_environment={1: changes}), reason)
+
+
+@pytest.mark.parametrize(
+    "environment", [{"SWITCHML_REQUIRE": "1"}, {"SCENARIO_BACKEND": "sml"}], ids=["required", "by name"]
+)
+@pytest.mark.parametrize(
+    ("rank_environment", "reason"),
+    [
+        (on_hosts("ab"), "its 2 ranks are on 2 hosts"),
+        ({rank: {"SWITCHML_HOST_REDUCTION": "off"} for rank in range(2)}, "SWITCHML_HOST_REDUCTION is off"),
+    ],
+    ids=["hosts", "switched off"],
+)
+def test_what_is_asked_for_and_needs_a_controller_is_an_error_of_all_ranks(
+    unasked: Launcher, environment: dict[str, str], rank_environment: dict[int, dict[str, str]], reason: str
+) -> None:
+    for result in unasked.run("one_allreduce", environment=environment, rank_environment=rank_environment):
+        assert result.code != 0
+        assert f"SwitchML was asked for but cannot be used: {reason}" in result.stderr
+        assert "SWITCHML_CONTROLLER is not set: set it to host[:port]" in result.stderr
+
+
+def test_does_nothing_where_it_is_switched_off(tmp_path: Path, rank_server: RankServer) -> None:
+    environment = {"SWITCHML_CONTROLLER": "127.0.0.1:1", "SWITCHML_ENABLE": "0"}
+    launcher = Launcher(folder=tmp_path, environment=environment, server=rank_server)
+    for value in values(launcher.run("unconfigured")):
         assert value["modules"] == LOADED_BY_AUTOLOAD
         assert value["hook"] != "function", "wrapped"
         assert value["backend"] == "ProcessGroupGloo"
         assert value["maps"] is False
         assert value["sum"] == 2
-
-
-def test_what_is_required_without_a_controller_is_an_error_of_all_ranks(launcher: Launcher) -> None:
-    for result in launcher.run("one_allreduce", environment={"SWITCHML_CONTROLLER": "", "SWITCHML_REQUIRE": "1"}):
-        assert result.code != 0
-        assert "SWITCHML_REQUIRE is set and SWITCHML_CONTROLLER is not: set SWITCHML_CONTROLLER" in result.stderr
 
 
 def test_does_nothing_when_autoload_is_off(launcher: Launcher) -> None:

@@ -131,9 +131,9 @@ class Plugin:
         for watch in self._watches:
             watch.end()
         self._watches.clear()
-        if self._sessions and not self._serves_unasked:  # without a session, an error said why
-            if (line := unused_line(self.report())) is not None:
-                logger.warning("%s", line)
+        is_asked = bool(self._sessions) and not self._serves_unasked  # without a session, an error said why
+        if is_asked and (line := unused_line(self.report())) is not None:
+            logger.warning("%s", line)
 
     def report(self) -> dict[str, Any]:
         """What was delegated so far; see :func:`torch_switchml.stats`."""

@@ -5,6 +5,7 @@ Imported only once the plugin is installed: PyTorch loads its extensions while
 its own import is still under way, so torch.distributed is reached for later.
 """
 
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -48,6 +49,8 @@ def hook_into_groups(adopt: Callable[[object, object], "_C.SwitchMLBackend | Non
 
     def _get_sequence_number_for_group(group: object) -> int:
         """PyTorch asks gloo, which does not know of the delegated ones."""
+        if "torch_switchml._C" not in sys.modules:  # nothing was delegated
+            return sequence_number(group)
         from torch_switchml import _C
 
         return sequence_number(group) + _C.delegated_jobs(group)

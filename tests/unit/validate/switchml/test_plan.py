@@ -117,4 +117,7 @@ class TestOptions:
 def test_a_transport_that_needs_more_than_loopback_is_refused_with_what_it_needs() -> None:
     with pytest.raises(UsageError, match=r"stack rdma .* it needs an adapter"):
         SwitchmlMethod().check(stack="rdma", ranks=2, options={"needs": "an adapter"})
+    with pytest.raises(UsageError) as refused:
+        SwitchmlMethod().check(stack="dummy", ranks=2, options={"needs": "a transport", "instead": "validate udp"})
+    assert refused.value.hint == "validate udp"
     SwitchmlMethod().check(stack="udp", ranks=2, options={})
