@@ -126,13 +126,11 @@ class Site:
     def launch(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return run_tool(*self.words(*words), cwd=self.folder, environ={**self.environ, **variables})
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """The command beside the test, which reads what its ranks print."""
         command = [sys.executable, "-m", "channel_tools", *self.words(*words)]
         env = {**os.environ, **self.environ}
-        return subprocess.Popen(
-            command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        return subprocess.Popen(command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def _program(path: Path, text: str) -> None:

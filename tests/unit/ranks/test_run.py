@@ -202,13 +202,15 @@ def test_what_ranks_say_on_standard_error_is_passed_on_as_it_is(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_an_interrupt_ends_ranks_that_ignore_it(site: Site, number: signal.Signals) -> None:
-    with site.start("--ranks", "2", str(site.script), "wait") as process:
+    with site.start("--ranks", "2", str(site.script), "wait", stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         assert {process.stdout.readline().split()[0] for _ in range(2)} == {"0", "1"}
         process.send_signal(number)
         assert process.stdout.read() == ""  # which ends with the last of the ranks
-        said = "" if process.stderr is None else process.stderr.read()
-    assert "finished work is kept" not in said
+        said = process.stderr.read()
+    assert ("interrupted: all ranks have been ended" in said) == (number == signal.SIGINT)
+    assert "finished work" not in said
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert processes_naming(site.folder) == []
 
