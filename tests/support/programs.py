@@ -166,6 +166,7 @@ _DEBIAN = {
     ),
     "patch": ("usr/bin/patch", _Unpacked(packages=("patch",))),
     "slurmctld": ("usr/sbin/slurmctld-wlm", _SLURM),
+    "strace": ("usr/bin/strace", _Unpacked(packages=("strace", "libunwind8", "liblzma5"))),
     "tclsh": ("usr/bin/tclsh8.6", _Unpacked(packages=("tcl8.6", "libtcl8.6", "zlib1g"))),
     "umount": ("bin/umount", _MOUNT),
     "unsquashfs": ("usr/bin/unsquashfs", _SQUASHFS),
