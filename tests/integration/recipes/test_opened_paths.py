@@ -63,7 +63,12 @@ OF_STACK: Mapping[str, Mapping[str, str]] = {
     "udp": {},
     "cray-mpich": {**LIBNL, **HWLOC},
     "openmpi": {**LIBNL, **HWLOC},
-    "mpi-abi": {**LIBNL, **HWLOC, "/etc/mpich.conf": "MPICH: settings for a machine, which its administrator writes"},
+    "mpi-abi": {
+        **LIBNL,
+        **HWLOC,
+        "/etc/mpich.conf": "MPICH: settings for a machine, which its administrator writes",
+        "/tmp/hydra_hwloc_xmlfile_??????": "hydra: a new file of its own (mkstemp) with the cores of the machine",  # noqa: S108
+    },
     "oneccl": {**LIBNL, **HWLOC},
     "nccl-ofi": {**LIBNL, **HWLOC, "/boot/config-*": "NVIDIA's runtime: what the kernel was built with"},
     "rdma": {**LIBNL, "/etc/rdma/*": "librdmacm: numbers that the machine's administrator writes"},
@@ -139,7 +144,7 @@ def test_ranks_of_udp(stack_channel: Path, installed: Install, tmp_path: Path) -
         command: list[str | Path] = [
             prefix / "bin" / "torchrun",
             "--nproc-per-node=2",
-            "--rdzv-endpoint=127.0.0.1:0",
+            "--standalone",
             "sum.py",
         ]
         variables = variables_of(prefix, tmp_path) | {"SWITCHML_CONTROLLER": switch.controller}
