@@ -110,7 +110,7 @@ TEST(workers_that_agree_have_nothing_said_of_them) {
 TEST(errors_and_silence_come_before_differences) {
     CHECK_EQ(compare({"\nspeed\t1\n", "no library\n", nullptr, "no library\nspeed\t2\n", "no memory", nullptr}),
              "ranks 1, 3: no library; rank 4: no memory; ranks 2, 5 did not report within 7.5 s: is SwitchML installed "
-             "there, and SWITCHML_CONTROLLER set?");
+             "there, and SWITCHML_CONTROLLER set, and has the rank ended an earlier group on this store?");
 }
 
 TEST(differences_name_all_values_and_their_ranks) {
