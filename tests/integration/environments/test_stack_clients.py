@@ -118,14 +118,16 @@ def test_the_first_command_of_the_readme_works_in_conda_as_it_stands(
     stack_channel: Path, tmp_path: Path, solver: str
 ) -> None:
     """In a new environment that is active, and with shards, which are conda's default; only the channel is here."""
+    conda = program("conda")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    command = re.search(r"^    conda (install -c) file:///srv/ourchannel (pytorch-switchml)$", readme, re.MULTILINE)
+    pattern = r"^    conda (install -c) file:///srv/ourchannel (pytorch-switchml switchml-switch)$"
+    command = re.search(pattern, readme, re.MULTILINE)
     assert command is not None
     prefix = tmp_path / "env"
     environ = {"CONDA_PKGS_DIRS": str(tmp_path / "pkgs"), "CONDA_ALWAYS_YES": "true", "CONDA_SOLVER": solver}
-    run_command([program("conda"), "create", "--prefix", prefix], env=os.environ | environ, timeout_s=TEST_TIMEOUT_S)
+    run_command([conda, "create", "--prefix", prefix], env=os.environ | environ, timeout_s=TEST_TIMEOUT_S)
     active = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": str(prefix), "CONDA_SHLVL": "1"}
-    words = [program("conda"), *shlex.split(command[1]), stack_channel.as_uri(), command[2]]
+    words = [conda, *shlex.split(command[1]), stack_channel.as_uri(), *shlex.split(command[2])]
     run_command(words, env=os.environ | environ | active, timeout_s=TEST_TIMEOUT_S)
     assert_imports(prefix)
 
