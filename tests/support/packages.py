@@ -93,6 +93,7 @@ def toy_package(
     *,
     version: str = "1.0",
     depends: tuple[str, ...] = (),
+    constrains: tuple[str, ...] = (),
     entry_points: tuple[str, ...] = (),
     noarch_python: bool = False,
 ) -> Path:
@@ -104,6 +105,7 @@ def toy_package(
         build="h0123456_0",
         subdir=subdir,
         depends=depends,
+        constrains=constrains,
         noarch="python" if noarch_python else None,
         entry_points=entry_points,
     )

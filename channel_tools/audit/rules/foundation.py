@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rules for a foundation beyond those for every package: depends, owner, leftover, metadata, glibc.
 
-Any two packages with different names count as installable together, whatever their constraints say.
+Any two packages with different names count as installable together, unless the constraints of one exclude the other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from channel_tools.audit.model import Requirement, Rule
 from channel_tools.audit.rules.loader import newest_release
 from channel_tools.conda.package import split_file_name
-from channel_tools.conda.specs import least_version, specs_on
+from channel_tools.conda.specs import least_version, matches, read_spec, record_of, specs_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,7 +87,17 @@ def owner_rule(packages: Sequence[tuple[str, PackageFacts]]) -> Iterator[Finding
     for subdir, package in packages:
         for path in package.files:
             owners[path].append((subdir, package))
-    for path, ((first_subdir, first), *others) in owners.items():
-        for subdir, other in others:
-            if other.name != first.name and (subdir == first_subdir or "noarch" in {subdir, first_subdir}):
-                yield _OWNER.violation(other.file_name, path, f"also belongs to {first.file_name}")
+    for path, held in owners.items():
+        for number, (subdir, other) in enumerate(held):
+            for first_subdir, first in held[:number]:
+                shared = subdir == first_subdir or "noarch" in {subdir, first_subdir}
+                if other.name != first.name and shared and not (_excludes(first, other) or _excludes(other, first)):
+                    yield _OWNER.violation(other.file_name, path, f"also belongs to {first.file_name}")
+                    break
+
+
+def _excludes(package: PackageFacts, other: PackageFacts) -> bool:
+    """Whether a constraint of the package leaves no environment that has the other, too."""
+    specs = specs_on({other.name}, package.constrains)
+    record = record_of(other.index, name=other.name, subdir=other.subdir) if specs else None
+    return record is not None and any(not matches(read_spec(spec), record) for spec in specs)

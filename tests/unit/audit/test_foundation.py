@@ -215,6 +215,25 @@ def test_a_path_has_one_owner(channel: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("constraint", "expected"),
+    [
+        ("mpich <0a0", []),
+        ("mpich >=5", []),
+        ("mpich >=1", [("owner", "bin/mpicc")]),
+        ("other <0a0", [("owner", "bin/mpicc")]),
+    ],
+)
+@pytest.mark.parametrize("constrained", ["openmpi", "mpich"])
+def test_packages_that_exclude_each_other_may_have_the_same_files(
+    channel: Path, constrained: str, constraint: str, expected: list[tuple[str, str]]
+) -> None:
+    other = "mpich" if constrained == "openmpi" else "openmpi"
+    toy_package(channel, other, {"bin/mpicc": "x"})
+    toy_package(channel, constrained, {"bin/mpicc": "y"}, constrains=(constraint.replace("mpich", other),))
+    assert broken(channel) == expected
+
+
 def test_owners_are_compared_where_files_are_installed(channel: Path) -> None:
     toy_package(channel, "python", {"lib/python3.11/site-packages/a.py": "", "bin/say": "x"}, version="3.11.2")
     toy_package(
