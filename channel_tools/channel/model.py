@@ -10,7 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.conda.addresses import channel_address, channel_name, has_credentials, without_credentials
-from channel_tools.requests.names import DEFAULT_FOUNDATION, FOUNDATIONS, FoundationKind, FoundationTraits
+from channel_tools.requests.names import (
+    BASES,
+    DEFAULT_FOUNDATION,
+    FIRST_BASE,
+    FOUNDATIONS,
+    BaseName,
+    FoundationKind,
+    FoundationTraits,
+)
 from channel_tools.system.beneath import folder_beneath
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import absolute_path
@@ -28,6 +36,7 @@ ChannelFaultKind = Literal[
 ]
 
 RECORD_FOLDER = ".channel_tools"
+_MACHINES = {"linux-64": "x86-64", "linux-aarch64": "aarch64"}
 _CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
 
 
@@ -43,10 +52,12 @@ class Foundation:
     kind: FoundationKind = DEFAULT_FOUNDATION
     address: str | None = None
     further: tuple[str, ...] = field(default=(), compare=False)
+    base: BaseName | None = None
+    """The Debian release of one that is made here; None is the first base's, as in channels that record none."""
 
     @classmethod
-    def named(cls, kind: FoundationKind | None, address: str | None) -> Foundation | None:
-        """The one that ``--foundation`` and ``--foundation-channel`` name; None if neither is given.
+    def named(cls, kind: FoundationKind | None, address: str | None, base: BaseName | None = None) -> Foundation | None:
+        """The one that ``--foundation``, ``--foundation-channel`` and ``--base`` name; None if none is given.
 
         Raises UsageError for an address of one that is made here, and for one with credentials, since it is recorded.
         """
@@ -60,9 +71,33 @@ class Foundation:
         if address is not None and is_made_here:
             message = f"--foundation-channel {address} needs --foundation conda-forge"
             raise UsageError(message, hint="the registry foundation is made on this machine and has no address")
+        if base is not None and not is_made_here:
+            message = (
+                f"--base {base} with --foundation {kind}: only the registry foundation is made from a Debian release"
+            )
+            raise UsageError(message, hint="leave one of the two out")
         if kind is None:
-            return None
-        return cls(kind=kind, address=None if is_made_here else channel_address(address or _CONDA_FORGE))
+            return None if base is None else cls().on(base)
+        return cls(kind=kind, address=None if is_made_here else channel_address(address or _CONDA_FORGE)).on(base)
+
+    def on(self, base: BaseName | None) -> Foundation:
+        """The same of this Debian release; None is the first base's."""
+        return replace(self, base=None if base == FIRST_BASE else base)
+
+    @property
+    def release(self) -> BaseName:
+        """The Debian release that it is made from, if it is made here."""
+        return self.base or FIRST_BASE
+
+    @property
+    def glibc(self) -> str | None:
+        """The oldest glibc that runs all that is built on it; None if that is not known, as elsewhere."""
+        return BASES[self.release] if self.is_made_here else None
+
+    def runs_on(self, subdirs: Iterable[str]) -> str | None:
+        """``glibc 2.36 or later, x86-64``: the machines that its channel is for; None if that is not known."""
+        names = sorted({_MACHINES[subdir] for subdir in subdirs if subdir in _MACHINES}, reverse=True)
+        return None if self.glibc is None else ", ".join([f"glibc {self.glibc} or later", " and ".join(names)])
 
     @property
     def traits(self) -> FoundationTraits:
@@ -98,6 +133,8 @@ class Foundation:
         return replace(self, further=tuple(known.values()))
 
     def __str__(self) -> str:
+        if self.base is not None:
+            return f"{self.kind} of {self.base}"
         return self.kind if self.address is None else f"{self.kind} at {self.address}"
 
 

@@ -107,7 +107,12 @@ def open_channel(path: Path, *, foundation: Foundation | None = None, within: Pa
             f"{path}: was made with the foundation {recorded}, not {foundation}; "
             "a channel has one foundation, since packages of two are not compatible"
         )
-        hint = f"use --foundation {recorded.kind}, or create another channel for {foundation.kind} with --output FOLDER"
+        option = (
+            f"--base {recorded.release}"
+            if foundation.kind == recorded.kind == "registry"
+            else f"--foundation {recorded.kind}"
+        )
+        hint = f"use {option}, or create another channel for {foundation} with --output FOLDER"
         raise FoundationError(message, hint=hint)
     if foundation is not None:
         recorded = recorded.with_further(foundation.further)

@@ -21,7 +21,6 @@ from channel_tools.cli.console import (
 )
 from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.names import DEFAULT_FOUNDATION
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.counting import counted
 
@@ -150,18 +149,29 @@ def list_stacks(
     *,
     stack: options.Stack = None,
     foundation: options.Foundation = None,
+    base: options.Base = None,
     root: options.Root = None,
     as_json: options.Json = False,
 ) -> None:
     """Show the stacks and their purpose; with --variant, the packages of one stack in every variant."""
+    from channel_tools.conda.platforms import current_platform
     from channel_tools.workflow.plan import list_stacks as listed_stacks
+    from channel_tools.workflow.plan import listed_foundation
 
-    listed = listed_stacks(
-        options.settings_from(root, None), stack=stack, kind=foundation or DEFAULT_FOUNDATION, note=print_note
-    )
+    settings = options.settings_from(root, None)
+    chosen = listed_foundation(settings, foundation, base)
+    runs_on = chosen.runs_on([current_platform()])
+    listed = listed_stacks(settings, stack=stack, foundation=chosen, note=print_note)
     packages = [package for item in listed for package in item.packages]
     if as_json:
-        print_json({"schema": 1, "packages": [_package_json(*item) for item in _with_default(listed)]})
+        print_json(
+            {
+                "schema": 1,
+                "base": chosen.release if chosen.is_made_here else None,
+                "runs_on": runs_on,
+                "packages": [_package_json(*item) for item in _with_default(listed)],
+            }
+        )
     elif stack is None:
         rows = [
             (
@@ -188,6 +198,8 @@ def list_stacks(
                 for (package, is_default), text in zip(_with_default(listed), variants, strict=True)
             ],
         )
+    if runs_on is not None and not as_json:
+        print_line(f"base {chosen.release}: runs on {runs_on}")
 
 
 def _names(packages: Iterable[RenderedPackage]) -> set[str]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import platform
+
 from rattler import Subdir
 
 from channel_tools.system.errors import UsageError
@@ -10,10 +12,16 @@ from channel_tools.system.errors import UsageError
 SUPPORTED_PLATFORMS = ("linux-64", "linux-aarch64")
 
 
+def machine_glibc() -> tuple[int, ...] | None:
+    """This machine's glibc, ``(2, 36)``; None if it has another C library."""
+    name, version = platform.libc_ver()
+    return tuple(map(int, version.split(".")[:2])) if name == "glibc" else None
+
+
 def current_platform() -> str:
     """This machine's subdir, as conda names it. Raises UsageError if no recipe of ours can be built."""
-    platform = str(Subdir.current())
-    if platform not in SUPPORTED_PLATFORMS:
-        message = f"this machine is {platform}; packages are built on {' and '.join(SUPPORTED_PLATFORMS)}"
+    subdir = str(Subdir.current())
+    if subdir not in SUPPORTED_PLATFORMS:
+        message = f"this machine is {subdir}; packages are built on {' and '.join(SUPPORTED_PLATFORMS)}"
         raise UsageError(message, hint="run the command on a Linux machine")
-    return platform
+    return subdir

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -20,6 +20,9 @@ from channel_tools.conda.metadata import PREFIX_PLACEHOLDER as PREFIX_PLACEHOLDE
 from channel_tools.conda.package import RunExports
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.yamlfile import read_yaml
+
+if TYPE_CHECKING:
+    from channel_tools.requests.names import BaseName
 
 FileKind = Literal["deb", "wheel"]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
@@ -85,16 +88,22 @@ class TableSummary:
 
 
 @functools.cache
-def table_summary() -> TableSummary:
-    """The summary of the program's table. The rows are not checked: load_table does that.
+def table_summary(base: BaseName) -> TableSummary:
+    """The summary of the program's table on a Debian release. The rows are not checked: load_table does that.
 
     Raises ConfigError for a table that does not parse.
     """
     values = [read_yaml(path).value for path in sorted(DATA_FOLDER.glob("*.yaml"))]
     tables: list[dict[str, Any]] = [value for value in values if isinstance(value, dict)]
     groups = [group for table in tables if isinstance(group := table.get("packages"), dict)]
-    rows = {name: row for group in groups for name, row in group.items() if isinstance(row, dict)}
+    rows = {
+        name: {**row, **row.get("on", {}).get(base, {})}
+        for group in groups
+        for name, row in group.items()
+        if isinstance(row, dict) and base in row.get("bases", [base])
+    }
     header: dict[str, Any] = next(table for table in tables if "suite" in table)
+    header = {**header, **header.get("on", {}).get(base, {})}
     (wheel,) = rows["pytorch"]["wheels"]
     default = Combination(python=header["python"], pytorch=wheel.partition("==")[2])
     more = header.get("combinations", {})

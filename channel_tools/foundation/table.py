@@ -12,19 +12,21 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from channel_tools.conda.package import RunExports
 from channel_tools.foundation.model import (
     DATA_FOLDER,
+    TEMPLATE,
     Combination,
     Entry,
     combinations_of,
     names_in,
     reachable,
 )
+from channel_tools.requests.names import FIRST_BASE, BaseName
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.yamlfile import YamlDocument, read_yaml
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HEADER_KEYS = ("suite", "python", "glibc", "conda_names")
+_Keys = TypeVar("_Keys", bound=BaseModel)
 _Minor = Annotated[str, Field(pattern=r"^3\.\d+$")]
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
 PYTHON = "python"
@@ -166,10 +169,10 @@ class _RunExportsRow(_Strict):
     noarch: list[str] = Field(default_factory=list)
 
 
-class _Row(_Strict):
-    """One conda package of the table; its files come from ``debs`` or from ``wheels``, or it has none."""
+class _RowKeys(_Strict):
+    """The keys of a row that may differ by base."""
 
-    model_config = ConfigDict(title="Package")
+    model_config = ConfigDict(title="PackageKeys")
 
     debs: list[str] = _texts("Debian binary packages, unpacked over each other in this order.")
     wheels: list[str] = _texts("Projects on PyPI, with an optional version specifier.")
@@ -200,6 +203,17 @@ class _Row(_Strict):
     )
 
 
+class _Row(_RowKeys):
+    """One conda package of the table; its files come from ``debs`` or from ``wheels``, or it has none."""
+
+    model_config = ConfigDict(title="Package")
+
+    bases: list[BaseName] = _texts("The Debian releases of which it is made; empty: all.")
+    on: dict[BaseName, _RowKeys] = Field(
+        default_factory=dict, description="The keys that differ on a Debian release other than the header's."
+    )
+
+
 class _Combinations(_Strict):
     """Pythons and PyTorches that are made only when a variant needs them, in every combination."""
 
@@ -210,10 +224,10 @@ class _Combinations(_Strict):
     packages: list[str] = Field(description="The rows that are made again for each.")
 
 
-class _TableFile(_Strict):
-    """The registry foundation's table, or a part of it; exactly one file has the header (suite, python ...)."""
+class _HeaderKeys(_Strict):
+    """The keys of the header that may differ by base."""
 
-    model_config = ConfigDict(title="FoundationTable")
+    model_config = ConfigDict(title="HeaderKeys")
 
     suite: str | None = Field(default=None, description="Debian's code name of the release that the .debs come from.")
     python: _Minor | None = Field(default=None, description="The foundation's Python, as ``3.11``.")
@@ -225,8 +239,22 @@ class _TableFile(_Strict):
     combinations: _Combinations | None = Field(
         default=None, description="What is made only when a variant needs it; may be left out."
     )
+    versions: dict[str, str] | None = Field(
+        default=None,
+        description="Versions in the names of Debian's packages: what ``{NAME}`` stands for in the texts of rows.",
+    )
+
+
+class _TableFile(_HeaderKeys):
+    """The registry foundation's table, or a part of it; exactly one file has the header (suite, python ...)."""
+
+    model_config = ConfigDict(title="FoundationTable")
+
     conda_names: dict[str, str] | None = Field(
         default=None, description="conda-forge's package name by PyPI's project name, if the two differ."
+    )
+    on: dict[BaseName, _HeaderKeys] | None = Field(
+        default=None, description="The header of further Debian releases, as far as it differs."
     )
     packages: dict[str, _Row] = Field(description="Rows by conda package name.")
 
@@ -236,8 +264,10 @@ def table_schema() -> dict[str, Any]:
     return _TableFile.model_json_schema()
 
 
-def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] | None = None) -> FoundationTable:
-    """Read the table from ``paths`` (None: the program's own files, data/*.yaml).
+def load_table(
+    paths: Sequence[Path] | None = None, *, repairs: Collection[str] | None = None, base: BaseName = FIRST_BASE
+) -> FoundationTable:
+    """Read the table of a Debian release from ``paths`` (None: the program's own files, data/*.yaml).
 
     ``repairs`` are the names of the steps that exist (None: those of the program). Raises ConfigError with file and
     line for anything that is wrong with a row or with the set of rows.
@@ -246,10 +276,14 @@ def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] 
     documents = [read_yaml(path) for path in (sorted(DATA_FOLDER.glob("*.yaml")) if paths is None else paths)]
     files = [(document, _parse(document)) for document in documents]
     document, header = _header(files)
+    header = _on_base(header, (header.on or {}).get(base))
     entries: dict[str, Entry] = {}
     for document, file in files:
         for name, row in file.packages.items():
-            entry = _entry(document, name, row, known_repairs)
+            if row.bases and base not in row.bases:
+                continue
+            entry = _entry(document, name, _on_base(row, row.on.get(base)), known_repairs)
+            entry = _with_versions(entry, header.versions or {})
             if (other := entries.get(name)) is not None:
                 message = f"package {name!r} already has a row, in {other.path}:{other.line}"
                 raise document.error(message, "packages", name, hint="keep one of the two rows")
@@ -262,6 +296,27 @@ def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] 
         entries=tuple(entries[name] for name in sorted(entries)),
     )
     return table if header.combinations is None else _with_combinations(table, document, header.combinations)
+
+
+def _on_base(keys: _Keys, different: BaseModel | None) -> _Keys:
+    """The keys with those that differ on a base."""
+    changed = () if different is None else different.model_fields_set
+    return keys.model_copy(update={name: getattr(different, name) for name in changed})
+
+
+def _with_versions(entry: Entry, versions: Mapping[str, str]) -> Entry:
+    """The row with its Debian release's versions for ``{gcc}`` and the like, wherever its texts name them."""
+
+    def filled(value: object) -> object:
+        if isinstance(value, str):
+            return TEMPLATE.sub(lambda match: versions.get(match[1], match[0]), value)
+        if isinstance(value, tuple):
+            return tuple(map(filled, value))
+        return value
+
+    exports = {item.name: filled(getattr(entry.run_exports, item.name)) for item in dataclasses.fields(RunExports)}
+    texts: dict[str, Any] = {item.name: filled(getattr(entry, item.name)) for item in dataclasses.fields(Entry)}
+    return replace(entry, **{**texts, "run_exports": RunExports(**exports)})  # type: ignore[arg-type]
 
 
 def _with_combinations(table: FoundationTable, document: YamlDocument, stated: _Combinations) -> FoundationTable:
@@ -324,7 +379,7 @@ def _header(files: Sequence[tuple[YamlDocument, _TableFile]]) -> tuple[YamlDocum
     if missing:
         raise document.error(f"the header lacks {', '.join(missing)}", "suite")
     for other, file in files:
-        for key in (*_HEADER_KEYS, "combinations"):
+        for key in (*_HEADER_KEYS, "combinations", "versions", "on"):
             if file is not header and getattr(file, key) is not None:
                 raise other.error(f"{key} must be in the same file as 'suite', {document.path}", key)
     return document, header
@@ -353,6 +408,7 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
             raise document.error(
                 message, *key_path, "repairs", index, hint=nearest_names_hint(step, known_repairs, noun="repair step")
             )
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row}
+    own = ((key, value) for key, value in row if key in _RowKeys.model_fields)
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in own}
     values["run_exports"] = RunExports(**{kind: tuple(specs) for kind, specs in row.run_exports})
     return Entry(name=name, line=document.line_of(*key_path), path=document.path, **values)

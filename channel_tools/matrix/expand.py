@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Stack,
         VariantMatrix,
     )
-    from channel_tools.requests.names import FoundationKind
+    from channel_tools.requests.names import BaseName, FoundationKind
     from channel_tools.system.errors import ConfigError
     from channel_tools.system.yamlfile import YamlValue
 
@@ -45,11 +45,13 @@ def expand_stacks(
     stacks: Iterable[Stack],
     *,
     foundation_kind: FoundationKind,
+    base: BaseName | None = None,
     platform: str,
     packages: Sequence[str] = (),
 ) -> list[RenderedPackage]:
     """Render the recipes of each stack for every variant, in the stack's order of packages.
 
+    ``base`` is the Debian release of a registry foundation, None for the first.
     ``packages`` (names of packages or recipe folders) limits the stack to these and their dependencies, unless empty.
     Raises ConfigError (file, line) for a recipe that does not render or whose version has a dash, UsageError for a
     package that a stack does not have.
@@ -59,7 +61,7 @@ def expand_stacks(
         engine = RecipeEngine(platform, folder)
         for stack in stacks:
             of_stack = []
-            for name, matrix in _matrices(loaded, stack, foundation_kind, platform).items():
+            for name, matrix in _matrices(loaded, stack, foundation_kind, platform, base).items():
                 override = stack.overrides.get(name)
                 recipe = with_version(loaded.recipes[name], override)
                 of_stack += [
@@ -70,22 +72,26 @@ def expand_stacks(
     return rendered
 
 
-def choices_of_recipes(loaded: LoadedTree, kind: FoundationKind) -> dict[str, dict[str, frozenset[str]]]:
+def choices_of_recipes(
+    loaded: LoadedTree, kind: FoundationKind, *, base: BaseName | None = None
+) -> dict[str, dict[str, frozenset[str]]]:
     """The values that the tree's stacks give each variant key on this kind of foundation, by recipe folder."""
     choices: dict[str, dict[str, frozenset[str]]] = {}
     for stack, platform in itertools.product(loaded.stacks.values(), PLATFORMS):
-        for name, matrix in _matrices(loaded, stack, kind, platform).items():
+        for name, matrix in _matrices(loaded, stack, kind, platform, base).items():
             known = choices.setdefault(name, {})
             for key, values in matrix.values.items():
                 known[key] = known.get(key, frozenset()) | frozenset(map(str, values))
     return choices
 
 
-def _matrices(loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str) -> dict[str, VariantMatrix]:
+def _matrices(
+    loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str, base: BaseName | None
+) -> dict[str, VariantMatrix]:
     """The matrix of each recipe of a stack: one for all but those that the stack overrides."""
-    shared = merge_variant_files(files_of_stack(loaded, stack, kind, platform))
+    shared = merge_variant_files(files_of_stack(loaded, stack, kind, platform, base=base))
     return {
-        name: merge_variant_files(files_of_stack(loaded, stack, kind, platform, recipe=name))
+        name: merge_variant_files(files_of_stack(loaded, stack, kind, platform, base=base, recipe=name))
         if name in stack.overrides
         else shared
         for name in dict.fromkeys(stack.packages)

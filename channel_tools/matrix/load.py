@@ -26,6 +26,7 @@ from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
 from channel_tools.matrix.variants import (
     PINS_FILE,
+    base_file,
     find_used_keys,
     foundation_file,
     merge_variant_files,
@@ -34,7 +35,7 @@ from channel_tools.matrix.variants import (
     read_variant_file,
     variant_file_names,
 )
-from channel_tools.requests.names import FoundationKind
+from channel_tools.requests.names import FIRST_BASE, BaseName, FoundationKind
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.settings import RECIPE_FILE, Tree, has_stacks
 from channel_tools.system.yamlfile import read_yaml
@@ -107,6 +108,7 @@ def _load_recipe(tree: Tree, path: Path, environ: Mapping[str, str]) -> LoadedTr
     files: dict[str, tuple[VariantFile, ...]] = {}
     for name in (PINS_FILE, *(foundation_file(kind) for kind in get_args(FoundationKind))):
         files[name] = (read_variant_file(_DATA / name, environ).as_base(),)
+    files |= _base_files(environ)
     beside = [
         read_variant_file(path.with_name(name), environ) for name in BESIDE_RECIPE if path.with_name(name).is_file()
     ]
@@ -131,13 +133,20 @@ def _load_recipe(tree: Tree, path: Path, environ: Mapping[str, str]) -> LoadedTr
 
 
 def files_of_stack(
-    loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str, *, recipe: str | None = None
+    loaded: LoadedTree,
+    stack: Stack,
+    kind: FoundationKind,
+    platform: str,
+    *,
+    base: BaseName | None = None,
+    recipe: str | None = None,
 ) -> list[VariantFile]:
     """The variant files that apply to a stack on a foundation and a platform, in order.
 
-    ``recipe`` is a recipe folder for which the stack may override values.
+    ``base`` is the Debian release that a registry foundation is made from, None for the first. ``recipe`` is a recipe
+    folder for which the stack may override values.
     """
-    names = variant_file_names(stack, kind)
+    names = variant_file_names(stack, kind, base)
     files = [file for name in names for file in loaded.variant_files.get(name, ())]
     below = [loaded.pinning] if loaded.pinning is not None and kind == "conda-forge" else []
     override = stack.overrides.get(recipe) if recipe is not None else None
@@ -167,13 +176,15 @@ def _read_variant_files(
     trees: Mapping[str, Tree], files: Mapping[str, StacksFile], environ: Mapping[str, str]
 ) -> dict[str, tuple[VariantFile, ...]]:
     """The shared files of every tree, and each file that a stack names of the first tree that has it."""
-    variant_files: dict[str, tuple[VariantFile, ...]] = {}
-    for name in (PINS_FILE, *(foundation_file(kind) for kind in get_args(FoundationKind))):
+    variant_files = _base_files(environ)
+    shared = (PINS_FILE, *(foundation_file(kind) for kind in get_args(FoundationKind)), *variant_files)
+    for name in shared:
         places = [tree.variants / name for tree in reversed(list(trees.values())) if (tree.variants / name).is_file()]
         read = [read_variant_file(path, environ) for path in places]
         if read:
-            variant_files[name] = tuple(
-                item if item.path.parent == trees[""].variants else item.as_base() for item in read
+            variant_files[name] = (
+                *variant_files.get(name, ()),
+                *(item if item.path.parent == trees[""].variants else item.as_base() for item in read),
             )
     folders = [tree.variants for tree in trees.values()]
     for file in files.values():
@@ -191,6 +202,12 @@ def _read_variant_files(
                         file_name: (read_variant_file(folder / file_name, environ),) for file_name in present
                     }
     return variant_files
+
+
+def _base_files(environ: Mapping[str, str]) -> dict[str, tuple[VariantFile, ...]]:
+    """The program's own values for the Debian releases that differ from the first, which every tree has."""
+    names = [base_file(base) for base in get_args(BaseName) if base != FIRST_BASE]
+    return {name: (read_variant_file(_DATA / name, environ).as_base(),) for name in names}
 
 
 def _folder_with(folders: Sequence[Path], document: YamlDocument, stack: Stack, index: int) -> Path:

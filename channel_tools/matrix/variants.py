@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.matrix.model import Stack
-    from channel_tools.requests.names import FoundationKind
+    from channel_tools.requests.names import BaseName, FoundationKind
     from channel_tools.system.yamlfile import KeyPath, YamlDocument, YamlValue
 
 ZIP_KEYS = "zip_keys"
@@ -55,10 +55,20 @@ def foundation_file(kind: FoundationKind) -> str:
     return f"foundation-{kind}.yaml"
 
 
-def variant_file_names(stack: Stack, kind: FoundationKind) -> tuple[str, ...]:
+def base_file(base: BaseName) -> str:
+    """The name of the variant file with what differs on this Debian release from the registry foundation's file.
+
+    >>> base_file("debian-13")
+    'foundation-registry-debian-13.yaml'
+    """
+    return f"foundation-registry-{base}.yaml"
+
+
+def variant_file_names(stack: Stack, kind: FoundationKind, base: BaseName | None = None) -> tuple[str, ...]:
     """The variant files of a stack in the order they are applied; only those that the stack names must exist."""
     own = [name for file in stack.variants for name in (file, on_foundation(file, kind))]
-    return (PINS_FILE, foundation_file(kind), *own)
+    on_base = [base_file(base)] if base is not None else []
+    return (PINS_FILE, foundation_file(kind), *on_base, *own)
 
 
 def on_foundation(file: str, kind: FoundationKind) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from channel_tools.requests import options
+from channel_tools.requests.names import BaseName
 from channel_tools.system.settings import available_cores
 
 
@@ -19,6 +20,7 @@ class FoundationRequest:
     """How the registry foundation is made.
 
     Versions that an earlier run recorded are used again, unless ``update`` or ``locked`` (a record) says otherwise.
+    ``base`` None is that of the folder, for a new one the newest whose glibc this machine has.
     ``needed`` are the names whose rows are made, with what they lead to, beside those of earlier runs; None makes all
     rows that are not optional, also in later runs. ``asked`` are optional rows and combinations to make as well; those
     of earlier runs stay. ``pythons`` are packages made by recipes, by minor version, for combinations with another
@@ -36,6 +38,7 @@ class FoundationRequest:
     cuda: Annotated[
         bool, Option("--cuda", help="Take the wheels of PyTorch with CUDA, some 2.7 GB with what they require.")
     ] = False
+    base: BaseName | None = None
     needed: frozenset[str] | None = None
     asked: frozenset[str] = frozenset()
     pythons: Mapping[str, Path] = field(default_factory=dict)
@@ -52,6 +55,7 @@ class FoundationRequest:
 class FoundationBuildRequest(FoundationRequest):
     """What ``foundation build`` is asked for."""
 
+    base: options.Base = None
     asked: Annotated[
         frozenset[str],
         Option(

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer import Option
 
-from channel_tools.requests.names import FoundationKind
+from channel_tools.requests.names import BaseName, FoundationKind
 from channel_tools.system.errors import UsageError
 
 
@@ -66,6 +66,14 @@ Foundation = Annotated[
         "--foundation",
         help="The channel's foundation: made from wheels and Debian packages, or conda-forge.",
         show_default="the channel's own; registry for a new one",
+    ),
+]
+Base = Annotated[
+    BaseName | None,
+    Option(
+        "--base",
+        help="The Debian release that the registry foundation is made from, whose glibc packages then require.",
+        show_default="the channel's own; for a new one the newest that this machine runs",
     ),
 ]
 FoundationAddress = Annotated[

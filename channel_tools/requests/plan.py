@@ -9,6 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from channel_tools.requests.options import (
+    Base,
     Foundation,
     FoundationAddress,
     FurtherChannels,
@@ -38,7 +39,7 @@ class StackPackages:
     @property
     def options(self) -> tuple[str, ...]:
         """The options of ``build`` that request the same packages, on the local channel's foundation."""
-        return tuple(words_of(self, omit={"foundation", "address", "further", "force"}))
+        return tuple(words_of(self, omit={"foundation", "base", "address", "further", "force"}))
 
     @property
     def in_words(self) -> str:
@@ -52,6 +53,7 @@ class PlanRequest(StackPackages):
     """What is to be built. ``further`` are the channels besides those that the local channel records."""
 
     foundation: Foundation = None
+    base: Base = None
     address: FoundationAddress = None
     further: FurtherChannels = ()
     force: Annotated[bool, Option("--force", help="Also build what is already in the channel.")] = False

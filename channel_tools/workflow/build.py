@@ -171,11 +171,13 @@ class _Build:
 
     def _built_pythons(self) -> dict[str, Path]:
         """The further Pythons for the registry foundation, by minor version; built if missing."""
-        own = table_summary().default.python
+        own = table_summary(self.expansion.foundation.release).default.python
         wanted = {combination.python for combination in self.expansion.combinations} - {own}
         if not wanted:
             return {}
-        plan = PlanRequest(stack=PYTHON_STACK, foundation=self.expansion.foundation.kind)
+        plan = PlanRequest(
+            stack=PYTHON_STACK, foundation=self.expansion.foundation.kind, base=self.expansion.foundation.release
+        )
         # a workflow that is only written runs no build: then they are built here, like the foundation
         cluster = self.request.cluster if self.request.cluster.on is not None else ClusterRequest()
         outcome = build_stacks(

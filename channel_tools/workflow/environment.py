@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.build.schedule import channels_of
-from channel_tools.channel import open_channel, published_packages
+from channel_tools.channel import Foundation, open_channel, published_packages
 from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.platforms import current_platform
@@ -38,7 +38,7 @@ from channel_tools.pins.solve import query_records
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.provenance.verify import attestation_check
 from channel_tools.requests.environment import InstallRequest
-from channel_tools.requests.names import DEFAULT_FOUNDATION, FormatName
+from channel_tools.requests.names import FormatName
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import STACKS_PACKAGE, find_cache, package_cache_in
@@ -431,9 +431,11 @@ def variants_of(settings: Settings, stack_name: str | None) -> StackVariants:
     stack = find_stack(loaded, stack_name)
     if not settings.tree.has_recipes:
         return StackVariants(stack=stack, packages=(), offered={})
-    kind = open_channel(settings.channel).foundation.kind if settings.channel.exists() else DEFAULT_FOUNDATION
-    packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
-    return StackVariants(stack=stack, packages=tuple(packages), offered=offered_versions(kind))
+    foundation = open_channel(settings.channel).foundation if settings.channel.exists() else Foundation()
+    packages = expand_stacks(
+        loaded, [stack], foundation_kind=foundation.kind, base=foundation.base, platform=current_platform()
+    )
+    return StackVariants(stack=stack, packages=tuple(packages), offered=offered_versions(foundation))
 
 
 def _asked_choice(asked: Mapping[str, str]) -> Choice:

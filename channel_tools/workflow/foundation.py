@@ -7,15 +7,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.audit.foundation import verify_foundation
-from channel_tools.channel import Foundation, add_set, channel_writer, ensure_channel, show_attestations
-from channel_tools.channel.state import read_listing
-from channel_tools.conda.platforms import current_platform
+from channel_tools.channel import (
+    Foundation,
+    add_set,
+    channel_writer,
+    ensure_channel,
+    open_channel,
+    show_attestations,
+)
+from channel_tools.channel.state import CHANNEL_RECORD, read_listing
+from channel_tools.conda.platforms import current_platform, machine_glibc
 from channel_tools.foundation.build import build_foundation, remove_superseded
 from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
 from channel_tools.requests.foundation import FoundationRequest
+from channel_tools.requests.names import FIRST_BASE
 from channel_tools.workflow.audit import admit_foundation
+from channel_tools.workflow.bases import listed_base, own_base, require_runs
 from channel_tools.workflow.plan import expand_request, foundation_needs
 
 if TYPE_CHECKING:
@@ -38,11 +47,18 @@ def make_registry_foundation(
     """Make or update the registry foundation in ``output/foundation`` and index it.
 
     With ``dry_run``, nothing is written. ``attester`` signs packages that have no attestation yet. Raises the errors of
-    building it, and ChannelError while another run works on it.
+    building it, FoundationError for a base that this machine does not run or that is not the folder's, and
+    ChannelError while another run works on it.
     """
     subdir = current_platform()
-    table = load_table()
-    channel = None if request.dry_run else ensure_channel(settings.foundation, Foundation(), subdirs=(subdir,))
+    glibc = machine_glibc()
+    base = request.base or own_base(settings, glibc=glibc)
+    require_runs(base, glibc=glibc)
+    wanted = Foundation().on(base)
+    if (settings.foundation / CHANNEL_RECORD).is_file():
+        open_channel(settings.foundation, foundation=wanted)
+    table = load_table(base=base)
+    channel = None if request.dry_run else ensure_channel(settings.foundation, wanted, subdirs=(subdir,))
     result = build_foundation(
         table,
         request,
@@ -81,7 +97,8 @@ def with_needs(settings: Settings, request: FoundationRequest, expansion: Expans
     asked = request.asked | expansion.optional_packages | combinations
     is_new = not (settings.foundation / RECORD_NAME).is_file()  # what has a PyTorch for the CPU keeps it
     cuda = request.cuda or (is_new and expansion.wants_cuda)
-    return replace(request, needed=foundation_needs(settings, expansion), asked=asked, cuda=cuda)
+    needed, base = foundation_needs(settings, expansion), expansion.foundation.release
+    return replace(request, base=base, needed=needed, asked=asked, cuda=cuda)
 
 
 def is_up_to_date(settings: Settings, request: FoundationRequest, expansion: Expansion, *, progress: Progress) -> bool:
@@ -100,7 +117,7 @@ def make_needed_foundation(settings: Settings, request: PlanRequest, *, progress
     Raises the errors of expand_request and of make_registry_foundation.
     """
     expansion = expand_request(settings, request)
-    own = table_summary().default.python
+    own = table_summary(expansion.foundation.release).default.python
     others = {combination.name for combination in expansion.combinations if combination.python != own}
     wanted = with_needs(settings, FoundationRequest(), expansion)
     make_registry_foundation(settings, replace(wanted, asked=wanted.asked - others), progress=progress)
@@ -133,7 +150,9 @@ def link_foundation(settings: Settings, writer: ChannelWriter, *, jobs: int, pro
 def foundation_rows(settings: Settings | None) -> list[FoundationRow]:
     """The table's packages and what was made for each, if a foundation was made already; None: without a tree."""
     is_made = settings is not None and (settings.foundation / RECORD_NAME).is_file()
-    return list_foundation(load_table(), read_record(settings.foundation) if settings is not None and is_made else None)
+    base = FIRST_BASE if settings is None else listed_base(settings, glibc=machine_glibc())
+    record = read_record(settings.foundation) if settings is not None and is_made else None
+    return list_foundation(load_table(base=base), record)
 
 
 def verify_registry_foundation(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation, open_channel, published_packages
-from channel_tools.conda.platforms import current_platform
+from channel_tools.conda.platforms import current_platform, machine_glibc
 from channel_tools.conda.solving import REPODATA_CACHE, detect_virtual_packages
 from channel_tools.foundation.model import table_summary
 from channel_tools.matrix import choices_of_recipes, expand_stacks, find_stack, load_tree
@@ -27,9 +27,9 @@ from channel_tools.plan import (
 from channel_tools.plan.further_channels import further_channels, further_names
 from channel_tools.plan.lock import lock_path, read_lock
 from channel_tools.plan.locking import LockedFoundation
-from channel_tools.requests.names import DEFAULT_FOUNDATION, FOUNDATIONS
 from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.progress import ignore
+from channel_tools.workflow.bases import listed_base, own_base, require_runs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix.choice import Choice
     from channel_tools.plan import FoundationIndex, Plan
     from channel_tools.plan.model import UnsatisfiablePackage
-    from channel_tools.requests.names import FoundationKind
+    from channel_tools.requests.names import BaseName, FoundationKind
     from channel_tools.requests.plan import PlanRequest, StackPackages
     from channel_tools.system.progress import Note
     from channel_tools.system.schedulers import BuildResources
@@ -67,7 +67,7 @@ class Expansion:
     @property
     def optional_packages(self) -> frozenset[str]:
         """The optional packages of the registry foundation that recipes or environments of the stacks name."""
-        return table_summary().optional & required_names(self.packages, self.stacks)
+        return table_summary(self.foundation.release).optional & required_names(self.packages, self.stacks)
 
     @property
     def wants_cuda(self) -> bool:
@@ -82,10 +82,11 @@ class Expansion:
     def combinations(self) -> tuple[Combination, ...]:
         """The optional pairs of Python and PyTorch of the registry foundation that variants need."""
         wanted = choices(self.packages)
-        default = table_summary().default
+        summary = table_summary(self.foundation.release)
+        default = summary.default
         return tuple(
             combination
-            for combination in table_summary().combinations
+            for combination in summary.combinations
             if (self.makes_pythons or combination.python == default.python)
             and any(_is_for(choice, combination) for choice in wanted)
         )
@@ -109,7 +110,13 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
         return names
     loaded = load_tree(settings.tree, settings.environ)
     stacks = loaded.own_stacks
-    packages = expand_stacks(loaded, stacks, foundation_kind=DEFAULT_FOUNDATION, platform=current_platform())
+    packages = expand_stacks(
+        loaded,
+        stacks,
+        foundation_kind=expansion.foundation.kind,
+        base=expansion.foundation.base,
+        platform=current_platform(),
+    )
     return names | required_names(packages, stacks)
 
 
@@ -139,7 +146,12 @@ def expand_request(
     stacks = loaded.own_stacks if request.every_stack else (find_stack(loaded, request.stack),)
     platform = current_platform()
     packages = expand_stacks(
-        loaded, stacks, foundation_kind=foundation.kind, platform=platform, packages=request.packages
+        loaded,
+        stacks,
+        foundation_kind=foundation.kind,
+        base=foundation.base,
+        platform=platform,
+        packages=request.packages,
     )
     if not packages and not request.every_stack:
         message = f"the stack {stacks[0].name!r} has no package for {platform}: its recipes skip every variant there"
@@ -150,14 +162,14 @@ def expand_request(
         message = "--all-variants with --python or --pytorch: they contradict each other"
         raise UsageError(message, hint="leave one out: build all variants, or the one for these versions")
     if not request.all_variants:
-        packages = variants_for(packages, asked, offered_versions(foundation.kind))
+        packages = variants_for(packages, asked, offered_versions(foundation))
     return Expansion(
         request=request,
         foundation=foundation,
         stacks=stacks,
         packages=tuple(packages),
         resources=loaded.resources,
-        choices=choices_of_recipes(loaded, foundation.kind),
+        choices=choices_of_recipes(loaded, foundation.kind, base=foundation.base),
         makes_pythons=PYTHON_STACK in loaded.stacks,
     )
 
@@ -167,24 +179,30 @@ def asked_versions(*, python: str | None, pytorch: str | None) -> dict[str, str]
     return {key: version for key, version in (("pytorch", pytorch), ("python", python)) if version}
 
 
-def offered_versions(kind: FoundationKind) -> Mapping[str, Sequence[str]]:
+def offered_versions(foundation: Foundation) -> Mapping[str, Sequence[str]]:
     """The Pythons and PyTorches that a foundation has without building one; any, if a key is absent."""
-    if not FOUNDATIONS[kind].is_made_here:
+    if not foundation.is_made_here:
         return {}
-    default = table_summary().default
+    default = table_summary(foundation.release).default
     return {"python": (default.python,), "pytorch": (default.pytorch,)}
 
 
 def _choose_foundation(settings: Settings, request: PlanRequest) -> Foundation:
     """The requested foundation, else the one that the local channel was made with, else the registry's.
 
-    With the request's further channels, and those that the local channel records. Raises as further_channels.
+    With the request's further channels, and those that the local channel records. Raises as further_channels, and
+    FoundationError for a base that this machine does not run.
     """
-    asked = Foundation.named(request.foundation, request.address)
+    asked = Foundation.named(request.foundation, request.address, request.base)
+    glibc = machine_glibc()
+    if request.base is not None:
+        require_runs(request.base, glibc=glibc)
+    elif asked is not None and asked.is_made_here:
+        asked = asked.on(own_base(settings, glibc=glibc))
     if settings.channel.exists():
         foundation = open_channel(settings.channel, foundation=asked).foundation
     else:
-        foundation = asked or Foundation()
+        foundation = asked or Foundation().on(own_base(settings, glibc=glibc))
     return foundation.with_further(further_channels(request.further, own=settings.channel, foundation=foundation))
 
 
@@ -207,7 +225,7 @@ def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignor
         from channel_tools.foundation.build import is_outdated  # noqa: PLC0415 - slow to import, and for this kind only
         from channel_tools.foundation.table import load_table  # noqa: PLC0415
 
-        if is_outdated(load_table(), settings.foundation, current_platform()):
+        if is_outdated(load_table(base=expansion.foundation.release), settings.foundation, current_platform()):
             note(
                 f"{expansion.foundation.traits.label} was made by another version of channel_tools: build makes it "
                 "again, and may then build what is skipped here"
@@ -228,7 +246,7 @@ def open_index(settings: Settings, foundation: Foundation) -> FoundationIndex:
         settings.foundation if address is None else address,
         kind=foundation.kind,
         platform=current_platform(),
-        optional=table_summary().rows if foundation.is_made_here else frozenset(),
+        optional=table_summary(foundation.release).rows if foundation.is_made_here else frozenset(),
         environ=settings.environ,
         cache=settings.package_cache / REPODATA_CACHE,
         further=foundation.further,
@@ -329,10 +347,21 @@ class ListedStack:
     """The indices in ``packages`` of those that belong to the default variant."""
 
 
+def listed_foundation(settings: Settings, kind: FoundationKind | None, base: BaseName | None) -> Foundation:
+    """The foundation that stacks are listed for: the named one, by default a registry foundation of the tree's base.
+
+    Raises UsageError as Foundation.named does.
+    """
+    foundation = Foundation.named(kind, None, base) or Foundation()
+    if not foundation.is_made_here:
+        return foundation
+    return foundation.on(base or listed_base(settings, glibc=machine_glibc()))
+
+
 def list_stacks(
-    settings: Settings, *, stack: str | None, kind: FoundationKind, note: Note = ignore
+    settings: Settings, *, stack: str | None, foundation: Foundation, note: Note = ignore
 ) -> list[ListedStack]:
-    """Every stack, or one, with its packages on a foundation of this kind; no foundation is read.
+    """Every stack, or one, with its packages on a foundation; none is read.
 
     ``note`` as in expand_request.
 
@@ -340,8 +369,10 @@ def list_stacks(
     """
     loaded = _noted_tree(settings, note)
     stacks = list(loaded.stacks.values()) if stack is None else [find_stack(loaded, stack)]
-    rendered = expand_stacks(loaded, stacks, foundation_kind=kind, platform=current_platform())
-    chosen = {id(package) for package in default_variants(rendered, offered_versions(kind))}
+    rendered = expand_stacks(
+        loaded, stacks, foundation_kind=foundation.kind, base=foundation.base, platform=current_platform()
+    )
+    chosen = {id(package) for package in default_variants(rendered, offered_versions(foundation))}
     return [_listed(item, [package for package in rendered if package.stack == item.name], chosen) for item in stacks]
 
 

@@ -26,6 +26,8 @@ VERSION = 1
 _DEBIAN_SITE, _SITE = b"dist-packages", b"site-packages"
 # The first of site's folders, which tools take for the one to install into; as long, and the same folder as ``lib``
 _DEBIAN_LOCAL, _LOCAL = b"local/lib", b"./././lib"
+# A frozen module's own text: up to Python 3.11 compiled in, later marshalled, with its length before it
+_FROZEN_LOCAL = re.compile(rb"(\0|[zZ]\t)local/lib(?=\0|[zZ])")
 # Debian's own: modules of its policy, and extension modules whose libraries the foundation does not have
 _DEBIAN_ONLY = (
     "lib/python{python}/EXTERNALLY-MANAGED",
@@ -86,25 +88,32 @@ def relocate_python(tree: Path, context: RepairContext) -> None:
 def _fix_programs(tree: Path, context: RepairContext) -> None:
     """Replace the folders' names in the frozen modules."""
     python = context.python_version
-    local = b"\0" + _DEBIAN_LOCAL + b"\0"
     for name in (f"bin/python{python}", f"lib/libpython{python}.so.1.0"):
         content = (tree / name).read_bytes()
-        if _DEBIAN_SITE not in content or content.count(local) != 1:
+        if _DEBIAN_SITE not in content or len(_FROZEN_LOCAL.findall(content)) != 1:
             raise step_error(context, f"the site module frozen into {name} is not as expected")
-        content = content.replace(_DEBIAN_SITE, _SITE).replace(local, b"\0" + _LOCAL + b"\0")
-        (tree / name).write_bytes(content)
+        content = content.replace(_DEBIAN_SITE, _SITE)
+        (tree / name).write_bytes(_FROZEN_LOCAL.sub(rb"\1" + _LOCAL, content))
 
 
 def _fix_schemes(library: Path, context: RepairContext) -> None:
     """Where modules are installed: the prefix, in every description of it that the standard library has."""
-    _replace(library / "sysconfig.py", _SCHEME_DEFAULT, _SCHEME_DEFAULT.replace("local", "prefix"), context)
-    local = _DISTUTILS_LOCAL
-    _replace(library / "distutils" / "command" / "install.py", local, local.replace("local", "prefix"), context)
+    is_module = (library / "sysconfig.py").is_file()  # a package since Python 3.13
+    sysconfig = library / "sysconfig.py" if is_module else library / "sysconfig" / "__init__.py"
+    _replace(sysconfig, _SCHEME_DEFAULT, _SCHEME_DEFAULT.replace("local", "prefix"), context)
+    if _has_distutils(context):
+        local = _DISTUTILS_LOCAL
+        _replace(library / "distutils" / "command" / "install.py", local, local.replace("local", "prefix"), context)
     _replace(library / "ensurepip" / "__init__.py", _ENSUREPIP_CHECK, _ENSUREPIP_CHECK + "    return\n", context)
     for name in ("site.py", "pydoc.py"):
         path = library / name
         content = path.read_bytes().replace(_DEBIAN_SITE, _SITE)
         path.write_bytes(content.replace(b'"' + _DEBIAN_LOCAL + b'"', b'"' + _LOCAL + b'"'))
+
+
+def _has_distutils(context: RepairContext) -> bool:
+    """Whether this Python has distutils, and 2to3 in a package of Debian's own: 3.12 has lost the one, 3.13 both."""
+    return tuple(map(int, context.python_version.split("."))) < (3, 12)
 
 
 def _fix_first_lines(library: Path) -> None:
@@ -148,7 +157,10 @@ def _add_programs(tree: Path, context: RepairContext) -> None:
     python = context.python_version
     for name in ("python", "python3"):
         (tree / "bin" / name).symlink_to(f"python{python}")
-    for name, module, function in (("pydoc", "pydoc", "cli"), ("2to3", "lib2to3.main", "main")):
+    programs = [("pydoc", "pydoc", "cli")]
+    if _has_distutils(context):
+        programs.append(("2to3", "lib2to3.main", "main"))
+    for name, module, function in programs:
         script = tree / "bin" / f"{name}{python}" if name == "pydoc" else tree / "bin" / f"{name}-{python}"
         text = _SCRIPT.format(prefix=PREFIX_PLACEHOLDER, python=python, module=module, function=function)
         script.write_text(text, encoding="ascii")

@@ -147,7 +147,7 @@ def _place_toolchain(tree: Path, context: RepairContext, placement: Placement) -
 def _compiler_place(path: PurePosixPath, triple: str, context: RepairContext) -> PurePosixPath | None:
     if path.is_relative_to("usr/bin"):
         return _program_place(path.name, triple, context)
-    if path.is_relative_to("usr/lib/gcc") or path.is_relative_to("usr/include"):
+    if any(path.is_relative_to(folder) for folder in ("usr/lib/gcc", "usr/libexec/gcc", "usr/include")):
         return PurePosixPath(triple, *path.parts[1:])
     if path.is_relative_to("usr/share"):
         return None

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which Debian release a registry foundation is made from: the one asked for, else the folders' own, else the newest
+that this machine runs, so that what is built runs where it is built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from channel_tools.channel import open_channel
+from channel_tools.channel.state import CHANNEL_RECORD
+from channel_tools.requests.names import BASES, FIRST_BASE
+from channel_tools.system.errors import FoundationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.requests.names import BaseName
+    from channel_tools.system.settings import Settings
+
+_ELSEWHERE = "build on conda-forge, whose packages need less: --foundation conda-forge"
+
+
+def recorded_base(settings: Settings) -> BaseName | None:
+    """The base that the local channel or, without one, the registry foundation has; None if neither is made of one.
+
+    Raises ChannelError for a folder whose record cannot be read.
+    """
+    for folder in (settings.channel, settings.foundation):
+        if _is_channel(folder) and (foundation := open_channel(folder).foundation).is_made_here:
+            return foundation.release
+    return None
+
+
+def own_base(settings: Settings, *, glibc: tuple[int, ...] | None) -> BaseName:
+    """The recorded base, else the newest for a machine with this glibc. Raises FoundationError as newest_base does."""
+    return recorded_base(settings) or newest_base(glibc)
+
+
+def listed_base(settings: Settings, *, glibc: tuple[int, ...] | None) -> BaseName:
+    """As own_base, for what builds nothing: the first base on a machine that runs none."""
+    return recorded_base(settings) or next(iter(_running(glibc)), FIRST_BASE)
+
+
+def newest_base(glibc: tuple[int, ...] | None) -> BaseName:
+    """The newest base whose packages run with this glibc.
+
+    Raises FoundationError if it is older than all bases, or the machine has another C library (None).
+    """
+    for base in _running(glibc):
+        return base
+    message = f"this machine has {_shown(glibc)}, and the oldest base, {FIRST_BASE}, needs glibc {BASES[FIRST_BASE]}"
+    raise FoundationError(message, hint=f"build on a newer machine, or {_ELSEWHERE}")
+
+
+def require_runs(base: BaseName, *, glibc: tuple[int, ...] | None) -> None:
+    """Raise FoundationError if packages of this base do not run with this glibc: making them runs some of them."""
+    if base in _running(glibc):
+        return
+    message = f"base {base} needs glibc {BASES[base]}, and this machine has {_shown(glibc)}"
+    older = _running(glibc)
+    hint = f"give --base {older[0]}" if older else _ELSEWHERE
+    raise FoundationError(message, hint=f"build on a newer machine, or {hint}")
+
+
+def _running(glibc: tuple[int, ...] | None) -> list[BaseName]:
+    """The bases whose packages run with this glibc, newest first."""
+    return [] if glibc is None else [base for base, least in reversed(BASES.items()) if _numbers(least) <= glibc]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _shown(glibc: tuple[int, ...] | None) -> str:
+    return "no glibc" if glibc is None else f"glibc {'.'.join(map(str, glibc))}"
+
+
+def _is_channel(folder: Path) -> bool:
+    return (folder / CHANNEL_RECORD).is_file()
