@@ -52,13 +52,15 @@ def main() -> None:
 def _rows(settings: Settings) -> Iterator[str]:
     channel = open_channel(settings.channel)
     loaded = load_tree(settings.tree)
-    kind = channel.foundation.kind
+    foundation = channel.foundation
     builds, validations = read_builds(channel.path), read_validations(channel.path)
     published = [package for package in published_packages(channel) if package.row.origin.variant is not None]
     published.sort(key=lambda package: package.hidden is not None)  # what solves see goes before former builds
     for stack in loaded.stacks.values():
-        packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
-        default = choices(default_variants(packages, offered_versions(kind)))
+        packages = expand_stacks(
+            loaded, [stack], foundation_kind=foundation.kind, base=foundation.base, platform=current_platform()
+        )
+        default = choices(default_variants(packages, offered_versions(foundation)))
         for choice in choices(packages):
             wanted = _of(packages, choice)
             present = _published(wanted, published)

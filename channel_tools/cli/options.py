@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 # the options of requests that commands without a request have as well
 DryRun = of_requests.DryRun
+Base = of_requests.Base
 Foundation = of_requests.Foundation
 FoundationAddress = of_requests.FoundationAddress
 Jobs = of_requests.Jobs

@@ -71,11 +71,15 @@ def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: b
     If one stack is named, each variant that cannot be built has its own line, else each reason.
     """
     from channel_tools.plan import plan_to_json
-    from channel_tools.workflow.plan import plan_request
+    from channel_tools.conda.platforms import current_platform
+    from channel_tools.workflow.plan import choose_foundation, plan_request
 
     planned = plan_request(settings, request, note=print_note)
+    foundation = choose_foundation(settings, request)
+    runs_on = foundation.runs_on([current_platform()])
     if as_json:
-        print_json(plan_to_json(planned))
+        base = foundation.release if foundation.is_made_here else None
+        print_json({**plan_to_json(planned), "base": base, "runs_on": runs_on})
         return
     print_table(
         ("package", "version", "build", "subdir", "status"),
@@ -103,6 +107,9 @@ def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: b
             print_line(f"{variants} that this foundation cannot serve; --variant NAME shows each:")
             for line in unsatisfiable_in_short(planned.unsatisfiable):
                 print_line(f"  {line}")
+    if runs_on is not None:
+        print_gap()
+        print_line(f"base {foundation.release}: what is built runs on {runs_on}")
 
 
 def _print_unsatisfiable(planned: Plan) -> None:

@@ -222,6 +222,8 @@ class ValidationReport:
     """Doctor's findings before the run; they do not affect whether it passed."""
     hosts: tuple[str, ...] = ()
     """The nodes of a scheduler's job, of which the first is ``host``; none for a run on one machine."""
+    runs_on: str | None = None
+    """The machines that the local channel's packages are for: ``glibc 2.36 or later, x86-64``; None if not known."""
 
     @property
     def passed(self) -> bool:

@@ -59,6 +59,7 @@ def report_document(report: ValidationReport) -> dict[str, object]:
         "seconds": round(report.seconds, 3),
         "tool_version": report.tool_version,
         "host": asdict(report.host),
+        "runs_on": report.runs_on,
         "hosts": list(report.hosts),
         "environment": {
             "packages": [

@@ -39,7 +39,7 @@ def own_base(settings: Settings, *, glibc: tuple[int, ...] | None) -> BaseName:
 
 def listed_base(settings: Settings, *, glibc: tuple[int, ...] | None) -> BaseName:
     """As own_base, for what builds nothing: the first base on a machine that runs none."""
-    return recorded_base(settings) or next(iter(_running(glibc)), FIRST_BASE)
+    return recorded_base(settings) or (_running(glibc) or [FIRST_BASE])[0]
 
 
 def newest_base(glibc: tuple[int, ...] | None) -> BaseName:
@@ -47,8 +47,8 @@ def newest_base(glibc: tuple[int, ...] | None) -> BaseName:
 
     Raises FoundationError if it is older than all bases, or the machine has another C library (None).
     """
-    for base in _running(glibc):
-        return base
+    if running := _running(glibc):
+        return running[0]
     message = f"this machine has {_shown(glibc)}, and the oldest base, {FIRST_BASE}, needs glibc {BASES[FIRST_BASE]}"
     raise FoundationError(message, hint=f"build on a newer machine, or {_ELSEWHERE}")
 
@@ -65,7 +65,7 @@ def require_runs(base: BaseName, *, glibc: tuple[int, ...] | None) -> None:
 
 def _running(glibc: tuple[int, ...] | None) -> list[BaseName]:
     """The bases whose packages run with this glibc, newest first."""
-    return [] if glibc is None else [base for base, least in reversed(BASES.items()) if _numbers(least) <= glibc]
+    return [] if glibc is None else [base for base, least in [*BASES.items()][::-1] if _numbers(least) <= glibc]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from channel_tools.channel import open_channel
+from channel_tools.channel.state import CHANNEL_RECORD
+from channel_tools.conda.platforms import current_platform, machine_glibc
 from channel_tools.doctor import Diagnosis, ExaminedStack, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
 from channel_tools.environments import activated_environment, find_distributions, installed_builds
@@ -12,9 +15,10 @@ from channel_tools.environments.state import read_state
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import FoundationError, UsageError
 from channel_tools.system.files import absolute_path
 from channel_tools.system.settings import active_prefix
+from channel_tools.workflow.bases import require_runs
 from channel_tools.workflow.launch import installed_stack, is_installed, method_of
 
 if TYPE_CHECKING:
@@ -66,7 +70,12 @@ def run_doctor(
         fix = f"channel_tools doctor --stack {other} {prefix}"
         # what else it lacks of the stack would only say the same again
         return subject, (Diagnosis(subject="environment", level="fault", found=problem, fix=fix),)
-    return subject, (*_environment(subject), *examine(subject), *_between_hosts(subject, hosts_file))
+    return subject, (
+        *_machine(settings),
+        *_environment(subject),
+        *examine(subject),
+        *_between_hosts(subject, hosts_file),
+    )
 
 
 def _other_stack(loaded: LoadedTree, stack: Stack, installed: Mapping[str, str], prefix: Path) -> str:
@@ -75,6 +84,23 @@ def _other_stack(loaded: LoadedTree, stack: Stack, installed: Mapping[str, str],
         return ""
     other = installed_stack(loaded, installed, prefix)
     return "" if other is None else other.name
+
+
+def _machine(settings: Settings) -> Iterator[Diagnosis]:
+    """Whether what the local channel is built on runs on this machine; nothing where that is not known."""
+    if not (settings.channel / CHANNEL_RECORD).is_file():
+        return
+    foundation = open_channel(settings.channel).foundation
+    if (runs_on := foundation.runs_on([current_platform()])) is None:
+        return
+    found = f"{settings.channel}: base {foundation.release}, runs on {runs_on}"
+    try:
+        require_runs(foundation.release, glibc=machine_glibc())
+    except FoundationError as err:
+        fix = "use a machine with a newer glibc, or build another channel with an older --base"
+        yield Diagnosis(subject="machine", level="fault", found=f"{found}: {err.message}", fix=fix)
+    else:
+        yield Diagnosis(subject="machine", level="ok", found=found)
 
 
 def _environment(subject: ExaminedStack) -> Iterator[Diagnosis]:

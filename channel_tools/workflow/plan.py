@@ -142,7 +142,7 @@ def expand_request(
     for this platform, FoundationError if the local channel was made with another foundation.
     """
     loaded = _noted_tree(settings, note)
-    foundation = foundation or _choose_foundation(settings, request)
+    foundation = foundation or choose_foundation(settings, request)
     stacks = loaded.own_stacks if request.every_stack else (find_stack(loaded, request.stack),)
     platform = current_platform()
     packages = expand_stacks(
@@ -187,7 +187,7 @@ def offered_versions(foundation: Foundation) -> Mapping[str, Sequence[str]]:
     return {"python": (default.python,), "pytorch": (default.pytorch,)}
 
 
-def _choose_foundation(settings: Settings, request: PlanRequest) -> Foundation:
+def choose_foundation(settings: Settings, request: PlanRequest) -> Foundation:
     """The requested foundation, else the one that the local channel was made with, else the registry's.
 
     With the request's further channels, and those that the local channel records. Raises as further_channels, and
@@ -235,7 +235,7 @@ def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignor
 
 def lacks_foundation(settings: Settings, request: PlanRequest) -> bool:
     """Whether the request plans with the registry foundation, and none has been made. Raises as expand_request does."""
-    chosen = _choose_foundation(settings, request)
+    chosen = choose_foundation(settings, request)
     return chosen.is_made_here and not has_index(settings.foundation, current_platform())
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.build.cluster import check_work_is_shared
+from channel_tools.channel import open_channel
 from channel_tools.channel.results import ValidationRecord, record_validation
 from channel_tools.conda.platforms import current_platform
 from channel_tools.environments import installed_builds
@@ -154,6 +155,8 @@ def validate_installed(
                 _keep_result(settings, wanted, environment, passed=False, started=started, seconds=seconds)
 
     report = validate_stack(wanted, environ=environ, progress=progress, on_broken=broke_off)
+    if not is_elsewhere and settings.channel.exists():
+        report = replace(report, runs_on=open_channel(settings.channel).foundation.runs_on([current_platform()]))
     if request.history:
         report = replace(report, history=compare_with_history(report, earlier, history))
         write_report(report, kept_file(history, report))

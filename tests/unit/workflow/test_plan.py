@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from channel_tools.channel import Foundation
 from channel_tools.cli.plan import unsatisfiable_in_short
 from channel_tools.foundation.record import FoundationRecord, write_record
 from channel_tools.plan import PublishedPackage, judge_again
@@ -42,7 +43,7 @@ def test_a_stack_without_any_package_for_this_platform_is_an_error(tmp_path: Pat
 
 
 def test_stacks_are_listed_with_their_packages(tmp_path: Path) -> None:
-    (listed,) = list_stacks(settings_of(tmp_path), stack=None, kind="registry")
+    (listed,) = list_stacks(settings_of(tmp_path), stack=None, foundation=Foundation())
     assert listed.stack.description == "Sums over sockets"
     assert {package.name for package in listed.packages} == {"libtoy", "toy-switch", "toy-plugin", "toy-meta"}
 
