@@ -70,7 +70,7 @@ def _rows(settings: Settings) -> Iterator[str]:
             if built is not None or run is not None:
                 mark = "**" if choice in default else ""
                 versions = [f"{mark}{version_of(value)}{mark}" for _key, value in reversed(choice)]
-                yield _row([stack.name, *versions, kind, *(built or ("", "")), *_validated(run, known)])
+                yield _row([stack.name, *versions, foundation.kind, *(built or ("", "")), *_validated(run, known)])
 
 
 def _of(packages: Sequence[RenderedPackage], choice: Choice) -> list[RenderedPackage]:

@@ -70,8 +70,8 @@ def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: b
 
     If one stack is named, each variant that cannot be built has its own line, else each reason.
     """
-    from channel_tools.plan import plan_to_json
     from channel_tools.conda.platforms import current_platform
+    from channel_tools.plan import plan_to_json
     from channel_tools.workflow.plan import choose_foundation, plan_request
 
     planned = plan_request(settings, request, note=print_note)

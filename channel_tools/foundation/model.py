@@ -97,13 +97,13 @@ def table_summary(base: BaseName) -> TableSummary:
     tables: list[dict[str, Any]] = [value for value in values if isinstance(value, dict)]
     groups = [group for table in tables if isinstance(group := table.get("packages"), dict)]
     rows = {
-        name: {**row, **row.get("on", {}).get(base, {})}
+        name: {**row, **row.get("by_base", {}).get(base, {})}
         for group in groups
         for name, row in group.items()
         if isinstance(row, dict) and base in row.get("bases", [base])
     }
     header: dict[str, Any] = next(table for table in tables if "suite" in table)
-    header = {**header, **header.get("on", {}).get(base, {})}
+    header = {**header, **header.get("by_base", {}).get(base, {})}
     (wheel,) = rows["pytorch"]["wheels"]
     default = Combination(python=header["python"], pytorch=wheel.partition("==")[2])
     more = header.get("combinations", {})

@@ -209,7 +209,7 @@ class _Row(_RowKeys):
     model_config = ConfigDict(title="Package")
 
     bases: list[BaseName] = _texts("The Debian releases of which it is made; empty: all.")
-    on: dict[BaseName, _RowKeys] = Field(
+    by_base: dict[BaseName, _RowKeys] = Field(
         default_factory=dict, description="The keys that differ on a Debian release other than the header's."
     )
 
@@ -253,7 +253,7 @@ class _TableFile(_HeaderKeys):
     conda_names: dict[str, str] | None = Field(
         default=None, description="conda-forge's package name by PyPI's project name, if the two differ."
     )
-    on: dict[BaseName, _HeaderKeys] | None = Field(
+    by_base: dict[BaseName, _HeaderKeys] | None = Field(
         default=None, description="The header of further Debian releases, as far as it differs."
     )
     packages: dict[str, _Row] = Field(description="Rows by conda package name.")
@@ -276,13 +276,13 @@ def load_table(
     documents = [read_yaml(path) for path in (sorted(DATA_FOLDER.glob("*.yaml")) if paths is None else paths)]
     files = [(document, _parse(document)) for document in documents]
     document, header = _header(files)
-    header = _on_base(header, (header.on or {}).get(base))
+    header = _on_base(header, (header.by_base or {}).get(base))
     entries: dict[str, Entry] = {}
     for document, file in files:
         for name, row in file.packages.items():
             if row.bases and base not in row.bases:
                 continue
-            entry = _entry(document, name, _on_base(row, row.on.get(base)), known_repairs)
+            entry = _entry(document, name, _on_base(row, row.by_base.get(base)), known_repairs)
             entry = _with_versions(entry, header.versions or {})
             if (other := entries.get(name)) is not None:
                 message = f"package {name!r} already has a row, in {other.path}:{other.line}"
@@ -379,7 +379,7 @@ def _header(files: Sequence[tuple[YamlDocument, _TableFile]]) -> tuple[YamlDocum
     if missing:
         raise document.error(f"the header lacks {', '.join(missing)}", "suite")
     for other, file in files:
-        for key in (*_HEADER_KEYS, "combinations", "versions", "on"):
+        for key in (*_HEADER_KEYS, "combinations", "versions", "by_base"):
             if file is not header and getattr(file, key) is not None:
                 raise other.error(f"{key} must be in the same file as 'suite', {document.path}", key)
     return document, header

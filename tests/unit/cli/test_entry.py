@@ -115,7 +115,9 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
     short = run_tool("list", cwd=tree)
     assert short.returncode == 0
     assert short.stdout.splitlines()[1].split() == ["toy", "1", "1", "1", "one", "small", "package"]
-    assert short.stdout.splitlines()[-1].startswith("1 stack, 1 package, 1 variant;")
+    assert short.stdout.splitlines()[-2].startswith("1 stack, 1 package, 1 variant;")
+    named = run_tool("list", "--base", "debian-13", cwd=tree)
+    assert named.stdout.splitlines()[-1].startswith("base debian-13: runs on glibc 2.41 or later, ")
     plain = run_tool("list", "--variant", "toy", cwd=tree)
     assert plain.returncode == 0
     assert plain.stdout.splitlines()[1].split() == [
@@ -133,6 +135,8 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["plan", "--variant", "tyo"], 2, "'tyo' is not a stack"),
+        (["plan", "--base", "debian-9"], 2, "'debian-9' is not one of 'debian-12', 'debian-13'"),
+        (["list", "--base", "debian-13", "--foundation", "conda-forge"], 2, "only the registry foundation is made"),
         (["plan", "--foundation-channel", "http://127.0.0.1:9/x"], 2, "needs --foundation conda-forge"),
         (["plan"], 4, "foundation"),
         (["env", "create", "x"], 8, "output/channel"),
@@ -141,7 +145,18 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
         (["plan", "--no-such-option"], 2, "No such option"),
         (["validate", "--fail-on-drop"], 2, "--fail-on-drop without --history"),
     ],
-    ids=["stack", "address", "no-foundation", "no-channel", "no-channel-index", "verify", "option", "no-history"],
+    ids=[
+        "stack",
+        "base",
+        "base-of-another",
+        "address",
+        "no-foundation",
+        "no-channel",
+        "no-channel-index",
+        "verify",
+        "option",
+        "no-history",
+    ],
 )
 def test_errors_are_one_message_with_their_code(tree: Path, arguments: list[str], code: int, message: str) -> None:
     result = run_tool(*arguments, cwd=tree)

@@ -4,13 +4,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
 from channel_tools.conda.package import RunExports
 from channel_tools.foundation.model import DATA_FOLDER, Entry, table_summary
 from channel_tools.foundation.table import load_table
+from channel_tools.requests.names import BASES, BaseName
 from channel_tools.system.errors import ConfigError
 from tests.unit.foundation.archives import HEADER, make_table, write_table
 
@@ -43,7 +44,39 @@ def test_the_tables_own_files_are_right() -> None:
     names = {entry.name for entry in table.entries}
     assert {"python", "pytorch", "libtorch", "numpy", "pip", "cmake", "libgrpc", "gxx_linux-64", "mpich"} <= names
     assert table.suite == "bookworm"
-    assert table_summary().optional == table.optional_names != frozenset()
+    assert table_summary("debian-12").optional == table.optional_names != frozenset()
+
+
+@pytest.mark.parametrize("base", get_args(BaseName))
+def test_a_base_has_all_packages_and_its_own_glibc(base: BaseName) -> None:
+    table, summary = load_table(base=base), table_summary(base)
+    of_first = {entry.name for entry in load_table().entries}
+    assert {name for name in of_first if not name.startswith("libre2-")} <= {entry.name for entry in table.entries}
+    assert (set(summary.rows), summary.optional) == ({entry.name for entry in table.entries}, table.optional_names)
+    assert (table.glibc, table.python) == (BASES[base], summary.default.python)
+    texts = [
+        text for entry in table.entries for text in (*entry.debs, *entry.depends, *entry.skip, entry.version or "")
+    ]
+    assert [text for text in texts if re.search(r"\{(?!version|pin|build)", text)] == []
+
+
+def test_a_row_says_what_differs_by_base(tmp_path: Path) -> None:
+    header = HEADER + 'versions: {n: "1"}\nby_base: {debian-13: {suite: trixie, versions: {n: "2"}}}\n'
+    rows = """
+a: {debs: ["a{n}"], depends: ["b {pin:b{n}:x}"], by_base: {debian-13: {drop: [x]}}}
+b1: {debs: [b1], bases: [debian-12]}
+b2: {debs: [b2], bases: [debian-13]}
+"""
+    path = write_table(tmp_path, rows, header=header)
+    first, later = load_table([path]), load_table([path], base="debian-13")
+    assert (first.suite, later.suite) == ("bookworm", "trixie")
+    assert [entry.name for entry in later.entries] == ["a", "b2"]
+    assert [(entry.debs, entry.depends, entry.drop) for entry in (first.entries[0], later.entries[0])] == [
+        (("a1",), ("b {pin:b1:x}",), ()),
+        (("a2",), ("b {pin:b2:x}",), ("x",)),
+    ]
+    same = write_table(tmp_path, 'a: {debs: [a1], depends: ["b {pin:b1:x}"]}\nb1: {debs: [b1]}', name="same.yaml")
+    assert load_table([same]).digest == first.digest
 
 
 def test_rows_may_stand_in_several_files(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def test_a_tree_is_read_whole(tmp_path: Path) -> None:
     assert list(loaded.recipes) == ["libtoy", "toy-meta", "toy-plugin", "toy-switch"]
     assert sorted(loaded.variant_files) == [
         "foundation-conda-forge.yaml",
+        "foundation-registry-debian-13.yaml",
         "foundation-registry.yaml",
         "pins.yaml",
         "udp.yaml",
@@ -90,7 +91,11 @@ def test_resources_that_cannot_be_meant_are_an_error(tmp_path: Path, line: str, 
 
 def test_shared_files_may_be_absent(tmp_path: Path) -> None:
     gone: dict[str, str | None] = {name: None for name in FILES if name.startswith("variants/foundation")}
-    assert sorted(load_tree(write_tree(tmp_path, gone)).variant_files) == ["pins.yaml", "udp.yaml"]
+    assert sorted(load_tree(write_tree(tmp_path, gone)).variant_files) == [
+        "foundation-registry-debian-13.yaml",
+        "pins.yaml",
+        "udp.yaml",
+    ]
 
 
 def test_a_file_beside_a_stacks_own_applies_on_its_foundation(tmp_path: Path) -> None:
@@ -102,6 +107,25 @@ def test_a_file_beside_a_stacks_own_applies_on_its_foundation(tmp_path: Path) ->
         kind: merge_variant_files(files_of_stack(loaded, stack, kind, "linux-64")).values["libwire"] for kind in kinds
     }
     assert found == {"registry": ("1.51",), "conda-forge": ("1.99",)}
+
+
+def test_a_base_has_its_own_compilers_and_glibc_in_every_tree(tmp_path: Path) -> None:
+    loaded = load_tree(write_tree(tmp_path, {"variants/foundation-registry.yaml": 'c_stdlib_version: ["2.36"]\n'}))
+    stack = find_stack(loaded, None)
+    first, later = (
+        merge_variant_files(files_of_stack(loaded, stack, "registry", "linux-64", base=base)).values
+        for base in (None, "debian-13")
+    )
+    assert first["c_stdlib_version"] == ("2.36",)
+    assert (later["c_stdlib_version"], later["c_compiler_version"]) == (("2.41",), ("14",))
+
+
+def test_a_tree_has_values_of_its_own_on_a_base(tmp_path: Path) -> None:
+    own: dict[str, str | None] = {"variants/foundation-registry-debian-13.yaml": 'c_stdlib_version: ["2.42"]\n'}
+    loaded = load_tree(write_tree(tmp_path, own))
+    files = files_of_stack(loaded, find_stack(loaded, None), "registry", "linux-64", base="debian-13")
+    values = merge_variant_files(files).values
+    assert (values["c_stdlib_version"], values["c_compiler_version"]) == (("2.42",), ("14",))
 
 
 def test_keys_that_no_recipe_uses_are_noted(tmp_path: Path) -> None:
