@@ -135,7 +135,7 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["plan", "--variant", "tyo"], 2, "'tyo' is not a stack"),
-        (["plan", "--base", "debian-9"], 2, "'debian-9' is not one of 'debian-12', 'debian-13'"),
+        (["plan", "--base", "debian-9"], 2, "'debian-9' is not one of"),
         (["list", "--base", "debian-13", "--foundation", "conda-forge"], 2, "only the registry foundation is made"),
         (["plan", "--foundation-channel", "http://127.0.0.1:9/x"], 2, "needs --foundation conda-forge"),
         (["plan"], 4, "foundation"),
