@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which Debian release a registry foundation is made from: the one asked for, else the folders' own, else the newest
-that this machine runs, so that what is built runs where it is built.
+"""Which Debian release a registry foundation is made from: the one asked for, else the folders' own, else the first.
+
+What is built has to run where it is built, so a base that is newer than this machine is refused.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ def recorded_base(settings: Settings) -> BaseName | None:
 
 
 def own_base(settings: Settings, *, glibc: tuple[int, ...] | None) -> BaseName:
-    """The recorded base, else the newest for a machine with this glibc. Raises FoundationError as newest_base does."""
-    return recorded_base(settings) or newest_base(glibc)
+    """The recorded base, else the first. Raises FoundationError as default_base does."""
+    return recorded_base(settings) or default_base(glibc)
 
 
-def listed_base(settings: Settings, *, glibc: tuple[int, ...] | None) -> BaseName:
-    """As own_base, for what builds nothing: the first base on a machine that runs none."""
-    return recorded_base(settings) or (_running(glibc) or [FIRST_BASE])[0]
+def listed_base(settings: Settings) -> BaseName:
+    """As own_base, for what builds nothing, also on a machine that runs no base."""
+    return recorded_base(settings) or FIRST_BASE
 
 
-def newest_base(glibc: tuple[int, ...] | None) -> BaseName:
-    """The newest base whose packages run with this glibc.
+def default_base(glibc: tuple[int, ...] | None) -> BaseName:
+    """The base of a new channel on a machine with this glibc: the first, on which the stacks have been validated.
 
-    Raises FoundationError if it is older than all bases, or the machine has another C library (None).
+    Raises FoundationError if the machine is older than all bases, or has another C library (None).
     """
-    if running := _running(glibc):
-        return running[0]
+    if FIRST_BASE in _running(glibc):
+        return FIRST_BASE
     message = f"this machine has {_shown(glibc)}, and the oldest base, {FIRST_BASE}, needs glibc {BASES[FIRST_BASE]}"
     raise FoundationError(message, hint=f"build on a newer machine, or {_ELSEWHERE}")
 

@@ -150,7 +150,7 @@ def link_foundation(settings: Settings, writer: ChannelWriter, *, jobs: int, pro
 def foundation_rows(settings: Settings | None) -> list[FoundationRow]:
     """The table's packages and what was made for each, if a foundation was made already; None: without a tree."""
     is_made = settings is not None and (settings.foundation / RECORD_NAME).is_file()
-    base = FIRST_BASE if settings is None else listed_base(settings, glibc=machine_glibc())
+    base = FIRST_BASE if settings is None else listed_base(settings)
     record = read_record(settings.foundation) if settings is not None and is_made else None
     return list_foundation(load_table(base=base), record)
 

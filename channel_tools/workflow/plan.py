@@ -355,7 +355,7 @@ def listed_foundation(settings: Settings, kind: FoundationKind | None, base: Bas
     foundation = Foundation.named(kind, None, base) or Foundation()
     if not foundation.is_made_here:
         return foundation
-    return foundation.on(base or listed_base(settings, glibc=machine_glibc()))
+    return foundation.on(base or listed_base(settings))
 
 
 def list_stacks(

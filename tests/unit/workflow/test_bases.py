@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import FoundationError, UsageError
 from channel_tools.system.progress import SilentProgress
-from channel_tools.workflow.bases import listed_base, newest_base, own_base, require_runs
+from channel_tools.workflow.bases import default_base, listed_base, own_base, require_runs
 from channel_tools.workflow.foundation import make_registry_foundation
 from channel_tools.workflow.plan import choose_foundation
 from tests.unit.workflow.test_plan import settings_of
@@ -19,22 +20,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(
-    ("glibc", "expected"),
-    [((2, 36), "debian-12"), ((2, 40), "debian-12"), ((2, 41), "debian-13"), ((3, 0), "debian-13")],
-)
-def test_a_new_channel_has_the_newest_base_for_its_machine(
-    tmp_path: Path, glibc: tuple[int, int], expected: str
-) -> None:
-    assert newest_base(glibc) == own_base(settings_of(tmp_path), glibc=glibc) == expected
+@pytest.mark.parametrize("glibc", [(2, 36), (2, 41), (3, 0)])
+def test_a_new_channel_has_the_first_base(tmp_path: Path, glibc: tuple[int, int]) -> None:
+    assert default_base(glibc) == own_base(settings_of(tmp_path), glibc=glibc) == "debian-12"
 
 
 @pytest.mark.parametrize(("glibc", "shown"), [((2, 31), "glibc 2.31"), (None, "no glibc")])
 def test_a_machine_older_than_every_base_is_an_error(tmp_path: Path, glibc: tuple[int, int] | None, shown: str) -> None:
     with pytest.raises(FoundationError, match=f"this machine has {shown}, and the oldest base, debian-12,") as caught:
-        newest_base(glibc)
+        default_base(glibc)
     assert "--foundation conda-forge" in str(caught.value.hint)
-    assert listed_base(settings_of(tmp_path), glibc=glibc) == "debian-12"
+    assert listed_base(settings_of(tmp_path)) == "debian-12"
 
 
 def test_a_base_newer_than_the_machine_is_an_error() -> None:
@@ -61,7 +57,7 @@ def test_a_channel_that_records_no_base_is_debian_12s(tmp_path: Path) -> None:
 
 
 def test_a_channel_of_another_base_is_an_error_before_any_download(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path)
+    settings = dataclasses.replace(settings_of(tmp_path), cache=tmp_path / "cache")
     create_channel(settings.channel, Foundation().on("debian-13"))
     create_channel(settings.foundation, Foundation().on("debian-13"))
     with pytest.raises(FoundationError, match="foundation registry of debian-13, not registry;") as caught:
@@ -71,7 +67,7 @@ def test_a_channel_of_another_base_is_an_error_before_any_download(tmp_path: Pat
     request = FoundationRequest(base="debian-12", dry_run=True)
     with pytest.raises(FoundationError, match="foundation registry of debian-13, not registry;"):
         make_registry_foundation(settings, request, progress=SilentProgress())
-    assert not (settings.foundation / "foundation.json").exists()
+    assert not settings.downloads.exists()
 
 
 def test_a_base_is_the_registry_foundations_alone() -> None:
