@@ -34,6 +34,8 @@ _CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _AS_IS = "/%:@!$&'()*+,;=~"
 """Characters of paths that rattler does not write as %XX in addresses; letters, digits and ``_.-~`` neither."""
 _MAY_BE_SECRET = re.compile(r"[@?]|/t/")
+_NEARLY_WEB = re.compile(r"\s*(?:[\w.-]+\+)?https?\s*(?::(?!//)|://+(?=/)|\s+:|//)|\s*:?//", re.IGNORECASE)
+"""The beginning of a text that was meant as an address of the web, and is none."""
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
 _FORMS = "https://HOST/CHANNEL, file:///FOLDER or a folder"
 
@@ -48,7 +50,8 @@ def parse_address(address: str, *, forms: str = _FORMS) -> SplitResult:
         parts = urlsplit(address)
         problem = _problem(address, parts)
     except ValueError as err:
-        problem = str(err)  # it quotes a port, never the part before the host
+        # it quotes the port, which is a part of a password with a slash in it
+        problem = "its host or port is not valid" if _has_user_with_slash(address) else str(err)
     if problem:
         text = without_credentials(address) if _MAY_BE_SECRET.search(address) else address
         raise UsageError(f"{text!r}: {problem}; expected {forms}")
@@ -108,6 +111,11 @@ def is_confidential(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_downgraded(address: str, place: str) -> bool:
+    """Whether an https address leads to a place where everybody on the way could read what is sent."""
+    return scheme_of(address) == "https" and scheme_of(place) == "http" and not is_confidential(place)
 
 
 def path_of(address: str) -> str:
@@ -189,10 +197,28 @@ def channel_address(channel: str) -> str:
         folder = local_path(channel)
         return normal_address(parts.geturl()).rstrip("/") if folder is None else _folder_address(folder)
     folder = user_path(channel)
+    if is_misspelled(channel) and not folder.is_dir():
+        raise UsageError(f"{without_credentials(channel)!r}: not an address", hint=f"write {_FORMS}")
     if "/" in channel or (channel and folder.is_dir()):
         return _folder_address(folder)
     form = "an address" if _CHANNEL_NAME.fullmatch(channel) else "a channel's name"
     raise UsageError(f"{channel!r}: not {form} or an existing folder", hint=f"write {_FORMS}")
+
+
+def is_misspelled(text: str) -> bool:
+    """Whether a text was meant as an address of the web but is none, so that it would be taken for a path.
+
+    >>> is_misspelled("https:/me:secret@example.org/ours"), is_misspelled("https://example.org/ours")
+    (True, False)
+    """
+    return _NEARLY_WEB.match(text) is not None and not text.startswith("/")
+
+
+def _has_user_with_slash(address: str) -> bool:
+    """Whether a password has a slash, which ends the host, so that its beginning is taken for a port."""
+    host, _slash, path = address.partition("://")[2].partition("/")
+    port = host.rpartition(":")[2] if ":" in host else ""
+    return "@" in path and "@" not in host and not host.startswith("[") and port != "" and not port.isdecimal()
 
 
 def is_channel_name(channel: str) -> bool:
@@ -229,7 +255,7 @@ def channel_name(address: str) -> str:
 def without_credentials(address: str) -> str:
     """``address`` without user information, token, query and fragment; local addresses have none and are unchanged.
 
-    Nothing is shown of an address that cannot be parsed, since its secrets cannot be located.
+    Nothing is shown of an address that cannot be parsed or is misspelled, since its secrets cannot be located.
 
     >>> without_credentials("https://me:pw@example.org/t/abc/ours")
     'https://example.org/ours'
@@ -238,8 +264,10 @@ def without_credentials(address: str) -> str:
         parts = urlsplit(address)
     except ValueError:
         return _UNREADABLE
+    if _has_user_with_slash(address) or (is_misspelled(address) and _MAY_BE_SECRET.search(address)):
+        return _UNREADABLE
     if parts.scheme in _LOCAL_SCHEMES:
-        return address
+        return address if "@" not in parts.netloc else _UNREADABLE
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], _TOKEN.sub("", parts.path), "", ""))
 
 
@@ -270,6 +298,8 @@ def has_secret(address: str) -> bool:
         parts = urlsplit(address)
     except ValueError:
         return "@" in address
+    if _has_user_with_slash(address) or (is_misspelled(address) and _MAY_BE_SECRET.search(address)):
+        return True
     if parts.password is not None or (parts.username is not None and parts.scheme.removeprefix("git+") in _WEB_SCHEMES):
         return True
     return _TOKEN.match(parts.path) is not None or any(

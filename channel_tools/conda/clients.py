@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from channel_tools.conda.user_settings import UserSettings
+    from channel_tools.system.http.client import Credentials
     from channel_tools.system.http.pace import Retry, Timeouts
 
 
@@ -126,10 +127,7 @@ def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
     }
     mirrors = {_folder(address): places for address, places in settings.rattler.mirrors.items()}
     if relayed:
-        relay = start_relay(make_http_client(dict(os.environ)), relayed)
-        direct = [host for name in _NO_PROXY for host in os.environ.get(name, "").split(",") if host]
-        os.environ.update(dict.fromkeys(_NO_PROXY, ",".join(dict.fromkeys([*direct, RELAY_HOST]))))
-        mirrors |= {plain: [relay.address_of(plain)] for plain in relayed}
+        mirrors |= relayed_by(make_http_client(dict(os.environ)), relayed)
     by_header = [credential for plain, credential in split if credential and _folder(plain) not in relayed]
     try:
         client = (
@@ -139,6 +137,42 @@ def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
         hint = "correct the file, or name another with RATTLER_AUTH_FILE"
         raise ConfigError(f"rattler's credentials file cannot be used: {without_quoted(str(err))}", hint=hint) from None
     return tuple(address for address, _credential in split), client
+
+
+def relayed_by(client: HttpClient, channels: Mapping[str, str]) -> dict[str, list[str]]:
+    """The mirrors by which rattler asks ``client`` for channels; see start_relay.
+
+    The process's environment is changed so that rattler reaches them without a proxy.
+    """
+    relay = start_relay(client, channels)
+    direct = [host for name in _NO_PROXY for host in os.environ.get(name, "").split(",") if host]
+    os.environ.update(dict.fromkeys(_NO_PROXY, ",".join(dict.fromkeys([*direct, RELAY_HOST]))))
+    return {plain: [relay.address_of(plain)] for plain in channels}
+
+
+class KeyCredentials:
+    """A service's key, as the header by which it takes it, for addresses below one; nothing for others."""
+
+    def __init__(self, below: str, header: tuple[str, str]) -> None:
+        """``below`` ends with a slash."""
+        self._below = below
+        self._header = header
+
+    def request_of(self, url: str) -> tuple[str, dict[str, str]]:
+        """The address, and the header where it is below the service's."""
+        return url, dict([self._header]) if url.startswith(self._below) else {}
+
+    def hint_of(self, url: str) -> str:  # noqa: ARG002 - as for all credentials
+        """What to do where a server refuses to give ``url``."""
+        return "check the address and the key"
+
+    def redact(self, url: str) -> str:
+        """The address without user information, token and query."""
+        return without_credentials(url)
+
+    def redact_text(self, text: str) -> str:
+        """A library's message without credentials and the key."""
+        return text_without_credentials(text).replace(self._header[1], "***")
 
 
 def _needs_relay(plain: str, credential: Credential | None, settings: UserSettings) -> bool:
@@ -270,10 +304,12 @@ def make_http_client(
     timeouts: Timeouts | None = None,
     retry: Retry | None = None,
     writes: bool = False,
+    credentials: Credentials | None = None,
 ) -> HttpClient:
     """A client with the user's stored credentials, and proxies and certificates from the environment or the settings.
 
-    Mirrors of the settings are only read from, so a client that ``writes`` has none.
+    Mirrors of the settings are only read from, so a client that ``writes`` has none. ``credentials`` are used instead
+    of the stored ones.
 
     Raises ConfigError for settings that cannot be read.
     """
@@ -286,8 +322,8 @@ def make_http_client(
         certificates=settings.certificates if {"SSL_CERT_FILE", "SSL_CERT_DIR"}.isdisjoint(environ) else None,
         client=settings.client_certificate,
     )
-    credentials = ChannelCredentials(known, {} if writes else settings.rattler.mirrors)
-    return HttpClient(environ=known, credentials=credentials, timeouts=timeouts, retry=retry, tls=tls)
+    chosen = credentials or ChannelCredentials(known, {} if writes else settings.rattler.mirrors)
+    return HttpClient(environ=known, credentials=chosen, timeouts=timeouts, retry=retry, tls=tls)
 
 
 def stored_authorization(address: str, environ: Mapping[str, str]) -> str | None:

@@ -19,6 +19,7 @@ from rattler.repo_data import SourceConfig
 from channel_tools.conda.addresses import (
     NOT_SENT,
     is_confidential,
+    is_downgraded,
     is_web,
     local_path,
     text_without_credentials,
@@ -32,6 +33,7 @@ from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,
     DiskFullError,
+    IntegrityError,
     NetworkError,
     SolveError,
     UsageError,
@@ -153,7 +155,7 @@ async def solve_specs(
     parsed = [parse_spec(spec) for spec in specs]
     check_local_indexes(channels, [subdir, NOARCH])
     try:
-        return await rattler.solve(
+        solved = await rattler.solve(
             sources=channels,
             specs=parsed,
             gateway=gateway,
@@ -167,6 +169,17 @@ async def solve_specs(
         raise gateway_error(err, channels=channels) from err
     except SolverError as err:
         raise solve_error(err, specs=specs, channels=channels) from err
+    check_not_downgraded(solved)
+    return solved
+
+
+def check_not_downgraded(records: Iterable[rattler.RepoDataRecord]) -> None:
+    """Raise IntegrityError for a package at plain http of an https channel: rattler would send the host's password."""
+    for record in records:
+        if is_downgraded(record.channel or "", record.url):
+            where, url = shown_channels([record.channel or ""]), without_credentials(record.url)
+            message = f"{where}: its index has {record.file_name} at the plain http address {url}"
+            raise IntegrityError(message, hint="correct base_url in the channel's index; expected one of https")
 
 
 def solve_error(err: Exception, *, specs: Sequence[str], channels: Sequence[str]) -> SolveError:

@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
-from channel_tools.conda.addresses import scheme_of, without_credentials
+from channel_tools.conda.addresses import is_misspelled, scheme_of, without_credentials
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -116,6 +116,9 @@ def open_target(
     a bucket.
     """
     scheme = scheme_of(address)
+    if scheme == "" and is_misspelled(address):
+        shown = without_credentials(address)
+        raise UsageError(f"{shown!r}: not an address", hint="write https://HOST/CHANNEL or a folder")
     if scheme in {"", "file"}:
         from channel_tools.publish.folder import open_folder  # noqa: PLC0415 - as the other kinds, on demand
 

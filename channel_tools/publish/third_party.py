@@ -25,10 +25,11 @@ from urllib.parse import parse_qs
 import msgspec
 import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError
-from rattler.networking import AddHeadersMiddleware, AuthenticationMiddleware, Client, RetryMiddleware
+from rattler.networking import AuthenticationMiddleware, Client, MirrorMiddleware, RetryMiddleware
 
 from channel_tools.channel.model import Foundation
-from channel_tools.conda.addresses import host_of, parse_address, scheme_of
+from channel_tools.conda.addresses import parse_address, scheme_of
+from channel_tools.conda.clients import KeyCredentials, make_http_client, relayed_by
 from channel_tools.conda.package import PackageKey, names_of_files
 from channel_tools.conda.solving import gateway_error, one_line
 from channel_tools.publish.folder import checked_row, other_bytes
@@ -284,14 +285,13 @@ class ThirdPartyTarget:
 
     def _client(self) -> Client:
         header, key = self.server.service.key_header, self.key
-        host = host_of(self.server.read)
-
-        def key_for(asked_host: str, _path: str) -> dict[str, str] | None:
-            if header is None or key is None or asked_host != host:
-                return None
-            return {header[0]: header[1].format(key=key)}
-
-        return Client([RetryMiddleware(), AuthenticationMiddleware(), AddHeadersMiddleware(key_for)])
+        if header is None or key is None:
+            return Client([RetryMiddleware(), AuthenticationMiddleware()])
+        # rattler's client sends a header to wherever the server redirects, and over plain http to the same host
+        read = self.server.read.rstrip("/") + "/"
+        credentials = KeyCredentials(read, (header[0], header[1].format(key=key)))
+        mirrors = relayed_by(make_http_client(dict(os.environ), credentials=credentials), {read: read})
+        return Client([RetryMiddleware(), MirrorMiddleware(mirrors), AuthenticationMiddleware()])
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
         """Send the files one by one, dependencies first; what was accepted before an error is skipped the next time."""

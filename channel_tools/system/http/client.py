@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     import urllib3
 
 _HEADERS = {"User-Agent": f"channel_tools/{__version__}", "Accept-Encoding": "identity"}
+_ANYWHERE = frozenset(
+    (*_HEADERS, "Range", "If-Range", "If-None-Match", "If-Modified-Since", "Cache-Control", "Content-Type")
+)
+"""The headers that follow a redirect to another host; any other may be a secret, as services' keys are."""
 _CHUNK_BYTES = 1 << 18
 _CONNECTIONS_PER_HOST = 100
 _MAX_REDIRECTS = 10
@@ -239,7 +243,7 @@ class HttpClient:
                 break
             target = self._checked_url(urljoin(parts.geturl(), location))
             if (target.scheme, target.netloc) != (parts.scheme, parts.netloc):
-                headers = {name: value for name, value in headers.items() if name != "Authorization"}
+                headers = {name: value for name, value in headers.items() if name in _ANYWHERE}
             parts = target
         raise NetworkError(f"more than {redirects} redirects from {self.credentials.redact(url)}")
 

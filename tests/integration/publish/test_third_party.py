@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.packages import make_conda
 from tests.support.processes import TEST_TIMEOUT_S
+from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 from tests.support.third_party_servers import KEY, ForeignServer, foreign_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -43,12 +44,16 @@ def files(tmp_path: Path) -> list[Path]:
 
 def publish(server: ForeignServer, kind: str, *steps: dict[str, object]) -> list[dict[str, Any]]:
     """Plan and publish; the outcome of each step. The key must not be in what is told."""
+    return publish_to(server.addresses()[kind], kind, *steps)
+
+
+def publish_to(address: str, kind: str, *steps: dict[str, object]) -> list[dict[str, Any]]:
     folder = str(Path(str(next(iter(cast("list[str]", steps[0]["files"]))))).parent)
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES.values()}
     environ |= {"HOME": folder, "RATTLER_AUTH_FILE": f"{folder}/none.json"}
     driver = [sys.executable, "-m", "tests.integration.publish.third_party_publisher"]
     done = subprocess.run(
-        [*driver, server.addresses()[kind], VARIABLES[kind]],
+        [*driver, address, VARIABLES[kind]],
         input=json.dumps([{"key": KEY} | step for step in steps]),
         cwd=_ROOT, env=environ, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False,
     )  # fmt: skip
@@ -120,3 +125,26 @@ def test_a_name_without_a_hash_in_the_index_is_an_error(server: ForeignServer, f
     published, again = publish(server, "quetz", of(*files), of(*files))
     assert published.get("uploaded") == ["linux-64/app-1.0-0.conda", "linux-64/lib-1.0-0.conda"], published
     assert (again.get("error"), "without a sha256" in again.get("message", "")) == ("ChannelError", True), again
+
+
+@pytest.mark.parametrize("kind", ["quetz", "artifactory", "prefix"])
+def test_a_key_for_reading_does_not_follow_a_redirect(files: list[Path], kind: str) -> None:
+    absent: Reply = (404, {}, b"")
+    with scripted(ScriptedServer(lambda _asked: absent)) as thief:
+
+        def answer(asked: Asked) -> Reply:
+            return 302, {"Location": f"{thief.origin}{asked.path}"}, b""
+
+        with scripted(ScriptedServer(answer)) as server:
+            address = {
+                "quetz": f"quetz+{server.origin}/toys",
+                "artifactory": f"artifactory+{server.origin}/artifactory/toys",
+                "prefix": f"prefix://toys?api={server.origin}&read={server.origin}/prefix/toys",
+            }[kind]
+            publish_to(address, kind, of(*files))
+            asked = [one for one in server.asked if one.path.endswith(("repodata.json", ".zst"))]
+    assert asked
+    assert all(KEY in str(one.headers) for one in asked)
+    assert thief.asked
+    # rattler-build's uploads are another matter: docs/reference/threat-model.md
+    assert not [one for one in thief.asked if KEY in str(one.headers) and one.path.endswith(("repodata.json", ".zst"))]

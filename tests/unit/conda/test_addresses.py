@@ -16,6 +16,8 @@ from channel_tools.conda.addresses import (
     file_name_of,
     has_credentials,
     has_secret,
+    is_downgraded,
+    is_misspelled,
     local_path,
     packages_address,
     parse_address,
@@ -23,6 +25,7 @@ from channel_tools.conda.addresses import (
     split_revision,
     without_credentials,
 )
+from channel_tools.publish.target import open_target
 from channel_tools.system.errors import IntegrityError, UsageError
 from tests.unit.environments.toychannel import served
 
@@ -270,3 +273,45 @@ def test_an_index_with_an_unusable_base_url_is_named(base_url: str, reason: str)
         packages_address("https://host/chan", "noarch", base_url)
     assert "https://host/chan/noarch: its index gives" in caught.value.message
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https:/me:S3cret@host/ours",
+        "https:me:S3cret@host/ours",
+        "https//me:S3cret@host/ours",
+        "https:///me:S3cret@host/ours",
+        "https ://me:S3cret@host/ours",
+        "://me:S3cret@host/ours",
+        "git+https:/me:S3cret@host/ours",
+        "HTTP:/t/S3cret/ours",
+        "https://me:S3cret/x@host/ours",
+        "file://me:S3cret@host/ours",
+    ],
+)
+def test_a_misspelled_address_is_refused_and_its_secret_not_shown(text: str) -> None:
+    assert "S3cret" not in without_credentials(text)
+    assert has_secret(text)
+    for use in (channel_address, lambda address: open_target(address, environ={})):
+        with pytest.raises(UsageError) as caught:
+            use(text)
+        assert "S3cret" not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("text", ["/srv/a@b", "./https", "a:b@c", "https://host/a@b"])
+def test_what_only_looks_a_bit_like_that_is_as_before(text: str) -> None:
+    assert (without_credentials(text), is_misspelled(text)) == (text, False)
+
+
+@pytest.mark.parametrize(
+    ("channel", "place", "expected"),
+    [
+        ("https://host/ours", "http://host/ours/noarch/a.conda", True),
+        ("https://host/ours", "http://127.0.0.1:8/a.conda", False),
+        ("https://host/ours", "https://elsewhere/a.conda", False),
+        ("http://host/ours", "http://host/files/a.conda", False),
+    ],
+)
+def test_an_https_channel_is_told_from_its_packages_at_plain_http(channel: str, place: str, *, expected: bool) -> None:
+    assert is_downgraded(channel, place) is expected

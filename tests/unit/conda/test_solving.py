@@ -8,8 +8,10 @@ import pytest
 
 from channel_tools.conda.solving import (
     check_indexes,
+    check_not_downgraded,
     gateway_error,
     make_gateway,
+    memory_index,
     one_line,
     parse_spec,
     shown_channels,
@@ -20,6 +22,7 @@ from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,
     DiskFullError,
+    IntegrityError,
     NetworkError,
     SolveError,
     UsageError,
@@ -92,3 +95,11 @@ def test_no_solve_waits_for_a_pipe(tmp_path: Path) -> None:
     )
     with bounded("solve"), pytest.raises(ChannelError, match=r"repodata\.json: is a pipe"):
         asyncio.run(solved)
+
+
+def test_a_package_at_plain_http_of_an_https_channel_is_not_asked_for() -> None:
+    row = {"name": "toy", "version": "1", "build": "0", "build_number": 0, "subdir": "noarch", "depends": []}
+    index = memory_index("https://host/ours", "noarch", {"toy-1-0.conda": row}, base_url="http://host/ours/noarch")
+    with pytest.raises(IntegrityError, match="at the plain http address http://host/ours"):
+        check_not_downgraded(index.load_records("toy"))
+    check_not_downgraded(memory_index("https://host/ours", "noarch", {"toy-1-0.conda": row}).load_records("toy"))
