@@ -2,8 +2,8 @@
 """Runs of the command line with hostile arguments: many, each in a world of its own, without rights.
 
 A server process imports the command line once and forks for every run. Before that it moves to namespaces of its own,
-without a network and with small file systems in memory: one for the runs, which flush their files all the time, one
-that is full, one that nobody may write to.
+with loopback alone as network and with small file systems in memory: one for the runs, which flush their files all the
+time, one that is full, one that nobody may write to.
 A run belongs to a user id that nobody has, works in a folder with a copy of the test's world, and
 is judged by what it leaves: its exit code, what it says, processes, and files in places that its arguments do not name.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import gc
 import importlib
 import json
@@ -22,6 +23,7 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,7 @@ _DEFECT = 70
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
 _MS_RDONLY, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 1 << 12, 1 << 14, 1 << 18
 _PR_SET_CHILD_SUBREAPER = 36
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _FULL_BYTES = 1 << 16
 _MEMORY_BYTES = 1 << 31
 _PROCESSES_PER_CORE = 400
@@ -176,6 +179,7 @@ def _enter_namespaces(folder: Path) -> bool:
         Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
         Path("/proc/self/uid_map").write_text(f"0 {user} 1", encoding="ascii")
         Path("/proc/self/gid_map").write_text(f"0 {group} 1", encoding="ascii")
+    _set_loopback_up()
 
     def mount(target: Path, flags: int, data: str = "", source: str = "tmpfs") -> None:
         if libc.mount(source.encode(), bytes(target), b"tmpfs", flags, data.encode()) != 0:
@@ -196,6 +200,13 @@ def _enter_namespaces(folder: Path) -> bool:
         if err.errno != errno.ENOSPC:
             raise
     return True
+
+
+def _set_loopback_up() -> None:
+    """A new network namespace has it down, where a server would wait for ever until it can be reached."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        (flags,) = struct.unpack_from("16xH", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16sH14x", b"lo", 0)))
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
 
 
 def _hidden() -> dict[Path, Path]:

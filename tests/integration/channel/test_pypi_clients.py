@@ -84,5 +84,5 @@ def test_conda_package_handling_reads_our_packages_and_we_take_what_it_makes(pla
     run_client("tools", "cph", "create", tmp_path / "unpacked", made.name, "--out-folder", made.parent)
     channel = new_channel(tmp_path / "other")
     with channel_writer(channel) as writer:
-        add_set(writer, [made])
+        add_set(writer, [made, place.channel.path / "linux-64" / "libtoy-1.0-0.conda"])
     assert verify_channel(channel) == []
