@@ -50,7 +50,7 @@ REPODATA_CACHE = ".repodata"
 _MAX_EXPLANATION_LINES = 15
 _INDEX_AGAIN = "remove it, and index the channel again"
 _SOLVER_HEADER = "Cannot solve the request because of: "
-_DISK_FULL = re.compile(r"os error (28|122)\b|no space left on device", re.IGNORECASE)
+DISK_FULL = re.compile(r"os error (28|122)\b|no space left on device", re.IGNORECASE)
 _REFUSED = re.compile(r"HTTP status client error \((401|403)\b")
 UNREACHABLE = re.compile(
     r"error sending request|dns error|HTTP status|timed out|connection (closed|reset)", re.IGNORECASE
@@ -189,14 +189,16 @@ def solve_error(err: Exception, *, specs: Sequence[str], channels: Sequence[str]
         omitted = len(lines) - _MAX_EXPLANATION_LINES
         lines = [*lines[:_MAX_EXPLANATION_LINES], f"({omitted} more lines)"]
     message = f"no set of packages in {shown_channels(channels)} satisfies {', '.join(specs)}:\n" + "\n".join(lines)
-    return SolveError(message, hint="build the missing packages first (channel_tools build), or relax the specs")
+    if any(local_path(channel) is not None for channel in channels):
+        return SolveError(message, hint="build what is missing (channel_tools build), or relax the specs")
+    return SolveError(message, hint="relax the specs, or name a channel that has what is missing, too: --channel")
 
 
 def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsError:
     """The error for a channel's index that cannot be reached, does not exist, or is not an index."""
     reason = one_line(err)
     where = shown_channels(channels)
-    if _DISK_FULL.search(reason):
+    if DISK_FULL.search(reason):
         message = f"{where}: no space left on the device of the cache for its index: {reason}"
         return DiskFullError(message, hint="free space there (CHANNEL_TOOLS_CACHE names it), then run it again")
     if UNREACHABLE.search(reason):
@@ -205,7 +207,10 @@ def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsErr
         if _REFUSED.search(reason):
             if not all(map(is_confidential, filter(is_web, channels))):
                 return NetworkError(message, hint=NOT_SENT)
-            hint = f"put a token into .netrc, or into the address, https://HOST/t/TOKEN/CHANNEL, {retry}"
+            hint = (
+                "put a token into .netrc, or into the address, https://HOST/t/TOKEN/CHANNEL; one that is there already "
+                f"is wrong, expired or for another channel: {retry}"
+            )
             if any(channel != without_credentials(channel) for channel in channels):
                 hint = f"the token or password in the address is not accepted: correct it, or ask for another, {retry}"
             return NetworkError(message, hint=hint)

@@ -63,7 +63,7 @@ def _emulator(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """Whether the environment has the emulator of ACCL's kernels, which replaces FPGAs."""
     if subject.prefix is not None:
         executable = shutil.which("accl-emulator", path=subject.variables.get("PATH", ""))
-        fix = "" if executable else f"conda install -p {subject.prefix} accl-emulator"
+        fix = "" if executable else f"conda install -p {subject.prefix_word} accl-emulator"
         level: Level = "ok" if executable else "fault"
         yield Diagnosis(subject="ACCL's emulator", level=level, found=executable or "not in the environment", fix=fix)
 
@@ -97,7 +97,7 @@ def _plugin(subject: ExaminedStack) -> Iterator[Diagnosis]:
         if name in subject.installed:
             yield Diagnosis(subject=name, level="ok", found=subject.installed[name])
         elif not (name == "torch-switchml" and "patched" in subject.installed.get("pytorch-switchml", "")):
-            fix = f"channel_tools env add {subject.prefix} --variant {subject.stack}"
+            fix = f"channel_tools env add {subject.prefix_word} --variant {subject.stack}"
             yield Diagnosis(subject=name, level="fault", found="not in the environment", fix=fix)
     if "libswitchml" in subject.installed:
         yield from find_switchml(subject)

@@ -50,7 +50,7 @@ def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Examined
     heard = [answer for answer in answers if not answer.error]
     if heard:
         yield _clocks(heard)
-        fix_packages = f"channel_tools env update {subject.prefix}, on the host that differs"
+        fix_packages = f"channel_tools env update {subject.prefix_word}, on the host that differs"
         yield _alike(heard, "packages", "packages of the environment", level="fault", fix=fix_packages)
         yield _alike(heard, "kernel", "kernel", level="warning", fix="boot the same kernel on all hosts")
         yield _alike(heard, "memlock", "locked memory of ssh's sessions", level="warning", fix="ulimit -l unlimited")

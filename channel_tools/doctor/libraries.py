@@ -83,7 +83,7 @@ def find_mpi(subject: ExaminedStack) -> Iterator[Diagnosis]:
     if library is None:
         return
     if library.error:
-        fix = f"channel_tools env add {subject.prefix} --variant {subject.stack}, or load the site's MPI module"
+        fix = f"channel_tools env add {subject.prefix_word} --variant {subject.stack}, or load the site's MPI module"
         yield Diagnosis(subject="MPI library", level="fault", found=library.error, fix=fix)
         return
     yield _which_mpi(subject, library)
@@ -91,7 +91,7 @@ def find_mpi(subject: ExaminedStack) -> Iterator[Diagnosis]:
     if mpiexec := shutil.which("mpiexec", path=subject.variables.get("PATH", "")):
         yield Diagnosis(subject="mpiexec", level="ok", found=mpiexec)
     else:
-        fix = f"conda install -p {subject.prefix} mpich, or load the module that brings mpiexec"
+        fix = f"conda install -p {subject.prefix_word} mpich, or load the module that brings mpiexec"
         yield Diagnosis(subject="mpiexec", level="fault", found="not on the activated environment's PATH", fix=fix)
 
 
@@ -116,7 +116,7 @@ def _which_mpi(subject: ExaminedStack, library: LoadedLibrary) -> Diagnosis:
     if not inside and not _is_external(subject):
         set_here = [name for name in _LOADER_VARIABLES if subject.variables.get(name)]
         message = f"the loader takes {description}, not the environment's ({', '.join(set_here) or 'no variable'} set)"
-        fix = f"unset {' '.join(set_here)}" if set_here else f"conda install -p {subject.prefix} mpich"
+        fix = f"unset {' '.join(set_here)}" if set_here else f"conda install -p {subject.prefix_word} mpich"
         return Diagnosis(subject="MPI library", level="fault", found=message, fix=fix)
     if inside and _is_external(subject):
         message = f"{description}, although the site's MPI is expected in its place"
@@ -130,7 +130,7 @@ def _fabric_of_mpi(subject: ExaminedStack, library: LoadedLibrary) -> Iterator[D
     """Whether MPI can use the machine's fabric adapter, if it has one."""
     adapters = fabric_adapters(subject.root)
     if has_slingshot(subject.root) and "cray" not in library.version.lower():
-        fix = f"conda install -p {subject.prefix} 'mpich=*=external_cray*'"
+        fix = f"conda install -p {subject.prefix_word} 'mpich=*=external_cray*'"
         message = f"the machine has Slingshot, which {library.version} does not support: TCP would carry the data"
         yield Diagnosis(subject="MPI's fabric", level="fault", found=message, fix=fix)
     elif adapters:
@@ -145,7 +145,7 @@ def _fabric_of_mpi(subject: ExaminedStack, library: LoadedLibrary) -> Iterator[D
 def find_switchml(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """Whether the plugin's transport loads: the environment's, or the one that SWITCHML_LIBRARY names."""
     named = subject.variable("SWITCHML_LIBRARY")
-    fix = "unset SWITCHML_LIBRARY" if named else f"conda install -p {subject.prefix} --force-reinstall libswitchml"
+    fix = "unset SWITCHML_LIBRARY" if named else f"conda install -p {subject.prefix_word} --force-reinstall libswitchml"
     yield from _loads(subject, named or SWITCHML, "SwitchML library", fix)
 
 
@@ -161,7 +161,7 @@ def find_oneccl(subject: ExaminedStack) -> Iterator[Diagnosis]:
     if interface and not (subject.root / "sys/class/net" / interface).exists():
         message = f"CCL_KVS_IFACE is {interface!r}, which is not an interface of this machine"
         yield Diagnosis(subject="oneCCL's interface", level="fault", found=message, fix="export CCL_KVS_IFACE=lo")
-    yield from _loads(subject, CCL, "oneCCL", f"conda install -p {subject.prefix} oneccl")
+    yield from _loads(subject, CCL, "oneCCL", f"conda install -p {subject.prefix_word} oneccl")
     if atl == "ofi":
         yield from find_providers(subject)
     else:
@@ -207,7 +207,7 @@ def _nccl_of_torch(subject: ExaminedStack, torch: LoadedLibrary) -> Diagnosis:
     """Whether PyTorch loads the environment's NCCL, which its plugin was built for, or brings its own."""
     title, own = "PyTorch's NCCL", _own_nccl(subject)
     if torch.error:
-        fix = f"{subject.prefix}/bin/python -c 'import torch'"
+        fix = f"{subject.prefix_word}/bin/python -c 'import torch'"
         return Diagnosis(subject=title, level="warning", found=f"not known: {torch.error}", fix=fix)
     if not torch.nccl:
         return Diagnosis(subject=title, level="ok", found=f"{torch.name} loads none: it has it inside, or has none")
@@ -231,7 +231,7 @@ def _nccl_abis(subject: ExaminedStack, plugin: LoadedLibrary, torch: LoadedLibra
     """Whether the plugin loads, and which of its net ABIs NCCL would use: PyTorch's, else the environment's."""
     title, own = "NCCL's plugin", _own_nccl(subject)
     if plugin.error:
-        fix = f"conda install -p {subject.prefix} nccl-ofi"
+        fix = f"conda install -p {subject.prefix_word} nccl-ofi"
         return Diagnosis(subject=title, level="fault", found=plugin.error, fix=fix)
     has = PluginAbis(net=plugin.net_abis, tuner=plugin.tuner_abis)
     nccl = Path(torch.nccl) if torch is not None and torch.nccl else own
@@ -254,7 +254,7 @@ def find_providers(subject: ExaminedStack) -> Iterator[Diagnosis]:
 def _providers(subject: ExaminedStack, library: LoadedLibrary) -> Diagnosis:
     title, wanted = "libfabric", subject.variable("FI_PROVIDER")
     if library.error:
-        fix = f"conda install -p {subject.prefix} libfabric"
+        fix = f"conda install -p {subject.prefix_word} libfabric"
         return Diagnosis(subject=title, level="fault", found=library.error, fix=fix)
     shown = f"{library.file}: {', '.join(library.providers) or 'no provider'}"
     if wanted and not wanted.startswith("^") and not set(wanted.split(",")) & _bare(library.providers):

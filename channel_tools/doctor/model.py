@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -50,6 +51,11 @@ class ExaminedStack:
     starts_switch: bool = False
     root: Path = ROOT
     """The folder that has /sys, /proc and /dev."""
+
+    @property
+    def prefix_word(self) -> str:
+        """The prefix as a word of a command that is printed; in quotes, where a shell would split it."""
+        return "PREFIX" if self.prefix is None else shlex.quote(str(self.prefix))
 
     def variable(self, name: str) -> str:
         """What a rank would find: the user's value, else the stack's; "" if it is not set."""

@@ -13,6 +13,7 @@ addresses and hashes: then a package's requirements are read from the package it
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -132,6 +133,7 @@ def _is_there(state: EnvironmentState, target: InstallTarget, unmet: Sequence[st
     Raises ExistingEnvironmentError for any other than the one that the target is about.
     """
     prefix, unfinished, requested = target.prefix, state.unfinished, state.requested
+    word = shlex.quote(str(prefix))
     if not state.records and unfinished is None:
         return False
     if unfinished is None and not unmet:
@@ -143,11 +145,11 @@ def _is_there(state: EnvironmentState, target: InstallTarget, unmet: Sequence[st
     packages = f"{counted(len(state.records), 'package')} for {_listed(sorted(requested)) or 'nothing in particular'}"
     if unfinished is not None:
         message = f"{prefix}: is an environment that an interrupted run left incomplete: {packages}"
-        hint = f"complete it: channel_tools env update {prefix}; or put this in its place: env create --replace"
+        hint = f"complete it: channel_tools env update {word}; or put this in its place: env create --replace"
         raise ExistingEnvironmentError(message, hint=hint)
     message = f"{prefix}: is an environment already, of {packages}; it lacks {_listed(unmet)}"
     hint = (
-        f"add what it lacks: channel_tools env add {prefix} SPEC...; bring newer versions: env update {prefix}; or put "
+        f"add what it lacks: channel_tools env add {word} SPEC...; bring newer versions: env update {word}; or put "
         "this in its place: env create --replace"
     )
     raise ExistingEnvironmentError(message, hint=hint)

@@ -13,7 +13,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import local_path, without_credentials
-from channel_tools.conda.solving import UNREACHABLE, one_line
+from channel_tools.conda.solving import DISK_FULL, UNREACHABLE, one_line
 from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from rattler import RepoDataRecord
 
-_DISK_FULL = re.compile(r"os error (28|122)\b")
 _CUT_OFF = re.compile(r"EOF while parsing")
 _ROOM_BYTES = 64 * 1024
 """A disk with less is full for the records of an environment, which have a few KiB each or more."""
@@ -50,7 +49,7 @@ def install_error(err: Exception, *, prefix: Path, package_cache: Path, locked: 
     match = _PACKAGE.search(reason)
     package = match.group(1) if match else "a package"
     retry = "run the same command again: complete packages are kept"
-    if _DISK_FULL.search(reason) or (_CUT_OFF.search(reason) and shutil.disk_usage(prefix).free < _ROOM_BYTES):
+    if DISK_FULL.search(reason) or (_CUT_OFF.search(reason) and shutil.disk_usage(prefix).free < _ROOM_BYTES):
         message = f"{package}: no space left on the device of {package_cache} or {prefix}: {reason}"
         return DiskFullError(message, hint=f"free space there, then {retry}")
     if _DENIED.search(reason):

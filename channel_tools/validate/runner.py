@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import os
 import platform
+import shlex
 import shutil
 import sys
 import tempfile
@@ -161,8 +162,8 @@ def _environment(
             environment = asyncio.run(_install(setup, specs, prefix, progress))
         except ExistingEnvironmentError as err:
             hint = (
-                f"add it: channel_tools env add {prefix} --variant {setup.stack}; or validate what is there, which "
-                "installs nothing: --as-installed"
+                f"add it: channel_tools env add {shlex.quote(str(prefix))} --variant {setup.stack}; or validate what "
+                "is there, which installs nothing: --as-installed"
             )
             raise UsageError(err.message, hint=hint) from None
     if setup.local_scratch is not None and setup.hosts is not None:
@@ -187,7 +188,7 @@ def _environment_with(specs: Sequence[str], stack: str, prefix: Path) -> Environ
     environment = installed_environment(prefix)
     if missing := missing_specs(specs, installed_builds(prefix)):
         message = f"{prefix}: lacks what a run of the stack {stack} needs: {', '.join(missing)}"
-        hint = f"add it from the stack's channel: channel_tools env add {prefix} --variant {stack}"
+        hint = f"add it from the stack's channel: channel_tools env add {shlex.quote(str(prefix))} --variant {stack}"
         raise UsageError(message, hint=hint)
     return environment
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import open_channel
@@ -67,7 +68,7 @@ def run_doctor(
         raise UsageError(message, hint="name another stack: channel_tools list")
     if prefix is not None and (other := _other_stack(loaded, stack, installed, prefix)):
         problem = f"{prefix}: is an environment of the stack {other}, not of {stack.name}"
-        fix = f"channel_tools doctor --stack {other} {prefix}"
+        fix = f"channel_tools doctor --stack {other} {shlex.quote(str(prefix))}"
         # what else it lacks of the stack would only say the same again
         return subject, (Diagnosis(subject="environment", level="fault", found=problem, fix=fix),)
     return subject, (

@@ -69,6 +69,33 @@ def test_no_credentials_are_shown() -> None:
     assert "secret" not in unreachable.message
 
 
+@pytest.mark.parametrize(
+    ("channels", "words"),
+    [(["https://conda.example/lab"], "--channel"), (["file:///srv/lab", "https://conda.example/lab"], "build")],
+    ids=["others'", "own"],
+)
+def test_who_cannot_build_is_not_told_to(channels: list[str], words: str) -> None:
+    hint = solve_error(Exception("nothing provides toy"), specs=["toy"], channels=channels).hint or ""
+    assert words in hint
+    assert ("channel_tools build" in hint) is (words == "build")
+
+
+def test_a_full_disk_is_no_fault_of_the_index() -> None:
+    """As py-rattler 0.28 says it of a cache on a full file system."""
+    text = "failed to write cache state\nCaused by: No space left on device (os error 28)"
+    error = gateway_error(Exception(text), channels=CHANNELS)
+    assert isinstance(error, DiskFullError)
+    assert "https://conda.example/lab: no space left" in error.message
+    assert "secret" not in error.message
+
+
+def test_a_token_that_is_refused_is_told_from_one_that_is_missing() -> None:
+    refused = "HTTP status client error (401 Unauthorized) for url (https://conda.example/lab/noarch/repodata.json)"
+    hint = gateway_error(Exception(refused), channels=["https://conda.example/lab"]).hint or ""
+    assert "put a token into .netrc" in hint
+    assert "wrong, expired or for another channel" in hint
+
+
 @pytest.mark.parametrize("name", ["repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"])
 @pytest.mark.parametrize(
     "kind", ["folder", "pipe", "socket", "link to a device", "link to nothing", "link to itself", "too large"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -52,3 +53,16 @@ def test_a_transport_that_does_not_load_is_a_fault(
     assert findings["libswitchml"].level == "ok"
     library = findings["SwitchML library"]
     assert (library.level, library.found.startswith(found), library.fix.endswith(fix)) == ("fault", True, True)
+
+
+def test_a_command_that_fixes_something_is_one_for_a_prefix_with_a_space(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    findings = [
+        *examine(subject(folder / "1", "switchml", {"libswitchml": "1.1.0 udp_h0_0"})),
+        *examine(subject(folder / "2", "mpi", {})),
+        *examine(subject(folder / "3", "accl", {})),
+    ]
+    fixes = [one.fix for one in findings if "a folder" in one.fix]
+    assert len(fixes) >= 4, findings
+    for fix in fixes:
+        assert [word for word in shlex.split(fix.partition(",")[0]) if word.endswith("/env")], fix
