@@ -43,7 +43,7 @@ from channel_tools.publish.server.protocol import (
     set_request,
 )
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError, UsageError
+from channel_tools.system.errors import ChannelError, ConfigError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.http.client import TEMPORARY_STATUSES
 from channel_tools.system.http.pace import Timeouts, TransientError, retry_after_s
@@ -51,7 +51,7 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Set
 
     from channel_tools.channel import Foundation
     from channel_tools.channel.listing import Patch
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress, Task
 
 _AT_ONCE = 4
+_KEEP_ALL = 1 << 40
+"""Versions, and seconds: more than any channel has."""
 _ATTEMPTS = 6
 _COMMITS = 4
 _JOB_LIMIT_S = 2 * 3600.0
@@ -299,8 +301,9 @@ class ServerTarget:
 
         request = RetainRequest(
             label=label,
-            keep=rule.keep,
-            older_than_s=rule.older_than_s,
+            # a server before 0.3 knows no ``removed``: by these it hides nothing, instead of all that is old
+            keep=_KEEP_ALL if rule.removed else rule.keep,
+            older_than_s=_KEEP_ALL if rule.removed else rule.older_than_s,
             locked_files=tuple(sorted(rule.locked_files)),
             locked_hashes=tuple(sorted(rule.locked_hashes)),
             grace_s=rule.grace_s,
@@ -308,7 +311,17 @@ class ServerTarget:
             removed=tuple(sorted(rule.removed)),
         )
         report = self._changed("retain", request)
+        if ignored := rule.removed - {*report.retired, *report.deleted, *report.kept}:
+            self._check_gone(ignored, label)
         return RetentionPlan(retire=report.retired, delete=report.deleted, keep=report.kept)
+
+    def _check_gone(self, keys: Set[str], label: str) -> None:
+        """Raise ChannelError for what the server did not say to remove, unless it was hidden before."""
+        listed = [str(package.key) for package in self.packages(label) if package.hidden is None]
+        if ignored := sorted(keys & {*listed}):
+            message = f"{self.address}, label {label}: the server did not remove {', '.join(ignored)}"
+            hint = "it may be older than this command: upgrade it to 0.3 or later; or hide them: channel_tools yank"
+            raise ChannelError(message, hint=hint)
 
     @property
     def _channel(self) -> str:

@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 _FILE_BYTES = 2_000_000
 # a node of its own for the one whose node dies
 _RESOURCES = {"timed": {"minutes": 1}, "hungry": {"memory_mib": 700}, "node": {"cores": 8}}
+_KILL = "kill -KILL $(cut -d ' ' -f 4 /proc/$PPID/stat)"
+"""In a build's script, kills the process that builds; the script's parent is the program between them."""
 _ENDS = {
     "timed": [("TIMEOUT", "1:00"), ("COMPLETED", "2:00")],
     "hungry": [("FAILED", "700M"), ("COMPLETED", "1400M")],
@@ -42,7 +44,7 @@ def test_what_is_lost_is_built_again_with_more_and_nothing_is_built_twice() -> N
         fills = "mkdir -p $PREFIX/share; for n in 1 2 3; do head -c 900000 /dev/urandom > $PREFIX/share/large$n; done"
         recipes: dict[str, Recipe] = {
             "timed": {"script": f"if test ! -e {begun}; then touch {begun}; sleep 1000; fi"},
-            "hungry": {"script": f"if test ! -e {killed}; then touch {killed}; kill -KILL $PPID; fi"},
+            "hungry": {"script": f"if test ! -e {killed}; then touch {killed}; {_KILL}; fi"},
             "node": {"script": f"echo $$ > {pipe}; read line < {go}; echo $$ >> {built}"},
             "large": {"script": fills},
         }

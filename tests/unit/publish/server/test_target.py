@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.channel.maintenance import Retention
 from channel_tools.conda.clients import make_http_client
 from channel_tools.publish.model import Comparison, PackageSet, PublishPlan
 from channel_tools.publish.server.target import ServerConnection, ServerTarget, open_server, server_address
@@ -220,6 +221,34 @@ def test_a_file_that_changed_here_is_said_to_be_ours(packages: PackageSet) -> No
     file.path.write_bytes(bytes(file.size_bytes))
     with strange(answer) as server, pytest.raises(IntegrityError, match="the local channel's index says"):
         server.target().publish(_plan(packages), progress=SilentProgress())
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("before", ["listed", "hidden"])
+def test_a_server_that_knows_no_removal_removes_nothing_and_is_no_success(before: str, *, dry_run: bool) -> None:
+    """It reads the fields that it knows, by which nothing is due, and says that all is done."""
+    key = "linux-64/toy-1.0-0.conda"
+    package: dict[str, object] = {"subdir": "linux-64", "file_name": "toy-1.0-0.conda"}
+    package |= {"size_bytes": 1, "sha256": "0" * 64}
+    package |= {"name": "toy", "version": "1.0", "build": "0", "build_number": 0, "depends": []}
+    package |= {"hidden": None if before == "listed" else "retired", "yanked": None}
+
+    def answer(asked: Asked) -> Reply:
+        if asked.path.endswith("/packages"):
+            return said({"packages": [package]})
+        request = json.loads(asked.body)
+        assert (request["removed"], request["dry_run"]) == ([key], dry_run)
+        assert min(request["keep"], request["older_than_s"]) > 1e9
+        return said(job("done", kind="retain", report={"uploaded": [], "linked": []}))
+
+    rule = Retention(removed=frozenset({key}))
+    with strange(answer) as server:
+        if before == "hidden":
+            assert server.target().retain(rule, label="main", dry_run=dry_run).retire == ()
+            return
+        with pytest.raises(ChannelError, match="did not remove linux-64/toy-1") as caught:
+            server.target().retain(rule, label="main", dry_run=dry_run)
+    assert "upgrade it" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
