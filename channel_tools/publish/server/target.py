@@ -51,7 +51,8 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from channel_tools.channel import Foundation
     from channel_tools.channel.listing import Patch
@@ -315,7 +316,7 @@ class ServerTarget:
             self._check_gone(ignored, label)
         return RetentionPlan(retire=report.retired, delete=report.deleted, keep=report.kept)
 
-    def _check_gone(self, keys: Set[str], label: str) -> None:
+    def _check_gone(self, keys: AbstractSet[str], label: str) -> None:
         """Raise ChannelError for what the server did not say to remove, unless it was hidden before."""
         listed = [str(package.key) for package in self.packages(label) if package.hidden is None]
         if ignored := sorted(keys & {*listed}):
