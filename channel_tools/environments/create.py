@@ -248,7 +248,7 @@ async def reduce_environment(
     check_complete(state)
     if absent := [spec for spec in specs if not any(is_for(record, spec) for record in state.records)]:
         message = f"{prefix}: has no package for {_listed(absent)}; nothing was changed"
-        raise UsageError(message, hint=f"what it has: channel_tools env list {prefix}")
+        raise UsageError(message, hint=f"what it has: channel_tools env list {shlex.quote(str(prefix))}")
     named = {record.name.normalized for record in state.records if any(is_for(record, spec) for spec in specs)}
     going = _going(state, named)
     target = InstallTarget(
@@ -275,8 +275,10 @@ def _going(state: EnvironmentState, named: set[str]) -> set[str]:
         for other in others:
             needed_by[other].add(name)
     removed = _reached(named, needed_by)
-    kept = _reached({*state.requested} - removed, needs)
-    return removed | (_reached(removed, needs) - kept)
+    with_needs = _reached(removed, needs)
+    # what is beside them stays, whether anybody asked for it or not
+    kept = _reached(({*state.requested} | (needs.keys() - with_needs)) - removed, needs)
+    return removed | (with_needs - kept)
 
 
 def _reached(start: set[str], edges: Mapping[str, set[str]]) -> set[str]:

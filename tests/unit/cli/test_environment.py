@@ -181,6 +181,18 @@ def test_removing_takes_what_depends_on_it_and_what_only_these_needed(tmp_path: 
     assert [row["name"] for row in json.loads(run("list", prefix, "--json").stdout)["packages"]] == ["other", "shared"]
 
 
+def test_what_stays_keeps_what_it_needs_though_nobody_asked_for_it(tmp_path: Path, channel: ToyChannel) -> None:
+    channel.add("needed", index=False)
+    channel.add("top", depends=("needed",), index=False)
+    channel.add("left", depends=("needed",))
+    prefix = tmp_path / "env"
+    run("create", prefix, "top", "left", "-c", channel.root)
+    with (prefix / "conda-meta/history").open("a") as history:
+        history.write("==> 2026-01-01 00:00:00 <==\n# cmd: conda remove --force left\n# remove specs: ['left']\n")
+    run("remove", prefix, "top", "--yes")
+    assert [row["name"] for row in json.loads(run("list", prefix, "--json").stdout)["packages"]] == ["left", "needed"]
+
+
 def test_a_removal_needs_no_channel_and_names_what_is_not_there(prefix: Path, channel: ToyChannel) -> None:
     shutil.rmtree(channel.root)
     before = files_of(prefix)
