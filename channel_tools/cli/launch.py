@@ -25,13 +25,17 @@ def launch(request: ScriptRequest, *, root: options.Root = None) -> None:
     from channel_tools.workflow.launch import check_script, plan_script, write_job
 
     if request.image is not None:
-        from channel_tools.workflow.images import PREFIX, run_in_image
+        from channel_tools.workflow.images import run_in_image
 
         given = words_of(request, omit={"image", "local_scratch", "words"})
-        words = ["launch", *options.root_words(root), *given, "--prefix", PREFIX, *request.words]
+        before = ["launch", *options.root_words(root), *given, "--prefix"]
         with shown_progress() as progress:
             run_in_image(
-                request.image, words, local_scratch=request.local_scratch, environ=os.environ, progress=progress
+                request.image,
+                lambda prefix: [*before, prefix, *request.words],
+                local_scratch=request.local_scratch,
+                environ=os.environ,
+                progress=progress,
             )
     is_named = request.stack is not None
     with options.settings_for_stacks(root, None, prefix=request.prefix, is_named=is_named) as settings:

@@ -43,13 +43,19 @@ def validate(request: ValidateRequest, *, root: options.Root = None, output: opt
     """Install a stack from the channel, run a distributed allreduce in it, and report what carried the data."""
     channels, prefix = request.install.channels, request.prefix
     if request.image is not None:
-        from channel_tools.workflow.images import PREFIX, run_in_image
+        from channel_tools.workflow.images import run_in_image
 
         given = words_of(request, omit={"image", "as_installed"})
         places = [*options.root_words(root), *([] if output is None else ["--output", str(output)])]
-        words = ["validate", *places, *given, "--as-installed", "--prefix", PREFIX]
+        before = ["validate", *places, *given, "--as-installed", "--prefix"]
         with shown_progress() as progress:
-            run_in_image(request.image, words, local_scratch=None, environ=os.environ, progress=progress)
+            run_in_image(
+                request.image,
+                lambda prefix: [*before, prefix],
+                local_scratch=None,
+                environ=os.environ,
+                progress=progress,
+            )
     with options.settings_for_stacks(root, output, channels=channels, prefix=prefix) as settings:
         if request.job.emit is not None:
             from channel_tools.workflow.validate import write_validation_job

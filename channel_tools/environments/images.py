@@ -85,16 +85,6 @@ class ImageDescription:
     platform: str
 
 
-def check_image_file(file: Path, *, replace: bool) -> None:
-    """Raise UsageError for a name without the suffix, one that exists without ``replace``, and a missing folder."""
-    if not file.name.endswith(SUFFIX):
-        raise UsageError(f"{file}: not the name of an image", hint=f"let it end in {SUFFIX}")
-    if file.exists() and not replace:
-        raise UsageError(f"{file}: exists; nothing was written", hint="name another file, or give --force")
-    if not file.parent.is_dir():
-        raise UsageError(f"{file}: there is no folder {file.parent}", hint="make it, or name another file")
-
-
 def find_squashfs_program(name: str, environ: Mapping[str, str]) -> str:
     """The path of mksquashfs or unsquashfs. Raises CommandError without it."""
     variable = {"mksquashfs": MKSQUASHFS_VARIABLE, "unsquashfs": UNSQUASHFS_VARIABLE}[name]

@@ -26,10 +26,12 @@ SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.zst", ".tar", ".zip")
 """The archives that conda-pack writes, by their names' endings."""
 
 
-def check_archive(archive: Path, *, replace: bool) -> None:
+def check_archive(
+    archive: Path, *, replace: bool, suffixes: tuple[str, ...] = SUFFIXES, kind: str = "an archive"
+) -> None:
     """Raise UsageError for a name that says no format, one that exists without ``replace``, and a missing folder."""
-    if not archive.name.endswith(SUFFIXES):
-        raise UsageError(f"{archive}: not the name of an archive", hint=f"give it one of {', '.join(SUFFIXES)}")
+    if not archive.name.endswith(suffixes):
+        raise UsageError(f"{archive}: not the name of {kind}", hint=f"let it end in {' or '.join(suffixes)}")
     if archive.exists() and not replace:
         raise UsageError(f"{archive}: exists; nothing was written", hint="name another file, or give --force")
     if not archive.parent.is_dir():

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
-from channel_tools.environments import installed_lock
+from channel_tools.environments import check_archive, installed_lock
 from channel_tools.environments.images import (
-    check_image_file,
+    SUFFIX,
     history_text,
     make_image,
     mount_problem,
@@ -35,7 +35,7 @@ from channel_tools.workflow.environment import install
 from channel_tools.workflow.inventory import component_of, make_document
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.pins import Lock
@@ -76,7 +76,7 @@ def make_environment_image(
     settings: Settings | None, request: ImageRequest, *, environ: Mapping[str, str], progress: Progress
 ) -> Image:
     """Make an image of an environment, or of a stack, which needs ``settings``. Raises as make_image and install do."""
-    check_image_file(request.file, replace=request.force)
+    check_archive(request.file, replace=request.force, suffixes=(SUFFIX,), kind="an image")
     if request.prefix is not None:
         return _image_of(request.prefix, request, environ, progress)
     with temporary_folder() as folder:
@@ -163,9 +163,14 @@ def export_paper(request: PaperRequest, *, environ: Mapping[str, str]) -> dict[s
 
 
 def run_in_image(
-    file: Path, words: Sequence[str], *, local_scratch: Path | None, environ: Mapping[str, str], progress: Progress
+    file: Path,
+    words_at: Callable[[str], Sequence[str]],
+    *,
+    local_scratch: Path | None,
+    environ: Mapping[str, str],
+    progress: Progress,
 ) -> NoReturn:
-    """Become this program with ``words``, the prefix after them, in an image: mounted, else unpacked in the scratch.
+    """Become this program with the words for the prefix of an image: mounted, else unpacked in the scratch.
 
     The mount is in a namespace of this process, and gone with it. Raises as read_image and unpack_image, and
     CommandError for an image that cannot be mounted, without a scratch.
@@ -173,13 +178,13 @@ def run_in_image(
     file = absolute_path(file)
     description = read_image(file, environ)
     progress.note(f"image: {file}, sha256 {sha256_of_file(file)}")
-    start = [sys.executable, "-P", "-m", "channel_tools", *words]
+    start = [sys.executable, "-P", "-m", "channel_tools"]
     problem = mount_problem(file, description.at)
     if not problem:
-        command = mounted_command(file, description.at, [*_with_prefix(start, description.at)])
+        command = mounted_command(file, description.at, [*start, *words_at(description.at)])
     elif local_scratch is not None:
         progress.note(f"image: cannot be mounted ({problem}); unpacking it into {local_scratch}")
-        command = _with_prefix(start, str(unpack_image(file, local_scratch, environ)))
+        command = [*start, *words_at(str(unpack_image(file, local_scratch, environ)))]
     else:
         message = f"{file}: cannot be mounted at {description.at}: {problem}"
         hint = (
@@ -189,11 +194,3 @@ def run_in_image(
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvpe(command[0], command, dict(environ))  # noqa: S606 - the same program, without a shell
-
-
-def _with_prefix(words: Sequence[str], prefix: str) -> list[str]:
-    return [prefix if word == PREFIX else word for word in words]
-
-
-PREFIX = "{prefix}"
-"""The word that run_in_image replaces by where the image is."""
