@@ -7,6 +7,7 @@ many hosts ranks run on, is decided from this.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -76,7 +77,7 @@ def read_profile(prefix: Path) -> FabricProfile | None:
     except (OSError, msgspec.DecodeError) as err:
         message = f"not a profile of a fabric: {err}"
         raise ConfigError(
-            message, path=path, hint=f"conda install -p {prefix} --force-reinstall fabric-profile"
+            message, path=path, hint=f"conda install -p {shlex.quote(str(prefix))} --force-reinstall fabric-profile"
         ) from None
 
 

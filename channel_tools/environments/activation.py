@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from rattler.exceptions import ActivationError
@@ -77,7 +78,9 @@ def check_place(prefix: Path) -> None:
     at = described.get("at") if isinstance(described, dict) else None
     if at is not None and at != str(prefix):
         message = f"{prefix}: is an image that was made for {at}, which its files name"
-        raise UsageError(message, hint=f"mount it at {at}, or make it again: channel_tools env image --at {prefix}")
+        raise UsageError(
+            message, hint=f"mount it at {at}, or make it again: channel_tools env image --at {shlex.quote(str(prefix))}"
+        )
 
 
 def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: bool = False) -> dict[str, str]:

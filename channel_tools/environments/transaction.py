@@ -13,6 +13,7 @@ packages by ``package_cache``, before they are in the cache, the records of the 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -249,7 +250,7 @@ def check_complete(state: EnvironmentState) -> None:
     """Raise UsageError for an environment that an interrupted run left incomplete."""
     if state.unfinished is not None:
         message = f"{state.prefix}: is an environment that an interrupted run left incomplete"
-        raise UsageError(message, hint=f"complete it: channel_tools env update {state.prefix}")
+        raise UsageError(message, hint=f"complete it: channel_tools env update {shlex.quote(str(state.prefix))}")
 
 
 @contextlib.contextmanager
@@ -431,9 +432,11 @@ def _record(target: InstallTarget, solution: Iterable[rattler.RepoDataRecord]) -
     bytes of one. Raises as install_error says for one that is cut off.
     """
     mode = new_file_mode()  # py-rattler 0.28 writes records that its user alone can read
+    records = []
     try:
         for path in sorted((target.prefix / META).glob("*.json")):
             record = rattler.PrefixRecord.from_path(path)
+            records.append(record)
             specs = list(target.requested.get(record.name.normalized, ()))
             if record.requested_specs != specs:
                 record.requested_specs = specs
@@ -444,7 +447,7 @@ def _record(target: InstallTarget, solution: Iterable[rattler.RepoDataRecord]) -
     except IoError as err:
         raise install_error(err, prefix=target.prefix, package_cache=target.package_cache) from err
     append_revision(target.prefix, target.requested, solution, command=target.command)
-    write_constraints(target.prefix, read_state(target.prefix).records)
+    write_constraints(target.prefix, records)
 
 
 def _packages(records: Iterable[rattler.RepoDataRecord]) -> tuple[InstalledPackage, ...]:

@@ -119,12 +119,13 @@ def _environment(subject: ExaminedStack) -> Iterator[Diagnosis]:
 
 def _replaced_by_pip(prefix: Path) -> Iterator[Diagnosis]:
     """Python packages that pip put over conda's: others, which know nothing of this environment's libraries."""
-    builds = installed_builds(prefix)
-    for row in find_distributions(prefix, read_state(prefix).records):
+    records = read_state(prefix).records
+    builds = {record.name.normalized: f"{record.version} {record.build}" for record in records}
+    python, word = shlex.quote(str(prefix / "bin" / "python")), shlex.quote(str(prefix))
+    for row in find_distributions(prefix, records):
         if row.is_of_pip and row.package is not None:
-            found = f"pip put {row.name} {row.version} over {row.package} {builds.get(row.package, '')}".rstrip()
-            python = prefix / "bin" / "python"
-            again = f"conda install -p {prefix} --force-reinstall {row.package}, or create it again: env create --lock"
+            found = f"pip put {row.name} {row.version} over {row.package} {builds[row.package]}"
+            again = f"conda install -p {word} --force-reinstall {row.package}, or create it again: env create --lock"
             yield Diagnosis(
                 subject=row.name, level="fault", found=found, fix=f"{python} -m pip uninstall {row.name}; {again}"
             )
