@@ -165,9 +165,9 @@ def print_report(report: ValidationReport, path: Path, *, details: bool) -> None
 
 def print_rates(report: ValidationReport, path: Path) -> None:
     """Print the rates of the report, why they may be rough, and the result in one line; ``path`` is its file."""
-    from channel_tools.validate import bandwidth_table, doubts
+    from channel_tools.validate import bandwidth_tables, doubts
 
-    _print_with((bandwidth_table(report),), report, path, notes=(*doubts(report), *report.result.remarks))
+    _print_with(bandwidth_tables(report), report, path, notes=(*doubts(report), *report.result.remarks))
 
 
 def _print_with(

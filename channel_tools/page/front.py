@@ -388,9 +388,12 @@ def stack_card(site: Site, stack: ShownStack) -> StackCard:
 
 
 def speeds(run: ShownRun) -> tuple[tuple[str, str, bool], ...]:
-    """For each size: the ratio to the baseline over the types in words, and whether it is below 1 for all of them."""
+    """For each size: the ratio to the baseline over the types in words, and whether it is below 1 for all of them.
+
+    Those that users get on one host, where they were measured.
+    """
     by_size: dict[int, list[float]] = {}
-    for row in run.bandwidth:
+    for row in run.bandwidth_here or run.bandwidth:
         by_size.setdefault(row.size_bytes, []).append(row.ratio)
     return tuple(
         (size_in_words(size), _range(sorted(ratios)), max(ratios) < 1) for size, ratios in sorted(by_size.items())

@@ -86,6 +86,9 @@ class ShownRun:
     checks: tuple[ShownCheck, ...]
     bandwidth: tuple[ShownBandwidth, ...]
     sha256: tuple[str, ...] = ()
+    carrier_here: str = ""
+    """What carried the ranks of one host that had nothing set; "" where that is not measured by itself."""
+    bandwidth_here: tuple[ShownBandwidth, ...] = ()
 
     @property
     def files(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ from channel_tools.validate.model import ValidationReport
 from channel_tools.validate.page import write_page
 from channel_tools.validate.report import (
     ReportTable,
-    bandwidth_table,
+    bandwidth_tables,
     doubts,
     raise_for_failures,
     report_document,
@@ -20,7 +20,7 @@ __all__ = [
     "ReportTable",
     "ValidationReport",
     "ValidationSetup",
-    "bandwidth_table",
+    "bandwidth_tables",
     "check_request",
     "compare_with_history",
     "doubts",

@@ -72,6 +72,14 @@ class KeptBandwidth:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeptRates:
+    """The figures of ranks with nothing set, and what carried them."""
+
+    carrier: str
+    bandwidth: tuple[KeptBandwidth, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KeptRun:
     """The data that is read from a kept report."""
 
@@ -88,6 +96,7 @@ class KeptRun:
     hosts: tuple[str, ...] = ()
     seconds: float = 0.0
     checks: tuple[Check, ...] = ()
+    on_this_host: KeptRates | None = None
 
 
 _RUN = TypeAdapter(KeptRun)

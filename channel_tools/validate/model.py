@@ -116,6 +116,17 @@ class BandwidthRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RatesOnThisHost:
+    """Bandwidths that a user's ranks get on this host alone, with nothing set.
+
+    ``carrier`` is what carried them: ``this host's memory``, or the baseline.
+    """
+
+    carrier: str
+    bandwidth: tuple[BandwidthRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MethodResult:
     """The result of a validation method."""
 
@@ -128,6 +139,8 @@ class MethodResult:
     details: dict[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     """What the bandwidths are of and where they differ from a user's, each in a sentence."""
+    on_this_host: RatesOnThisHost | None = None
+    """None where ``bandwidth`` is what users get, and for several hosts."""
 
 
 class Verdict(StrEnum):

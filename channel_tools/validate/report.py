@@ -19,7 +19,7 @@ from channel_tools.system.pages import size_in_words
 from channel_tools.validate.model import SCHEMA_VERSION, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from channel_tools.validate.model import BandwidthRow, CaseResult, HistoryComparison, Spread, ValidationReport
@@ -82,6 +82,12 @@ def report_document(report: ValidationReport) -> dict[str, object]:
         "omitted": [asdict(case) for case in result.omitted],
         "baseline": result.baseline,
         "bandwidth": [_bandwidth_document(row) for row in result.bandwidth],
+        "on_this_host": None
+        if result.on_this_host is None
+        else {
+            "carrier": result.on_this_host.carrier,
+            "bandwidth": [_bandwidth_document(row) for row in result.on_this_host.bandwidth],
+        },
         "history": asdict(report.history) if report.history else None,
     }
 
@@ -106,22 +112,22 @@ def write_report(report: ValidationReport, path: Path) -> None:
 
 
 def report_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
-    """Tables of doctor's findings, checks, cases, transports, bandwidth and, with a history, the comparison."""
+    """Tables of doctor's findings, checks, cases, transports, bandwidths and, with a history, the comparison."""
     tables = (
         _finding_table(report),
         _check_table(report),
         _case_table(report),
         _transport_table(report),
-        bandwidth_table(report),
+        *bandwidth_tables(report),
     )
     return tables if report.history is None else (*tables, _history_table(report.history))
 
 
 def result_line(report: ValidationReport, report_file: Path) -> str:
-    """The result in one line: ``PASSED 16/16, carried by switchml, 4 MiB 0.99 x gloo, report: FILE``.
+    """The result in one line: ``PASSED 16/16, carried by mpi, 4 MiB 0.99 x gloo, report: FILE``.
 
-    The carrier is named only if every check passed, since the checks are what proves it; otherwise the first failed
-    check is named.
+    Where the bandwidths are not those of a user's ranks on this host, theirs come first. The carrier is named only if
+    every check passed, since the checks are what proves it; otherwise the first failed check is named.
     """
     result = report.result
     checks, failed = len(result.checks), report.failed_checks
@@ -133,11 +139,19 @@ def result_line(report: ValidationReport, report_file: Path) -> str:
     elif not failed:
         parts.append(f"carried by {result.transports[0].name}")
     if result.bandwidth:
-        nearest = min(result.bandwidth, key=lambda row: abs(math.log2(row.size_bytes / _SHOWN_SIZE_BYTES)))
-        parts.append(f"{size_in_words(nearest.size_bytes)} {nearest.ratio:.2f} x {result.baseline}")
+        nearest = _nearest(result.bandwidth)
+        rate = f"{nearest.ratio:.2f} x {result.baseline}"
+        if result.on_this_host is not None:
+            here = _nearest(result.on_this_host.bandwidth)
+            rate = f"{here.ratio:.2f} x {result.baseline} in {result.on_this_host.carrier}, {rate} through the switch"
+        parts.append(f"{size_in_words(nearest.size_bytes)} {rate}")
     if drops := drops_in_words(report):
         parts.append(drops)
     return ", ".join((*parts, f"report: {report_file}"))
+
+
+def _nearest(rows: Sequence[BandwidthRow]) -> BandwidthRow:
+    return min(rows, key=lambda row: abs(math.log2(row.size_bytes / _SHOWN_SIZE_BYTES)))
 
 
 def drops_in_words(report: ValidationReport) -> str:
@@ -153,9 +167,10 @@ def doubts(report: ValidationReport) -> list[str]:
     load, cores = report.host.load_average, report.host.cores
     if load > _BUSY * cores:
         sentences.append(f"The machine was busy before the run: a load of {load:.2f} on {cores} cores.")
+    here = report.result.on_this_host
     wide = [
         f"{row.dtype} of {size_in_words(row.size_bytes)}"
-        for row in report.result.bandwidth
+        for row in (*report.result.bandwidth, *(here.bandwidth if here else ()))
         if any(spread.upper - spread.lower > _WIDE * spread.median for spread in (row.transport, row.baseline))
     ]
     if wide:
@@ -251,11 +266,24 @@ def _transport_table(report: ValidationReport) -> ReportTable:
     )
 
 
-def bandwidth_table(report: ValidationReport) -> ReportTable:
-    """The rates of each type and size, the stack's and the baseline's, and their ratio."""
-    baseline = report.result.baseline
+def bandwidth_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
+    """The rates of each type and size, the stack's and the baseline's, and their ratio; also those of users' ranks."""
+    here = report.result.on_this_host
+    if here is None:
+        return (_bandwidth_table("Bandwidth", report.result.bandwidth, report.result.baseline),)
+    return (
+        _bandwidth_table("Bandwidth through the switch", report.result.bandwidth, report.result.baseline),
+        _bandwidth_table(
+            f"Bandwidth with nothing set, by {here.carrier}",
+            here.bandwidth,
+            report.result.baseline,
+        ),
+    )
+
+
+def _bandwidth_table(title: str, rows: Sequence[BandwidthRow], baseline: str) -> ReportTable:
     return ReportTable(
-        title="Bandwidth, MB of tensor per second and rank: median call (quartiles)",
+        title=f"{title}, MB of tensor per second and rank: median call (quartiles)",
         columns=("type", "size", "calls", "stack", baseline, "ratio"),
         rows=tuple(
             (
@@ -266,7 +294,7 @@ def bandwidth_table(report: ValidationReport) -> ReportTable:
                 spread_in_words(row.baseline),
                 f"{row.ratio:.2f}",
             )
-            for row in report.result.bandwidth
+            for row in rows
         ),
     )
 

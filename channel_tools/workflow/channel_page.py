@@ -35,13 +35,13 @@ from channel_tools.system.errors import UsageError
 from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from channel_tools.channel import ChannelWriter
     from channel_tools.matrix.model import Stack
     from channel_tools.publish.target import Target
     from channel_tools.system.settings import Settings
-    from channel_tools.validate.history import KeptRun
+    from channel_tools.validate.history import KeptBandwidth, KeptRun
 
 NOTHING = "none"
 """What takes away a sentence, contact, accent or logo that was given before."""
@@ -183,15 +183,21 @@ def _shown_run(run: KeptRun) -> ShownRun:
             ShownCheck(name=check.name, passed=check.passed, found=check.found, expected=check.expected)
             for check in run.checks
         ),
-        bandwidth=tuple(
-            ShownBandwidth(
-                dtype=row.dtype,
-                size_bytes=row.size_bytes,
-                transport_mb_s=row.transport_mb_s,
-                baseline_mb_s=row.baseline_mb_s,
-                transport_quartiles_mb_s=row.transport_quartiles_mb_s,
-                baseline_quartiles_mb_s=row.baseline_quartiles_mb_s,
-            )
-            for row in run.bandwidth
-        ),
+        bandwidth=_shown_bandwidth(run.bandwidth),
+        carrier_here="" if run.on_this_host is None else run.on_this_host.carrier,
+        bandwidth_here=() if run.on_this_host is None else _shown_bandwidth(run.on_this_host.bandwidth),
+    )
+
+
+def _shown_bandwidth(rows: Sequence[KeptBandwidth]) -> tuple[ShownBandwidth, ...]:
+    return tuple(
+        ShownBandwidth(
+            dtype=row.dtype,
+            size_bytes=row.size_bytes,
+            transport_mb_s=row.transport_mb_s,
+            baseline_mb_s=row.baseline_mb_s,
+            transport_quartiles_mb_s=row.transport_quartiles_mb_s,
+            baseline_quartiles_mb_s=row.baseline_quartiles_mb_s,
+        )
+        for row in rows
     )

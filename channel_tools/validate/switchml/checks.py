@@ -23,7 +23,7 @@ from channel_tools.validate.judging import (
     numbers_in_words,
     problems_check,
 )
-from channel_tools.validate.model import CaseResult, Check, MethodResult, TransportTotals
+from channel_tools.validate.model import CaseResult, Check, MethodResult, RatesOnThisHost, TransportTotals
 from channel_tools.validate.ranks import RankCase, RankFacts, RankPath, RankSpeed
 from channel_tools.validate.switchml.plan import ELEMENT_BYTES, TRANSPORT, WIRE_DTYPES, SwitchmlPlan, expected_slots
 
@@ -67,6 +67,13 @@ class PluginLibrary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HostShare:
+    """Ranks of one host that reduce together; ``workers`` is 0 if no others take part: all is done in its memory."""
+
+    workers: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DelegatedTotals:
     """Completed jobs of one dtype."""
 
@@ -85,6 +92,7 @@ class PluginStats:
     delegated: dict[str, DelegatedTotals]
     fallbacks: dict[str, int]
     failed_jobs: int
+    host: HostShare | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,8 +111,12 @@ def judge(
     *,
     prefix: Path,
     hosts: Sequence[str] = (),
+    here: tuple[Sequence[Speed], Sequence[RankResult]] | None = None,
 ) -> MethodResult:
-    """Compare all counts; the plugin's library must be in ``prefix``, ``hosts`` are those of a job."""
+    """Compare all counts; the plugin's library must be in ``prefix``, ``hosts`` are those of a job.
+
+    ``here`` is what was measured as users run it on this host, and what its ranks wrote.
+    """
     cases = tuple(
         _judge_case(case, [result.cases[index] for result in results], allowed=plan.float_error_allowed)
         for index, case in enumerate(plan.cases)
@@ -117,6 +129,7 @@ def judge(
         *_plugin_checks(plan, results, cases),
         *_speed_checks(speeds),
         *_switch_checks(plan, len(results), switch),
+        *(() if here is None else (_here_check(*here),)),
     )
     return MethodResult(
         checks=checks,
@@ -126,6 +139,50 @@ def judge(
         baseline=BASELINE,
         details=_details(results),
         remarks=_remarks(plan, hosts),
+        on_this_host=None if here is None else _rates_here(*here),
+    )
+
+
+MEMORY = "this host's memory"
+
+
+def _here_check(speeds: Sequence[Speed], results: Sequence[RankResult]) -> Check:
+    """The check that ranks with nothing set are all carried by the same, with right results.
+
+    That this is the host's memory is not asked: where a container refuses it, gloo is right.
+    """
+    carriers: dict[str, list[int]] = {MEMORY: [], BASELINE: [], "": []}
+    wrong = 0
+    for number, result in enumerate(results):
+        carriers[_carrier(speeds, result)].append(number)
+        wrong += result.stats.failed_jobs
+        wrong += sum(path.mismatches for row in result.speeds for path in (row.paths.default, row.paths.plain))
+    found = [
+        f"{carrier or 'several'} on rank {', '.join(map(str, ranks))}" for carrier, ranks in carriers.items() if ranks
+    ]
+    is_one = len(found) == 1 and not carriers[""]
+    return Check(
+        name="ranks of this host with nothing set are right, and carried by one",
+        passed=is_one and not wrong,
+        found=(_carrier(speeds, results[0]) if is_one else "; ".join(found)) + (f", {wrong} wrong" if wrong else ""),
+        expected=f"{MEMORY} or {BASELINE} on every rank, 0 wrong",
+    )
+
+
+def _carrier(speeds: Sequence[Speed], result: RankResult) -> str:
+    """What carried all measured allreduces of a rank; "" if it was not one alone."""
+    jobs = [row.paths.default.counts.jobs for row in result.speeds]
+    if not any(jobs):
+        return BASELINE
+    all_delegated = jobs == [{speed.dtype: speed.calls} for speed in speeds]
+    return MEMORY if all_delegated and result.stats.host is not None and result.stats.host.workers == 0 else ""
+
+
+def _rates_here(speeds: Sequence[Speed], results: Sequence[RankResult]) -> RatesOnThisHost:
+    rows = enumerate(speeds)
+    return RatesOnThisHost(
+        carrier=_carrier(speeds, results[0]) or MEMORY,
+        bandwidth=tuple(bandwidth_row(speed, [result.speeds[number] for result in results]) for number, speed in rows),
     )
 
 

@@ -41,7 +41,8 @@ from channel_tools.validate.switchml.plan import MAX_RANKS, make_plan, ranks_doc
 from channel_tools.validate.switchml.switch import DATA_PORT, PROGRAM, choose_loopback_network, running_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from channel_tools.ranks.plan import Placement, RankPlan
     from channel_tools.system.yamlfile import YamlValue
@@ -56,8 +57,15 @@ CONTROLLER_PORT = 50099
 """The controller port of a software switch for a user's script: libswitchml's default."""
 
 
+_HINT = "install a torch-switchml of this channel's version"
+
+
 class SwitchmlMethod(ValidationMethod):
-    """Runs the standard plan of allreduces and checks it by the plugin's and the switch's counters."""
+    """Runs the standard plan of allreduces and checks it by the plugin's and the switch's counters.
+
+    On one host the ranks of a user reduce in its memory, which proves nothing of the transport: they are measured after
+    that by themselves.
+    """
 
     has_switch = True
 
@@ -136,22 +144,42 @@ class SwitchmlMethod(ValidationMethod):
             )
             with context.progress.task(f"allreduces of {counted(context.ranks, 'rank')}", total=None):
                 run_job(job, deadline=context.deadline, companions=[switch])
-            results = read_results(job, RankResult, hint="install a torch-switchml of this channel's version")
+            results = read_results(job, RankResult, hint=_HINT)
             stats = switch.stop()
-        return judge(plan, results, stats, prefix=context.prefix, hosts=() if hosts is None else hosts.names)
+        names = () if hosts is None else hosts.names
+        here = None if hosts is not None or context.ranks == 1 else (plan.speeds_here, self._run_here(context, plan))
+        return judge(plan, results, stats, prefix=context.prefix, hosts=names, here=here)
+
+    def _run_here(self, context: MethodContext, plan: SwitchmlPlan) -> Sequence[RankResult]:
+        """Measure as users run it on this host, who set nothing; what the ranks write."""
+        folder = context.folder / "here"
+        folder.mkdir()
+        job = RankJob(
+            name="the launcher of ranks with nothing set",
+            plan=self._plan_on_this_host(context, folder, {}, trains=False),
+            ranks=context.ranks,
+            document=ranks_document(replace(plan, cases=(), speeds=plan.speeds_here)),
+            folder=folder,
+        )
+        with context.progress.task(f"allreduces of {counted(context.ranks, 'rank')} with nothing set", total=None):
+            run_job(job, deadline=context.deadline)
+        return read_results(job, RankResult, hint=_HINT)
 
     def _plan_of_ranks(self, context: MethodContext, plan: SwitchmlPlan, controller: str) -> RankPlan:
-        own, words = _rank_variables(plan.options, controller), rank_words(WORKER, context.folder)
+        own = _rank_variables(plan.options, controller)
         if context.hosts is not None:
             own["SWITCHML_WORKER_PORT"] = str(choose_port())
-            return plan_on_hosts(self, context, context.hosts, words=words, own=own)
+            return plan_on_hosts(self, context, context.hosts, words=rank_words(WORKER, context.folder), own=own)
         # each rank is a worker: ranks of a single host would otherwise not use the switch
-        variables = {**context.variables, **worker_variables(context.folder), HOST_REDUCTION: "off", **own}
+        return self._plan_on_this_host(context, context.folder, {HOST_REDUCTION: "off", **own}, trains=plan.trains)
+
+    def _plan_on_this_host(
+        self, context: MethodContext, folder: Path, own: Mapping[str, str], *, trains: bool
+    ) -> RankPlan:
+        variables = {**context.variables, **worker_variables(folder), **own}
         placement = placement_here(context.prefix, context.ranks, variables=variables)
-        commands = forked_ranks(placement.start(words), trains=plan.trains)
-        return local_plan(
-            placement, commands, stack=context.stack, launcher=commands[0].words[1], folder=context.folder
-        )
+        commands = forked_ranks(placement.start(rank_words(WORKER, folder)), trains=trains)
+        return local_plan(placement, commands, stack=context.stack, launcher=commands[0].words[1], folder=folder)
 
 
 METHOD = SwitchmlMethod()

@@ -73,6 +73,11 @@ class SwitchmlPlan:
         return FLOAT_ERROR_ALLOWED + (self.ranks_per_worker - 1) * _ROUNDING
 
     @property
+    def speeds_here(self) -> tuple[Speed, ...]:
+        """The sizes that are also measured as users' ranks of one host run, with nothing set: those of float32."""
+        return tuple(speed for speed in self.speeds if speed.dtype == "float32")
+
+    @property
     def trains(self) -> bool:
         """Whether a case is a training with DistributedDataParallel."""
         return any(case.layers for case in self.cases)

@@ -239,6 +239,12 @@ def test_a_stack_that_is_slower_says_so(channel: Channel) -> None:
     )
     run = run_of(20, "toy-1.0-py11_pt5", bandwidth=rows)
     assert speeds(run) == (("64 KiB", "3", False), ("4 MiB", "0.6 to 0.9", True))
+    here = dataclasses.replace(
+        run,
+        carrier_here="this host's memory",
+        bandwidth_here=(ShownBandwidth(dtype="float32", size_bytes=4 << 20, transport_mb_s=900, baseline_mb_s=300),),
+    )
+    assert speeds(here) == (("4 MiB", "3", False),)
     stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(run,))
     write_page(channel, stacks=(stack,))
     page = " ".join((channel.path / "page/stack/toys.html").read_text().split())

@@ -10,9 +10,23 @@ from pathlib import Path
 import pytest
 
 from channel_tools.system.errors import ValidationError
-from channel_tools.validate import raise_for_failures, report_document, report_tables, result_line, write_report
+from channel_tools.validate import (
+    bandwidth_tables,
+    raise_for_failures,
+    report_document,
+    report_tables,
+    result_line,
+    write_report,
+)
 from channel_tools.validate.distributed.checks import judge_distributed
-from channel_tools.validate.model import HistoryComparison, HistoryRow, OmittedCase, ValidationReport, Verdict
+from channel_tools.validate.model import (
+    HistoryComparison,
+    HistoryRow,
+    OmittedCase,
+    RatesOnThisHost,
+    ValidationReport,
+    Verdict,
+)
 from channel_tools.validate.nccl.method import without_allreduces
 from channel_tools.validate.switchml.checks import judge
 from tests.support.golden import assert_golden
@@ -78,6 +92,22 @@ def test_tables_show_what_failed(failing: ValidationReport) -> None:
 def test_the_result_in_one_line_of_the_method_switchml(report: ValidationReport) -> None:
     said = result_line(report, Path("udp.json"))
     assert said == "PASSED 15/15, carried by switchml, 4 MiB 2.00 x gloo, report: udp.json"
+
+
+def test_rates_that_users_get_on_this_host_come_before_those_through_the_switch(report: ValidationReport) -> None:
+    row = report.result.bandwidth[0]
+    faster = replace(row, transport=replace(row.transport, median=6 * row.baseline.median))
+    here = RatesOnThisHost(carrier="this host's memory", bandwidth=(faster,))
+    measured = replace(report, result=replace(report.result, on_this_host=here))
+    said = result_line(measured, Path("udp.json"))
+    assert "4 MiB 6.00 x gloo in this host's memory, 2.00 x gloo through the switch, report: " in said
+    through, with_nothing_set = bandwidth_tables(measured)
+    assert through.title.startswith("Bandwidth through the switch, MB of tensor per second")
+    assert with_nothing_set.title.startswith("Bandwidth with nothing set, by this host's memory, MB of tensor")
+    assert [table.rows[0][-1] for table in (through, with_nothing_set)] == ["2.00", "6.00"]
+    document = report_document(measured)["on_this_host"]
+    assert isinstance(document, dict)
+    assert (document["carrier"], document["bandwidth"][0]["ratio"]) == ("this host's memory", 6.0)
 
 
 def test_the_result_in_one_line_of_the_method_distributed(report: ValidationReport, tmp_path: Path) -> None:

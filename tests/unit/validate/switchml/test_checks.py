@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.validate.cases import Speed
 from channel_tools.validate.model import MethodResult
-from channel_tools.validate.switchml.checks import DelegatedTotals, RankResult, judge
+from channel_tools.validate.switchml.checks import MEMORY, DelegatedTotals, HostShare, RankResult, judge
 from channel_tools.validate.switchml.switch import SwitchStats
 from tests.unit.validate.fakes import counts, perfect_results, perfect_stats, small_plan
 
@@ -175,3 +176,53 @@ def test_totals_say_who_carried_what() -> None:
     assert (gloo.name, gloo.jobs, gloo.elements, gloo.bytes) == (
         "gloo", 1 + 4, 10 + 4 * (1 << 20), 80 + 16 * (1 << 20)
     )  # fmt: skip
+
+
+HERE = (Speed(dtype="float32", numel=1 << 20, warmups=1, repetitions=3),)
+
+
+def ranks_here(*carried_by: str) -> list[RankResult]:
+    """What ranks with nothing set write, one carried by each: memory, gloo, a switch, or memory for some calls only."""
+    plan = replace(small_plan(), cases=(), speeds=HERE)
+    results = perfect_results(plan, PREFIX, ranks=len(carried_by))
+    for rank, carrier in enumerate(carried_by):
+        jobs = {"gloo": 0, "partly": 2}.get(carrier, 4)
+        host = None if carrier == "gloo" else HostShare(workers=2 if carrier == "switch" else 0)
+        seen = counts("float32", 1 << 20, jobs) if jobs else replace(counts("float32", 0, 0), jobs={})
+        result = path_changed("default", counts=seen)(results[rank])
+        results[rank] = stats_changed(host=host, active=carrier != "gloo")(result)
+    return results
+
+
+def judged_here(results: list[RankResult]) -> MethodResult:
+    plan = small_plan()
+    return judge(plan, perfect_results(plan, PREFIX), perfect_stats(plan), prefix=PREFIX, here=(HERE, results))
+
+
+@pytest.mark.parametrize(("carrier", "name"), [("memory", MEMORY), ("gloo", "gloo")])
+def test_ranks_with_nothing_set_are_carried_by_memory_or_by_gloo(carrier: str, name: str) -> None:
+    result = judged_here(ranks_here(carrier, carrier))
+    assert failed(result) == []
+    assert result.on_this_host is not None
+    assert result.on_this_host.carrier == name
+    assert [row.ratio for row in result.on_this_host.bandwidth] == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("results", "found"),
+    [
+        (ranks_here("memory", "gloo"), "this host's memory on rank 0; gloo on rank 1"),
+        (ranks_here("switch", "switch"), "several on rank 0, 1"),
+        (ranks_here("memory", "partly"), "this host's memory on rank 0; several on rank 1"),
+        (
+            [path_changed("default", mismatches=3)(one) for one in ranks_here("memory", "memory")],
+            "this host's memory, 6 wrong",
+        ),
+        ([stats_changed(failed_jobs=1)(one) for one in ranks_here("gloo", "gloo")], "gloo, 2 wrong"),
+    ],
+    ids=["one fell back", "a switch", "some calls", "wrong values", "failed jobs"],
+)
+def test_ranks_with_nothing_set_that_differ_or_are_wrong_fail(results: list[RankResult], found: str) -> None:
+    result = judged_here(results)
+    assert failed(result) == ["ranks of this host with nothing set are right, and carried by one"]
+    assert result.checks[-1].found == found
