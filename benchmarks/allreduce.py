@@ -31,11 +31,16 @@ from channel_tools.system.settings import find_cache
 from channel_tools.validate.cases import Speed
 from channel_tools.validate.judging import slowest_calls, spread_of
 from channel_tools.validate.ranks import RankJob, rank_words, read_results, run_job, worker_variables
-from channel_tools.validate.switchml.checks import RankResult
-from channel_tools.validate.switchml.method import WORKER
-from channel_tools.validate.switchml.plan import SwitchmlOptions, SwitchmlPlan, ranks_document
-from channel_tools.validate.switchml.switch import PROGRAM as SWITCH
-from channel_tools.validate.switchml.switch import choose_loopback_network, running_switch
+from channel_tools.validate.switchml.method import PROGRAM as SWITCH
+from channel_tools.validate.switchml.method import (
+    WORKER,
+    RankResult,
+    SwitchmlOptions,
+    SwitchmlPlan,
+    choose_loopback_network,
+    ranks_document,
+    running_switch,
+)
 from tests.support.programs import program
 from tests.support.switch import SWITCH_ADDRESS, cluster_of, worker_interface
 

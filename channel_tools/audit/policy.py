@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from channel_tools.audit.model import Declared, DeclaredException, Excused, Finding, Rule
-from channel_tools.audit.rules import files, foundation, licenses, loader
+from channel_tools.audit.rules import files, loader
 from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ PACKAGE_RULES: tuple[RuleFunction, ...] = (
     loader.glibc_rule,
     loader.libstdcxx_rule,
     loader.instructions_rule,
-    licenses.license_rule,
+    files.license_rule,
     files.metadata_rule,
     files.installable_rule,
     files.exception_rule,
@@ -69,17 +69,6 @@ INSTALLED_RULES: tuple[RuleFunction, ...] = (
     files.mode_rule,
 )
 """The rules that apply to an installed package: its prefixes have been replaced and its modes are the client's."""
-FOUNDATION_RULES: tuple[RuleFunction, ...] = (
-    files.package_rule,
-    loader.elf_rule,
-    loader.rpath_rule,
-    loader.needed_rule,
-    files.link_rule,
-    foundation.depends_rule,
-    foundation.closure_glibc_rule,
-    foundation.leftover_rule,
-)
-"""The rules that ``foundation verify`` applies to each package; it has more for all of them together."""
 _FOUNDATION_ONLY = frozenset({Rule.DEPENDS, Rule.OWNER, Rule.LEFTOVER})
 FOUNDATION_TABLE = Path(__file__).with_name("data") / "foundation.yaml"
 _KEYS = frozenset({"allow", "runtime_dispatch"})

@@ -17,11 +17,9 @@ from channel_tools.cli import (
     bump,
     channel,
     config,
-    debug,
     doctor,
     environment,
     foundation,
-    init,
     inventory,
     launch,
     maintenance,
@@ -30,11 +28,9 @@ from channel_tools.cli import (
     pins,
     plan,
     publish,
-    rebuild,
     render,
     serve,
     sources,
-    tokens,
     upstream,
     validate,
 )
@@ -88,7 +84,7 @@ def main(
     context.with_resource(shown_streams(quiet=quiet, color=color))
 
 
-app.command("init", rich_help_panel=_MAKE)(init.init)
+app.command("init", rich_help_panel=_MAKE)(upstream.init)
 app.command("list", rich_help_panel=_MAKE)(lists.list_stacks)
 app.command("plan", rich_help_panel=_MAKE)(plan.plan)
 app.command("render", rich_help_panel=_MAKE)(render.render)
@@ -97,8 +93,8 @@ app.add_typer(export.app, name="export", rich_help_panel=_MAKE)
 app.add_typer(upstream.app, name="upstream", rich_help_panel=_MAKE)
 app.command("bump", rich_help_panel=_MAKE)(bump.bump)
 app.command("build", rich_help_panel=_BUILD)(build.build)
-app.command("debug", rich_help_panel=_BUILD, context_settings={"allow_interspersed_args": False})(debug.debug)
-app.command("rebuild", rich_help_panel=_BUILD)(rebuild.rebuild)
+app.command("debug", rich_help_panel=_BUILD, context_settings={"allow_interspersed_args": False})(build.debug)
+app.command("rebuild", rich_help_panel=_BUILD)(build.rebuild)
 app.command("audit", rich_help_panel=_BUILD)(audit.audit)
 app.add_typer(foundation.app, name="foundation", rich_help_panel=_BUILD)
 app.add_typer(sources.app, name="sources", rich_help_panel=_BUILD)
@@ -115,7 +111,7 @@ app.command("hotfix", rich_help_panel=_PUBLISH)(maintenance.hotfix)
 app.command("retain", rich_help_panel=_PUBLISH)(maintenance.retain)
 app.add_typer(channel.app, name="channel", rich_help_panel=_PUBLISH)
 app.command("serve", rich_help_panel=_PUBLISH)(serve.serve)
-app.add_typer(tokens.app, name="token", rich_help_panel=_PUBLISH)
+app.add_typer(serve.app, name="token", rich_help_panel=_PUBLISH)
 app.add_typer(mirror.app, name="mirror", rich_help_panel=_PUBLISH)
 app.add_typer(attest.app, name="attest", rich_help_panel=_TRUST)
 app.command("verify", rich_help_panel=_TRUST)(attest.verify)

@@ -12,8 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table
-from channel_tools.requests.attest import SignRequest
-from channel_tools.requests.trust import TrustRequest
+from channel_tools.requests.attest import SignRequest, TrustRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def verify(
     """Check packages against attestations by a trusted key or a Sigstore identity."""
     from channel_tools.conda.addresses import without_credentials
     from channel_tools.provenance.verify import verify_target
-    from channel_tools.workflow.verify import trust_of
+    from channel_tools.workflow.attest import trust_of
 
     trust = trust_of(options.settings_if_any(root, output), request)
     verdicts = verify_target(target, trust, os.environ)

@@ -1,36 +1,53 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools build``: builds packages into the local channel."""
+"""``channel_tools build``: builds packages into the local channel.
+
+``channel_tools debug``: a shell in a failed build.
+
+``channel_tools rebuild``: builds a published package again from its own recipe, and compares it.
+"""
 
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import (
-    handled,
-    print_json,
-    print_line,
-    print_note,
-    print_state,
-    print_table,
-)
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_state, print_table
 from channel_tools.cli.options import asks
 from channel_tools.cli.plan import reasons_in_short, show_plan, unsatisfiable_in_short
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.build import BuildRequest
+from channel_tools.requests.build import BuildRequest, RebuildRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
-from channel_tools.system.settings import make_recipe_settings
+from channel_tools.system.settings import available_cores, make_recipe_settings
 
 if TYPE_CHECKING:
     from channel_tools.build.model import BuildResult
     from channel_tools.plan import Plan
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.build import BuildOutcome
+    from channel_tools.workflow.rebuild import RebuildComparison, Rebuilt
 
 _MB = 1e6
+
+
+_Package = Annotated[str, typer.Argument(help="The package's name, or the name of its folder in output/work.")]
+_Command = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- COMMAND...]", help="The command to run instead of a shell.", show_default=False),
+]
+
+
+_IN_WORDS = {
+    "same": "the same bytes",
+    "packing": "the same files, packed differently",
+    "metadata": "the same installed files; metadata differs",
+    "different": "installed files differ",
+}
 
 
 def _settings_of(request: BuildRequest, root: Path | None, output: Path | None) -> Settings:
@@ -126,3 +143,85 @@ def _print_workflow(folder: Path, outcome: BuildOutcome, *, as_json: bool) -> No
 
 def _seconds_text(seconds: float | None) -> str:
     return "before" if seconds is None else f"in {seconds:.1f} s"
+
+
+@handled
+def debug(
+    package: _Package,
+    command: _Command = None,
+    *,
+    root: options.Root = None,
+    output: options.Output = None,
+) -> None:
+    """Open a shell in a failed build: in its work folder, with its environments and variables."""
+    if command and command[0].startswith("-"):
+        message = f"{command[0]}: stands after the package, where the command begins"
+        raise UsageError(message, hint=f"give options before the package: channel_tools debug [OPTIONS] {package}")
+    from channel_tools.workflow.debug import debug_build
+
+    status = debug_build(
+        options.settings_from(root, output),
+        package,
+        command or [],
+        cores=available_cores(),
+        environ=os.environ,
+        on_found=_say_where,
+    )
+    raise typer.Exit(status)
+
+
+def _say_where(folder: Path) -> None:
+    print_note(f"in {folder}; bash conda_build.sh runs the build script again, on the existing files")
+
+
+@handled
+@asks(RebuildRequest)
+def rebuild(
+    request: RebuildRequest, *, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
+) -> None:
+    """Build a published package again from its own recipe; with --compare, list what differs. No channel is changed."""
+    from channel_tools.workflow.rebuild import compare_packages, rebuild_package
+
+    with shown_progress() as progress:
+        rebuilt = rebuild_package(options.settings_from(root, output), request, progress=progress)
+    for note in rebuilt.notes:
+        print_note(f"{rebuilt.published.name}: {note}")
+    if request.compare:
+        _report_rebuilt(rebuilt, compare_packages(rebuilt), request.diffoscope, as_json=as_json)
+    elif as_json:
+        print_json({"schema": 1, **_packages(rebuilt)})
+    else:
+        print_line(str(rebuilt.rebuilt))
+
+
+def _packages(rebuilt: Rebuilt) -> dict[str, object]:
+    return {
+        "published": {"path": str(rebuilt.published), "sha256": rebuilt.published_sha256},
+        "rebuilt": {"path": str(rebuilt.rebuilt), "sha256": rebuilt.rebuilt_sha256},
+        "notes": list(rebuilt.notes),
+    }
+
+
+def _report_rebuilt(rebuilt: Rebuilt, comparison: RebuildComparison, diffoscope: Path | None, *, as_json: bool) -> None:
+    """Print what differs; raises VerificationError if the package is not the same."""
+    from channel_tools.system.errors import VerificationError
+    from channel_tools.workflow.rebuild import show_in_depth
+
+    differences, verdict = comparison.differences, comparison.verdict
+    in_depth = show_in_depth(rebuilt, diffoscope, os.environ) if differences else None
+    if as_json:
+        rows = [asdict(difference) for difference in differences]
+        shown = {"diffoscope": None if in_depth is None else str(in_depth)}
+        print_json({"schema": 1, **_packages(rebuilt), "verdict": verdict, "differences": rows, **shown})
+    elif differences:
+        print_table(
+            ("file", "difference", "published, rebuilt"),
+            [(difference.file, difference.kind, difference.detail) for difference in differences],
+        )
+    if in_depth is not None:
+        print_note(f"details: {in_depth}")
+    if verdict != "same":
+        message = f"{rebuilt.published.name}: built again, {_IN_WORDS[verdict]} ({counted(len(differences), 'file')})"
+        raise VerificationError(message, hint=f"the new package is {rebuilt.rebuilt}")
+    if not as_json:
+        print_line(f"{rebuilt.published.name}: built again, {_IN_WORDS[verdict]} (sha256 {rebuilt.rebuilt_sha256})")

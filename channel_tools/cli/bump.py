@@ -9,7 +9,7 @@ from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
 from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.bump import BumpRequest
+from channel_tools.requests.init import BumpRequest
 from channel_tools.system.counting import counted
 
 if TYPE_CHECKING:

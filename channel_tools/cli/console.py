@@ -7,6 +7,11 @@ which a test looks for.
 A terminal gets rich's tables (rich handles non-UTF-8 terminals); a pipe, and a terminal of someone who wants no colours
 (streams.py), gets plain aligned lines that a program can read, never cut to a width. Rich is imported only when
 something is drawn, so ``--help`` stays quick.
+
+The colours of states on a terminal: the same word has the same colour in every command.
+
+They are the terminal's own, which its user has chosen for a light or dark background, and mean what they mean on the
+pages (system/templates/README.md). A state is always a word, too, so nothing is lost without colours.
 """
 
 from __future__ import annotations
@@ -45,7 +50,6 @@ if TYPE_CHECKING:
 
     from rich.text import Text as RichText
 
-
 _log = logging.getLogger(__name__)
 P = ParamSpec("P")
 _SHOWN = 200
@@ -53,6 +57,16 @@ _ADDRESS = re.compile(r"(?i)[a-z][a-z0-9+.-]+:/")
 """What a Path makes of an address: one slash is left."""
 _MAY_BE_SPECIAL = frozenset({"access_log", "passphrase_file"})
 """Parameters whose paths are only appended to, or read by ``files.read_first_line``: /dev/stderr, a shell's <(...)."""
+
+
+_GOOD, _BAD, _WAITING, _QUIET = "green", "bold red", "yellow", "dim"
+_STYLES = {
+    _GOOD: ("ok", "built", "passed", "yes", "added", "attested"),
+    _BAD: ("failed", "drop", "error", "changed", "damaged", "no", "differs", "fault"),
+    _WAITING: ("build", "waiting", "warning", "not started", "unsatisfiable", "needs"),
+    _QUIET: ("skip", "skipped", "before", "unchanged", "as usual", "present"),
+}
+_BY_WORD = {word: style for style, words in _STYLES.items() for word in words}
 
 
 def print_json(value: object) -> None:
@@ -78,8 +92,6 @@ def print_finding(mark: str, text: str, fix: str) -> None:
     import textwrap
 
     from rich.text import Text
-
-    from channel_tools.cli.looks import style_of
 
     indent = " " * len(mark)
     wrapped = textwrap.wrap(
@@ -117,8 +129,6 @@ def print_state(word: str, text: str) -> None:
 
 def _stated(word: str, text: str) -> str:
     from rich.text import Text
-
-    from channel_tools.cli.looks import style_of
 
     return _drawn(Text.assemble((harmless_line(word), style_of(word)), " ", harmless_message(text)))
 
@@ -228,8 +238,6 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from channel_tools.cli.looks import style_of
 
     named = None if title is None else Text(title)
     table = Table(*columns, title=named, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
@@ -365,3 +373,8 @@ def print_defect(traceback: str) -> None:
     with contextlib.suppress(OSError):
         error_stream().write(harmless(traceback))
         error_stream().write("This is a defect in channel_tools: please report the lines above.\n")
+
+
+def style_of(text: str) -> str:
+    """Rich's style for a text that is a state, in any case, "" for other texts."""
+    return _BY_WORD.get(text.strip().lower(), "")

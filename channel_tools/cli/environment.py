@@ -27,10 +27,10 @@ from channel_tools.requests.environment import (
     AddRequest,
     EnvironmentRequest,
     ExportRequest,
+    ImageRequest,
     RemoveRequest,
     UpdateRequest,
 )
-from channel_tools.requests.image import ImageRequest
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.settings import available_cores
@@ -59,8 +59,8 @@ def create(
     as_json: options.Json = False,
 ) -> None:
     """Install a stack, MatchSpecs or a lock into PREFIX; an environment that has all of it already stays as it is."""
+    from channel_tools.workflow.attest import trust_of
     from channel_tools.workflow.environment import install
-    from channel_tools.workflow.verify import trust_of
 
     trust = None
     if request.require_attestation:
@@ -181,7 +181,7 @@ def add(
 ) -> None:
     """Add MatchSpecs or a stack to an environment, whoever made it; what it was asked for before stays."""
     from channel_tools.workflow import environment
-    from channel_tools.workflow.verify import trust_of
+    from channel_tools.workflow.attest import trust_of
 
     trust = trust_of(options.settings_if_any(root, output), request.trust) if request.require_attestation else None
     with contextlib.ExitStack() as stack:
@@ -213,7 +213,7 @@ def update(
 ) -> None:
     """Bring an environment, whoever made it, to the newest packages that what it was asked for allows."""
     from channel_tools.workflow import environment
-    from channel_tools.workflow.verify import trust_of
+    from channel_tools.workflow.attest import trust_of
 
     trust = trust_of(options.settings_if_any(root, output), request.trust) if request.require_attestation else None
 

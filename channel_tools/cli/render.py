@@ -11,8 +11,8 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
-from channel_tools.requests.feedstock import FeedstockRequest
-from channel_tools.requests.image import PaperRequest
+from channel_tools.requests.environment import PaperRequest
+from channel_tools.requests.init import FeedstockRequest
 from channel_tools.requests.plan import RenderRequest
 from channel_tools.system.counting import counted
 

@@ -12,7 +12,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table
 from channel_tools.cli.progress import shown_progress
-from channel_tools.requests.sources import FetchRequest, SourcesRequest
+from channel_tools.requests.plan import FetchRequest, SourcesRequest
 from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="The source store: upstream sources by sha256 and by commit.")

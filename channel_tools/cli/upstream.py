@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools upstream``: the trees that a site's tree builds on."""
+"""``channel_tools upstream``: the trees that a site's tree builds on.
+
+``channel_tools init``: a tree of a site's own.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
+from channel_tools.requests.init import InitRequest
 from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="The trees that a site's tree builds on (site.yaml).")
@@ -52,3 +57,20 @@ def update(
                 f"{change.name}: the tag was moved: it named {change.moved_from} when it was copied before. Tags are "
                 "meant to stay; look at what changed, and ask those who keep the repository, before you build"
             )
+
+
+@handled
+@asks(InitRequest)
+def init(request: InitRequest, *, as_json: options.Json = False) -> None:
+    """Start a tree with two recipes and a stack that can be built and validated at once."""
+    from channel_tools.workflow.init import init_tree
+
+    folder = request.folder
+    with shown_progress() as progress:
+        files = init_tree(request, progress=progress)
+    if as_json:
+        print_json({"schema": 1, "folder": str(folder.absolute()), "files": list(files)})
+        return
+    for name in files:
+        print_line(name)
+    print_line(f"{folder}: a tree with the stack {folder.absolute().name}; next: cd {folder} && channel_tools build")

@@ -11,10 +11,17 @@ The zip around the parts of a ``.conda`` file is opened only if every reader of 
 zip has the same data twice, in its directory and before each member, and may have bytes that belong to neither: both
 must agree, and no other bytes are allowed. Members must be stored, as the format and rattler require, so the unpacked
 size of a part is limited by the size of the file, not by what a header says.
+
+Reads the members of a package's two parts and checks them, whether they are packed or unpacked.
+
+A member is a header and a stream of its bytes (None for what has none), which must be read before the next one.
+
+The tar archives in conda's packages: compressed by zstd or bzip2, and how much they may unpack to.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import hashlib
 import io
@@ -30,25 +37,30 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
 import msgspec
 import zstandard
 
-from channel_tools.conda.checking import Member, PackageVisitor, check_metadata, path_rows, read_info, read_payload
 from channel_tools.conda.contents import (
     METADATA_BYTES,
     OTHER_METADATA_BYTES,
     InfoFiles,
     JsonObject,
     PackageProblem,
+    PathRow,
     PathsJson,
+    SafePaths,
+    content_of,
     damaged_package,
     info_object,
     optional_object,
     parsed_json,
+    read_path_rows,
+    rows_of_files,
 )
-from channel_tools.conda.metadata import Correction, checked_index
+from channel_tools.conda.metadata import Correction, check_about, check_link, check_run_exports, checked_index
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, stem_of
-from channel_tools.conda.tarstream import SMALL_BYTES, stream_bz2_tar, stream_tar
 from channel_tools.system.beneath import opened_in
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import HashedStream
+from channel_tools.system.tarstream import MEMBERS, tar_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -56,6 +68,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from channel_tools.system.beneath import Beneath
+    from channel_tools.system.tarstream import Members, Readable
 
 Component = Literal["pkg", "info"]
 
@@ -79,6 +92,23 @@ _DAMAGE = (
 """The exceptions that parsers raise for bytes that have not been checked."""
 _INFO_BYTES = 256 << 20
 """What the metadata may unpack to: visitors search all of it, a recipe's own test files are the largest part."""
+
+
+Member = tuple[tarfile.TarInfo, IO[bytes] | None]
+
+
+SMALL_BYTES = 1 << 20
+_FREE_MEMBERS = 20_000
+_MEMBER_BYTES = 8
+"""An archive may have this many members, and one more for as many of its own bytes: reading each takes 30 us, and the
+headers of real ones, each with its own name, size and checksum, pack to 20 bytes and more."""
+_FREE_BYTES = 256 << 20
+_RATIO = 250
+"""An archive may unpack to 256 MiB and this many times its own size: libraries reach 10, text 50."""
+_MOST_BYTES = 64 << 30
+"""An archive may unpack to this in any case, which takes the audit some minutes; the largest real ones have 10 GB."""
+_WINDOW_BYTES = 128 << 20
+"""What a zstd frame may ask a reader to keep in memory: as much as zstd's own programs and libraries grant unasked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -472,3 +502,109 @@ def _check_member(stream: IO[bytes], entry: zipfile.ZipInfo, end: int) -> None:
 def _fields(stream: IO[bytes], at: int, layout: struct.Struct) -> tuple[Any, ...]:
     stream.seek(at)
     return layout.unpack(stream.read(layout.size))
+
+
+class PackageVisitor(Protocol):
+    """Receives the content of a package while it is read: first its metadata, then each member of the payload."""
+
+    def visit_info(self, files: Mapping[str, bytes]) -> None:
+        """Receive the files of info/ by their names without ``info/``; they can be read until this returns."""
+
+    def visit_member(self, member: tarfile.TarInfo, stream: IO[bytes] | None) -> None:
+        """Receive a file or link; the stream (None for links) can be read until this returns."""
+
+
+def read_info(
+    members: Iterator[Member], path: Path, info: InfoFiles, on_problem: Callable[[PackageProblem], None]
+) -> None:
+    """Read the metadata into ``info``. Raises IntegrityError for a member that is not a file of info/."""
+    paths = SafePaths(on_problem)
+    for member, stream in members:
+        paths.add(member)
+        folder, _slash, name = member.name.partition("/")
+        if folder != "info" or not info.add(name, member.size, stream):
+            message = f"{member.name[:200]!r} in its metadata is not a plain file below info/, too large or a duplicate"
+            raise damaged_package(path, message)
+    paths.check_all()
+
+
+def read_payload(
+    members: Iterator[Member],
+    listed: PathsJson | None,
+    visitor: PackageVisitor | None,
+    on_problem: Callable[[PackageProblem], None],
+) -> None:
+    """Read the payload and compare it with ``listed`` (paths.json), if given, by hashing all of it."""
+    paths = SafePaths(on_problem, payload=True)
+    for member, stream in members:
+        hashed = None if stream is None or listed is None else HashedStream(stream)
+        paths.add(member)
+        if visitor is not None and not member.isdir():
+            visitor.visit_member(member, cast("IO[bytes] | None", hashed) or stream)
+        if listed is not None:
+            listed.add(member, hashed)
+    if listed is not None:
+        listed.check_all()
+    paths.check_all()
+
+
+def path_rows(info: Mapping[str, bytes], path: Path) -> Mapping[str, PathRow]:
+    """The rows of paths.json; of info/files in older packages without it. Raises IntegrityError."""
+    if path.name.endswith(OLD_SUFFIX) and "paths.json" not in info and "files" in info:
+        return rows_of_files(info["files"], path)
+    return read_path_rows(content_of(info, "paths.json", path), path)
+
+
+def check_metadata(info: InfoFiles, path: Path, correction: Correction | None = None) -> None:
+    """Raise IntegrityError for metadata that a channel's index cannot contain, with the reason.
+
+    An index.json that only its channel's ``correction`` makes right is replaced in ``info`` by the corrected one.
+    """
+    index = info_object(info, "index.json", path)
+    if (corrected := checked_index(index, path, correction)) is not index:
+        info.replace("index.json", msgspec.json.encode(corrected))
+    check_about(optional_object(info, "about.json", path) or {}, path)
+    check_run_exports(optional_object(info, "run_exports.json", path) or {}, path)
+    check_link(optional_object(info, "link.json", path) or {}, path)
+
+
+def stream_tar(packed: IO[bytes], packed_bytes: int, *, limit_bytes: int | None = None) -> Members:
+    """The members of a ``tar.zst``, as tar_members gives them.
+
+    The unpacked size is limited by the packed size, and by ``limit_bytes`` if that is less. Raises tarfile.TarError and
+    zstandard.ZstdError for damaged or excessive data, also after the archive's end.
+    """
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES)
+    with decompressor.stream_reader(packed, read_across_frames=True, closefd=False) as plain:
+        yield from _limited_members(plain, packed_bytes, limit_bytes)
+
+
+def _limited_members(plain: Readable, packed_bytes: int, limit_bytes: int | None) -> Members:
+    limit = min(_FREE_BYTES + _RATIO * packed_bytes, _MOST_BYTES)
+    return tar_members(
+        plain,
+        limit_bytes=limit if limit_bytes is None else min(limit, limit_bytes),
+        limit_members=min(MEMBERS, _FREE_MEMBERS + packed_bytes // _MEMBER_BYTES),
+    )
+
+
+def stream_bz2_tar(packed: IO[bytes], packed_bytes: int, *, limit_bytes: int | None = None) -> Members:
+    """As stream_tar, for a ``tar.bz2``."""
+    with bz2.BZ2File(packed) as plain:
+        yield from _limited_members(_Bz2(plain), packed_bytes, limit_bytes)
+
+
+class _Bz2:
+    """The unpacked bytes; damage is a ReadError, while bz2 has an OSError for it."""
+
+    def __init__(self, source: bz2.BZ2File) -> None:
+        self._source = source
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises ReadError for damage."""
+        try:
+            return self._source.read(size)
+        except OSError as err:
+            if err.errno is not None:  # of the device
+                raise
+            raise tarfile.ReadError(str(err)) from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from channel_tools.conda.archive import stream_component
 from channel_tools.system.document import decode_json
-from channel_tools.system.hashing import HashedStream
+from channel_tools.system.files import HashedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

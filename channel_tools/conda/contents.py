@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from channel_tools.system.hashing import HashedStream
+    from channel_tools.system.files import HashedStream
 
 _ROWS = 1_000_000
 _CONTROLS = re.compile(rf"[\t\n{CONTROLS}]")

@@ -7,6 +7,12 @@ name says nothing about bytes; code that copies a package uses a PackageRef, whi
 A package's attestations are beside it, as defined by CEP 50 and read by rattler's indexer: ``NAME.conda.sigs`` is a
 JSON array of Sigstore bundles. Clients read the same bytes as ``NAME.conda.sigs.SHA256``, a name that they make from
 ``attestations_sha256`` of the package's record, so different attestations have different names.
+
+The scripts of a package that clients may run while they install or remove it, by where clients look for them.
+
+They are described in conda-build's documentation ("Adding pre-link, post-link, and pre-unlink scripts"); the paths are
+those of conda/core/link.py (run_script). conda runs all four kinds. rattler knows post-link and pre-unlink
+(crates/rattler/src/install/link_script.rs) and runs them only on request; pixi does not request it by default.
 """
 
 from __future__ import annotations
@@ -34,6 +40,11 @@ _FILE_NAME = re.compile(r"(?P<name>[^/]+)-(?P<version>[^-/]+)-(?P<build>[^-/]+)(
 
 
 _Row = TypeVar("_Row")
+
+
+INSTALLATION = ("pre-link", "post-link")
+REMOVAL = ("pre-unlink", "post-unlink")
+ACTIONS = INSTALLATION + REMOVAL
 
 
 def by_format(rows: Mapping[str, _Row]) -> tuple[dict[str, _Row], dict[str, _Row]]:
@@ -246,3 +257,15 @@ def subdirs_of(files: Beneath) -> list[str]:
         with files.folder(name):
             pass
     return sorted({*subdirs, NOARCH})
+
+
+def link_script_paths(name: str, actions: Iterable[str] = ACTIONS, *, windows: bool) -> list[str]:
+    """Where clients look for the scripts of the package ``name``, relative to the prefix."""
+    folder, suffix = ("Scripts", "bat") if windows else ("bin", "sh")
+    return [f"{folder}/.{name}-{action}.{suffix}" for action in actions]
+
+
+def link_scripts_among(paths: Iterable[str], name: str) -> list[str]:
+    """Those of a package's installed ``paths`` that are its scripts, for any platform; sorted."""
+    known = {*link_script_paths(name, windows=False), *link_script_paths(name, windows=True)}
+    return sorted(known.intersection(paths))

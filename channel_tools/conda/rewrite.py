@@ -26,10 +26,9 @@ from channel_tools.conda.contents import content_of, damaged_package, read_path_
 from channel_tools.conda.metadata import BINARY_PLACEHOLDER, PREFIX_PLACEHOLDER
 from channel_tools.conda.writer import ENGINE_LEVEL, copy_component, open_component
 from channel_tools.system.archives import UnsafeMemberError, check_link
-from channel_tools.system.build_id import renew_build_id
 from channel_tools.system.document import decode_json
-from channel_tools.system.files import atomic_path
-from channel_tools.system.hashing import HashedStream
+from channel_tools.system.elf import renew_build_id
+from channel_tools.system.files import HashedStream, atomic_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

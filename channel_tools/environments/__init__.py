@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Environments from conda channels: installs into a prefix, runs programs in it, proves that it is self-contained."""
 
-from channel_tools.environments.activation import activated_environment, check_environment, user_variables
+from channel_tools.environments.activation import (
+    activated_environment,
+    check_environment,
+    check_modulefile,
+    user_variables,
+    write_modulefile,
+)
 from channel_tools.environments.create import (
     ExistingEnvironmentError,
     create_environment,
@@ -10,7 +16,6 @@ from channel_tools.environments.create import (
     extend_environment,
     reduce_environment,
 )
-from channel_tools.environments.modulefiles import check_modulefile, write_modulefile
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
 from channel_tools.environments.packing import check_archive, pack_environment
 from channel_tools.environments.pip_packages import find_distributions

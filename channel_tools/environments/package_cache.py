@@ -6,6 +6,11 @@ unpacked here, by rattler, into a temporary folder of the cache, checked by the 
 moved to where rattler looks for them. Each gets a file that says which archive it is and what its files looked like
 (name, size, time, inode). If they still do, and only this user (or root) can write to them, they are not hashed again.
 A program that changes a file and sets its time back is not noticed; it runs as this user.
+
+Checks a package that is unpacked in a folder by the same rules as a package file.
+
+Clients link what is in such a folder, at the paths that its paths.json names: so its files are compared with the rows
+whenever they might not be those of the package.
 """
 
 from __future__ import annotations
@@ -14,19 +19,29 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import io
 import os
 import shutil
 import stat
+import tarfile
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 import msgspec
 from rattler.package_streaming import download_and_extract
 
-from channel_tools.conda.contents import METADATA_BYTES, read_path_rows
-from channel_tools.conda.metadata import PATCHABLE
+from channel_tools.conda.archive import check_metadata, path_rows, read_info, read_payload
+from channel_tools.conda.contents import (
+    METADATA_BYTES,
+    InfoFiles,
+    PackageProblem,
+    PathsJson,
+    damaged_package,
+    info_object,
+    read_path_rows,
+)
+from channel_tools.conda.metadata import PATCHABLE, subdir_of
 from channel_tools.conda.solving import one_line
-from channel_tools.conda.unpacked import check_unpacked
 from channel_tools.environments.install_errors import (
     damaged_package_error,
     difference_error,
@@ -43,12 +58,15 @@ from channel_tools.system.files import walk_entries, write_bytes_atomically
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import NoReturn
 
     from rattler import RepoDataRecord
     from rattler.networking import Client
 
+    from channel_tools.conda.archive import Member
+    from channel_tools.conda.metadata import Correction
     from channel_tools.system.progress import Progress
 
 _RECORD = ".channel_tools-checked.json"
@@ -64,6 +82,16 @@ _BROKEN_OFF = "error decoding response body"
 _TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """A folder cannot be renamed to a path, since there is a folder with content or a file."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+_INFO = "info"
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KINDS: Mapping[int, bytes] = {
+    stat.S_IFREG: tarfile.REGTYPE,
+    stat.S_IFDIR: tarfile.DIRTYPE,
+    stat.S_IFLNK: tarfile.SYMTYPE,
+    stat.S_IFIFO: tarfile.FIFOTYPE,
+}
 
 
 class _Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,3 +405,58 @@ def _unlisted_of(folder: Path) -> str:
             while chunk := stream.read(_CHUNK_BYTES):
                 digest.update(chunk)
     return digest.hexdigest()
+
+
+def check_unpacked(
+    folder: Path,
+    package: Path,
+    *,
+    stem: str,
+    subdir: str,
+    ours: Collection[str] = (),
+    correction: Correction | None = None,
+) -> None:
+    """Raise IntegrityError, with ``package`` as the place, unless a folder holds exactly the package that it should.
+
+    Its index.json must say that it is the package ``stem`` (name, version and build) of ``subdir``. All files are
+    hashed. ``ours`` are names of files in the folder that are not the package's. ``correction`` is as for
+    checked_index.
+    """
+
+    def refuse(problem: PackageProblem) -> NoReturn:
+        raise damaged_package(package, str(problem))
+
+    names = sorted(name for name in os.listdir(folder) if name not in ours)  # noqa: PTH208 - names only
+    with InfoFiles(all_files=False) as info:
+        read_info(_members(folder, [_INFO]), package, info, refuse)
+        check_metadata(info, package, correction)
+        index = info_object(info, "index.json", package)
+        name, version, build = index["name"], index["version"], index["build"]
+        if f"{name}-{version}-{build}" != stem:
+            raise damaged_package(package, f"its index.json says it is {name} {version} {build}")
+        if (found_subdir := subdir_of(index)) not in {None, subdir}:
+            raise damaged_package(package, f"its index.json says it is for {found_subdir}; it is offered for {subdir}")
+        listed = PathsJson(path_rows(info, package), refuse)
+        read_payload(_members(folder, [name for name in names if name != _INFO]), listed, None, refuse)
+
+
+def _members(folder: Path, names: list[str]) -> Iterator[Member]:
+    """The entries ``names`` of a folder, and everything below them, as the members of an archive."""
+    waiting = names[::-1]
+    while waiting:
+        name = waiting.pop()
+        path = f"{folder}/{name}"  # text and not a Path: there are tens of thousands
+        status = os.lstat(path)
+        header = tarfile.TarInfo(name)
+        header.type = _KINDS.get(stat.S_IFMT(status.st_mode), tarfile.CHRTYPE)
+        header.mode = stat.S_IMODE(status.st_mode)
+        if header.issym():
+            header.linkname = os.readlink(path)  # noqa: PTH115
+        if not header.isreg():
+            yield header, None
+        else:
+            header.size = status.st_size
+            with io.FileIO(os.open(path, _FLAGS)) as stream:
+                yield header, cast("IO[bytes]", stream)
+        if header.isdir():
+            waiting += [f"{name}/{below}" for below in sorted(os.listdir(path), reverse=True)]  # noqa: PTH208

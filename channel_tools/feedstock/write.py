@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from channel_tools.feedstock.variants import Base, FeedstockVariants
     from channel_tools.matrix.model import RecipeFile, RenderedPackage, VariantScalar
-    from channel_tools.requests.feedstock import FeedstockRequest
+    from channel_tools.requests.init import FeedstockRequest
     from channel_tools.system.settings import Tree
 
 _PROVIDER = "azure"

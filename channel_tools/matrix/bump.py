@@ -3,25 +3,36 @@
 
 Files are edited as text, at the places of YAML's nodes: comments, quotes and the order of keys stay. Nothing here reads
 a source; what the new texts mean is known by loading and expanding them as a tree.
+
+A tree as it would be with some files changed, beside the real one: links, and the files that change.
+
+So the tree's own reader says what is wrong with a change before anything is written.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
 
 import yaml
 
-from channel_tools.system.errors import UsageError
+from channel_tools.conda.metadata import PLATFORMS
+from channel_tools.matrix.expand import expand_stacks
+from channel_tools.matrix.load import load_tree
+from channel_tools.requests.names import FoundationKind
+from channel_tools.system.errors import ConfigError, UsageError
+from channel_tools.system.settings import Tree
 from channel_tools.system.yamlfile import node_of, read_yaml_text, scalars_below, span_of, with_replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from channel_tools.matrix.model import LoadedTree, RecipeFile, Stack
+    from channel_tools.matrix.model import LoadedTree, RecipeFile, RenderedPackage, Stack
 
 _PLACES = (("context", "version"), ("package", "version"), ("recipe", "version"))
 _NUMBERS = (("context", "number"), ("build", "number"))
@@ -272,3 +283,64 @@ def with_hashes(texts: Mapping[Path, str], hashes: Mapping[str, str]) -> dict[Pa
             text = text.replace(old, new)  # noqa: PLW2901 - one after the other
         changed[path] = text
     return changed
+
+
+class ChangedTree:
+    """The tree ``loaded`` in the empty folder ``root``, with some files of other content, by their real paths."""
+
+    def __init__(
+        self, loaded: LoadedTree, environ: Mapping[str, str], root: Path, contents: Mapping[Path, bytes]
+    ) -> None:
+        self.root = root
+        self._real = loaded.tree.root
+        self._environ = environ
+        _link(self._real, root, {path.relative_to(self._real): content for path, content in contents.items()})
+
+    def loaded(self) -> LoadedTree:
+        """The tree as it would be. Raises ConfigError as load_tree does."""
+        return load_tree(Tree(root=self.root), self._environ)
+
+    @contextlib.contextmanager
+    def real_names(self, before: str) -> Iterator[None]:
+        """Raise the block's ConfigError with the real tree's paths in it, and with ``before`` in front."""
+        try:
+            yield
+        except ConfigError as err:
+            message = before + str(err).replace(str(self.root), str(self._real))
+            hint = err.hint.replace(str(self.root), str(self._real)) if err.hint else None
+            raise ConfigError(message, hint=hint) from None
+
+
+def every_variant(loaded: LoadedTree, name: str) -> list[RenderedPackage]:
+    """Every variant of a recipe, over all stacks, kinds of foundation and platforms."""
+    stacks = [stack for stack in loaded.stacks.values() if name in stack.packages]
+    only = [replace(stack, packages=(name,)) for stack in stacks]
+    return [
+        package
+        for kind in get_args(FoundationKind)
+        for platform in PLATFORMS
+        for package in expand_stacks(loaded, only, foundation_kind=kind, platform=platform)
+    ]
+
+
+def _link(root: Path, target: Path, contents: Mapping[Path, bytes]) -> None:
+    """The tree ``root`` as links in ``target``, with some files (by relative path) of other content.
+
+    A recipe's folder with such a file is copied, since files below links are not listed.
+    """
+    for path, content in contents.items():
+        for parent in reversed(path.parents):
+            folder = target / parent
+            if folder.is_symlink():
+                folder.unlink()
+            if not folder.exists() or parent == Path():
+                is_recipe = parent.parts[:1] == ("recipes",) and len(parent.parts) > 1
+                if is_recipe and (root / parent).is_dir():
+                    shutil.copytree(root / parent, folder, symlinks=True)
+                    continue
+                folder.mkdir(exist_ok=True)
+                for item in sorted((root / parent).iterdir()) if (root / parent).is_dir() else []:
+                    if not (folder / item.name).is_symlink() and not (folder / item.name).exists():
+                        (folder / item.name).symlink_to(item)
+        (target / path).unlink(missing_ok=True)
+        (target / path).write_bytes(content)

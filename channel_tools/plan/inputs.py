@@ -168,7 +168,7 @@ def _hash_of(value: YamlValue | Sequence[Mapping[str, YamlValue]] | Mapping[str,
 class TreeFiles:
     """The files of a tree for one command: listed, checked and hashed once for all variants.
 
-    ``real_root`` is the tree that links in ``root`` lead to, if that is made of links (matrix/changed_tree.py).
+    ``real_root`` is the tree that links in ``root`` lead to, if that is made of links (matrix/bump.py).
     """
 
     def __init__(self, root: Path, *, real_root: Path | None = None) -> None:

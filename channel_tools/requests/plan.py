@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The packages that ``plan``, ``build``, ``render``, ``publish`` and ``sources`` are asked for."""
+"""The packages that ``plan``, ``build``, ``render``, ``publish`` and ``sources`` are asked for.
+
+What the commands of ``sources`` are asked for.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Annotated
 
 from typer import Option
 
+from channel_tools.requests import options
 from channel_tools.requests.options import (
     Base,
     Foundation,
@@ -65,3 +69,26 @@ class RenderRequest(PlanRequest):
 
     further: tuple[str, ...] = ()
     force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcesRequest:
+    """Whose sources are meant: of recipes that ``stack`` has, or of ``every_stack``.
+
+    The foundation decides only which recipes a stack has; None: those on any.
+    """
+
+    stack: options.Stack = None
+    packages: Annotated[
+        tuple[str, ...],
+        Option("--package", "-p", help="Only this package and what it needs; may be repeated.", show_default="all"),
+    ] = ()
+    foundation: options.Foundation = None
+    every_stack: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FetchRequest(SourcesRequest):
+    """The same for what is fetched, where one stack is the default."""
+
+    every_stack: Annotated[bool, Option("--all", help="All stacks.")] = False

@@ -24,8 +24,7 @@ from debian.deb822 import Deb822
 from channel_tools.conda.addresses import local_path, scheme_of
 from channel_tools.foundation.apt import Apt, complaints, host_sources
 from channel_tools.sources.git import GitFetcher
-from channel_tools.sources.mirrors import SourceMirrors
-from channel_tools.sources.model import SUPPLY_HINT, NeededSource, file_name_of
+from channel_tools.sources.model import SUPPLY_HINT, NeededSource, SourceMirrors, file_name_of
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError

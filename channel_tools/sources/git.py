@@ -25,9 +25,9 @@ from typing import IO, TYPE_CHECKING
 
 from channel_tools.conda.addresses import is_confidential, scheme_of, shown_address, text_without_credentials
 from channel_tools.sources.gittree import ENTRIES, PATH_BYTES, TreeEntry, fault_of, read_tree
-from channel_tools.sources.mirrors import SourceMirrors
+from channel_tools.sources.model import SourceMirrors
 from channel_tools.system.errors import IntegrityError, NetworkError
-from channel_tools.system.hashing import HashedStream
+from channel_tools.system.files import HashedStream
 from channel_tools.system.processes import CommandResult, end_process_group, run_command, start_command, watch_command
 from channel_tools.system.source_files import git_environment
 from channel_tools.system.work_folder import temporary_folder
@@ -35,7 +35,7 @@ from channel_tools.system.work_folder import temporary_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from channel_tools.system.hashing import Digest
+    from channel_tools.system.files import Digest
 
 LINK_MODE = "120000"
 SUBMODULE_MODE = "160000"

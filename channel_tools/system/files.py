@@ -6,6 +6,8 @@ killed writer leaves only a temporary file that the next run removes. A full dis
 files are replaced: never a device, a pipe, a socket, a folder.
 
 Writers exclude each other by locks of the operating system, which a killed process cannot leave behind.
+
+Hashes of bytes that are read anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from channel_tools.system.errors import DiskFullError, FileAccessError, error_from_os
 from channel_tools.system.work_folder import PREFIX, temporary_folder
@@ -27,7 +29,6 @@ from channel_tools.system.work_folder import PREFIX, temporary_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from io import BufferedReader
-    from typing import IO
 
 TEMPORARY_PREFIX = ".tmp-"
 _PIECE_BYTES = 1 << 20
@@ -41,6 +42,9 @@ _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
 )
+
+
+_CHUNK_BYTES = 1 << 18
 
 
 @contextlib.contextmanager
@@ -328,3 +332,34 @@ def tree_files(tree: Path) -> Iterator[str]:
 def _sync_file(path: Path) -> None:
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
+
+
+class Digest(Protocol):
+    """A hash that is being computed; hashlib has no public name for what its functions return."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take more bytes."""
+
+    def hexdigest(self) -> str:
+        """The hash of all bytes so far, as text."""
+
+
+class HashedStream:
+    """Reads from a stream and hashes what is read; ``digest`` is the hash so far, by default a new sha256."""
+
+    def __init__(self, source: IO[bytes], digest: Digest | None = None) -> None:
+        self.digest: Digest = hashlib.sha256() if digest is None else digest
+        self._source = source
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes, up to ``size`` of them."""
+        data = self._source.read(size)
+        self.digest.update(data)
+        return data
+
+    def hexdigest(self) -> str:
+        """The hash of all bytes; reads those that have not been read yet."""
+        read, update = self._source.read, self.digest.update
+        while chunk := read(_CHUNK_BYTES):
+            update(chunk)
+        return self.digest.hexdigest()

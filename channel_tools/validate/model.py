@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The interface of validation methods, and the values of a validation's report."""
+"""The interface of validation methods, and the values of a validation's report.
+
+The shell lines that methods share in ``ValidationMethod.how_to_run``.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from channel_tools.system.yamlfile import YamlValue
 
 SCHEMA_VERSION = 1
+
+
+RANKS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -329,3 +335,14 @@ def read_method_options(kind: type[T], *, stack: str, method: str, values: Mappi
 
 def _as_dataclass(kind: Any) -> Any:  # noqa: ANN401  (typeshed's protocol for dataclasses is private)
     return kind
+
+
+def torchrun_line() -> str:
+    """Starts ``train.py`` on this host, and says how on more."""
+    more = "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500"
+    return f"torchrun --nproc-per-node {RANKS} train.py   # on more hosts, on each: {more}"
+
+
+def last_line(module: str, call: str) -> str:
+    """What ``train.py`` prints at its end, to prove what carried its data."""
+    return f"# at the end of train.py: import {module}; print({module}.{call})"

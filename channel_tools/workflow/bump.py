@@ -18,8 +18,10 @@ import msgspec
 
 from channel_tools.matrix import load_tree
 from channel_tools.matrix.bump import (
+    ChangedTree,
     changed_lines,
     check_version,
+    every_variant,
     overriding_stacks,
     renamed,
     texts_of_overrides,
@@ -29,7 +31,6 @@ from channel_tools.matrix.bump import (
     versions_to_replace,
     with_hashes,
 )
-from channel_tools.matrix.changed_tree import ChangedTree, every_variant
 from channel_tools.matrix.site import path_named_by
 from channel_tools.plan.inputs import TreeFiles
 from channel_tools.sources.model import NeededSource, file_name_of, needed_sources
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix import LoadedTree, RenderedPackage
     from channel_tools.matrix.bump import ChangedLine, VersionPlace
     from channel_tools.matrix.model import RecipeFile, Stack
-    from channel_tools.requests.bump import BumpRequest
+    from channel_tools.requests.init import BumpRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 

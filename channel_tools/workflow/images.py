@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.pins import Lock
-    from channel_tools.requests.image import ImageRequest, PaperRequest
+    from channel_tools.requests.environment import ImageRequest, PaperRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 

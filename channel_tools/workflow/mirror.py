@@ -24,12 +24,13 @@ from channel_tools.conda.index import read_index
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.conda.platforms import current_platform
 from channel_tools.conda.solving import parse_spec
-from channel_tools.mirror.exporting.channel_files import attestation_files, index_files
 from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
 from channel_tools.mirror.exporting.extras import export_sources, export_tree, make_tool
 from channel_tools.mirror.exporting.plan import (
     BundlePlan,
     SourceChannel,
+    attestation_files,
+    index_files,
     locked_packages,
     pip_for_conda,
     plan_packages,
@@ -42,8 +43,7 @@ from channel_tools.mirror.keys import key_folder, open_signing
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.resolve import read_or_solve
 from channel_tools.requests.environment import InstallRequest
-from channel_tools.requests.plan import PlanRequest
-from channel_tools.requests.sources import SourcesRequest
+from channel_tools.requests.plan import PlanRequest, SourcesRequest
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError

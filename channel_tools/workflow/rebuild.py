@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from channel_tools.build.worker import Child
     from channel_tools.conda.archive import Component
     from channel_tools.conda.comparison import Difference, Verdict
-    from channel_tools.requests.rebuild import RebuildRequest
+    from channel_tools.requests.build import RebuildRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 

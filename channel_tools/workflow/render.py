@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from channel_tools.feedstock import Feedstock
     from channel_tools.matrix import LoadedTree, RenderedPackage, VariantScalar
     from channel_tools.plan import Plan
-    from channel_tools.requests.feedstock import FeedstockRequest
+    from channel_tools.requests.init import FeedstockRequest
     from channel_tools.requests.plan import PlanRequest
     from channel_tools.system.progress import Note
     from channel_tools.system.settings import Settings

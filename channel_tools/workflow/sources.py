@@ -12,7 +12,7 @@ from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.model import Stack
 from channel_tools.matrix.site import path_named_by, read_source_mirrors
 from channel_tools.requests.names import FoundationKind
-from channel_tools.requests.sources import SourcesRequest
+from channel_tools.requests.plan import SourcesRequest
 from channel_tools.sources.archives import is_archive
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
 from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, needed_sources, source_excludes
@@ -205,7 +205,7 @@ def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: 
     # slow to import, and most builds have all their sources
     from channel_tools.conda.clients import make_http_client  # noqa: PLC0415
     from channel_tools.sources.fetch import SOURCE_RETRY, fetch_sources  # noqa: PLC0415
-    from channel_tools.sources.mirrors import SourceMirrors  # noqa: PLC0415
+    from channel_tools.sources.model import SourceMirrors  # noqa: PLC0415
 
     fetch_sources(
         missing,
@@ -222,7 +222,7 @@ def fetch_new(settings: Settings, urls: Sequence[str], progress: Progress) -> Ne
     """Download a file that no recipe names yet into the user's store, as fetch_missing. Raises as fetch_unknown."""
     from channel_tools.conda.clients import make_http_client  # noqa: PLC0415 - as in fetch_missing
     from channel_tools.sources.fetch import SOURCE_RETRY, fetch_unknown  # noqa: PLC0415
-    from channel_tools.sources.mirrors import SourceMirrors  # noqa: PLC0415
+    from channel_tools.sources.model import SourceMirrors  # noqa: PLC0415
 
     return fetch_unknown(
         urls,

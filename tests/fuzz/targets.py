@@ -31,7 +31,7 @@ from channel_tools.channel.records import _RECORD_FIELDS
 from channel_tools.conda.contents import read_path_rows
 from channel_tools.conda.metadata import check_index
 from channel_tools.conda.repodata import encode_repodata
-from channel_tools.conda.unpacked import check_unpacked
+from channel_tools.environments.package_cache import check_unpacked
 from channel_tools.mirror.files import BundleReader, open_bundle, write_members
 from channel_tools.mirror.format import TRUSTED_FILES, decode_lock, decode_manifest, read_received
 from channel_tools.mirror.importing.site import verify_bundle

@@ -11,14 +11,12 @@ from typing import Any, get_args
 import pytest
 
 from channel_tools.pins.choice import LockChoice
-from channel_tools.requests.attest import AttestRequest, SignRequest
-from channel_tools.requests.build import BuildRequest, ClusterRequest
-from channel_tools.requests.bump import BumpRequest
+from channel_tools.requests.attest import AttestRequest, SignRequest, TrustRequest
+from channel_tools.requests.build import BuildRequest, ClusterRequest, RebuildRequest
 from channel_tools.requests.channel_page import PageRequest
 from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
-from channel_tools.requests.feedstock import FeedstockRequest
 from channel_tools.requests.foundation import FoundationRequest
-from channel_tools.requests.init import InitRequest
+from channel_tools.requests.init import BumpRequest, FeedstockRequest, InitRequest
 from channel_tools.requests.inventory import InventoryRequest
 from channel_tools.requests.launch import ScriptRequest
 from channel_tools.requests.mirror import MirrorRequest
@@ -26,9 +24,7 @@ from channel_tools.requests.names import CiService
 from channel_tools.requests.pins import PinRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.requests.publish import PublishRequest
-from channel_tools.requests.rebuild import RebuildRequest
 from channel_tools.requests.serve import ServeRequest
-from channel_tools.requests.trust import TrustRequest
 from channel_tools.requests.validate import JobRequest, ValidateRequest
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import Settings, Tree, available_cores

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rules about files and metadata: package, build-path, placeholder, self-locating, interpreter, link, link-script,
 mode, metadata, exception.
+
+The rule about others' licences: what was compiled in brings its texts.
+
+Which parts of a host environment are in a package is not recorded anywhere, and symbols are stripped. Known is what
+host packages have to offer: static archives, and headers without a shared library. If the package is not needed at run
+time, too (then it is installed beside with its own texts), the recipe has to decide.
 """
 
 from __future__ import annotations
@@ -11,8 +17,8 @@ from typing import TYPE_CHECKING
 from channel_tools.audit.model import Requirement, Rule
 from channel_tools.audit.reading import SHELLS
 from channel_tools.conda.closure import place_installed, resolve
-from channel_tools.conda.link_scripts import link_scripts_among
-from channel_tools.conda.package import split_file_name
+from channel_tools.conda.compiled_in import FOLDER
+from channel_tools.conda.package import link_scripts_among, split_file_name
 from channel_tools.conda.specs import specs_on
 
 if TYPE_CHECKING:
@@ -92,6 +98,14 @@ _EXCEPTION = Requirement(
     rule=Rule.EXCEPTION,
     expected="extra.audit: {allow: [{rule, files, reason}], runtime_dispatch: [{files, reason}]}",
     fix="write the rule, the narrowest patterns and the reason into the recipe",
+)
+
+
+_TEXTS = Requirement(
+    rule=Rule.LICENSE,
+    expected=f"the licence texts of what is compiled in, in info/{FOLDER}NAME",
+    fix="have build.sh copy them to compiled-in/NAME and name compiled-in/ in about.license_file; if nothing of it is "
+    "in the package, declare that with the reason (extra.audit.allow)",
 )
 
 
@@ -249,3 +263,11 @@ def exception_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterat
     """The recipe's declarations are valid and narrow."""
     for fault in package.declared.faults:
         yield _EXCEPTION.violation(package.file_name, "", fault)
+
+
+def license_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
+    """Host packages with something to compile in have their licence texts in the package."""
+    for name, origin in sorted(dependencies.compilable.items()):
+        if name not in package.licensed:
+            problem = f"no licence text of {name}, which was in the host environment with {origin}"
+            yield _TEXTS.violation(package.file_name, f"info/{FOLDER}{name}", problem, subject=name)

@@ -39,7 +39,6 @@ from channel_tools.serve.access.guard import RejectedError, error_response, json
 from channel_tools.serve.addresses import CHANNEL_NAME_HINT, is_channel_name
 from channel_tools.serve.uploads.checks import check_key, check_request
 from channel_tools.serve.uploads.jobs import ENDED, package_set
-from channel_tools.serve.uploads.locks import try_lock
 from channel_tools.serve.uploads.receive import (
     Documents,
     PartBusyError,
@@ -50,7 +49,7 @@ from channel_tools.serve.uploads.receive import (
     span_of,
     write_all,
 )
-from channel_tools.serve.uploads.store import ARRIVING_FOLDER, REQUESTS
+from channel_tools.serve.uploads.store import ARRIVING_FOLDER, REQUESTS, try_lock
 from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, UsageError
 from channel_tools.system.files import disk_full_reported
 
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
     from channel_tools.serve.uploads.jobs import JobRunner
     from channel_tools.serve.uploads.store import Job, JobStore
     from channel_tools.system.beneath import Beneath
-    from channel_tools.system.hashing import Digest
+    from channel_tools.system.files import Digest
 
 
 _NO_JOB = "there is no such set or job; open the set again"

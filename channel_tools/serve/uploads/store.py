@@ -6,14 +6,23 @@
 runs a job has locked its ``lock``: a running job that is not locked was interrupted, and can be run again.
 
 Everything is opened beneath the server's folder: a link out of it, or anything but a regular file, is one error.
+
+Locks of uploads, which a process can hand on to another.
+
+A lock belongs to the open file and not to a process (Linux' OFD locks): a child that inherits the descriptor keeps it
+when its parent dies, the system releases it when the last of them has died, and any process can query it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import logging
+import os
 import re
+import struct
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +42,6 @@ from channel_tools.publish.server.protocol import (
     YankRequest,
     encode,
 )
-from channel_tools.serve.uploads.locks import is_locked, try_lock
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
@@ -71,6 +79,10 @@ REQUESTS: dict[JobKind, type[JobRequest]] = {
     "hotfix": HotfixRequest,
     "retain": RetainRequest,
 }
+
+
+_FLOCK = "hhqqi"
+_LOCKED_ERRNOS = frozenset({errno.EACCES, errno.EAGAIN})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -391,3 +403,43 @@ def drop_files(job: Job) -> None:
 def jobs_folder(root: Path) -> Beneath:
     """The folder for the jobs of the server of ``root``, on the same file system and out of reach of requests."""
     return Beneath(root=root).at(f"{RECORD_FOLDER}/uploads")
+
+
+@contextlib.contextmanager
+def try_lock(files: Beneath, name: str, *, mode: int = 0o600) -> Iterator[int | None]:
+    """Lock a file while the block runs; yields the open descriptor that keeps the lock, None if it is already locked.
+
+    A missing file is created with ``mode``. A process that gets a copy of the descriptor (a child, or one that it is
+    sent to) keeps the lock after the block.
+    """
+    descriptor = files.open_to_write(name, mode=mode)
+    try:
+        yield descriptor if _lock(descriptor) else None
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+    except OSError as err:
+        if err.errno in _LOCKED_ERRNOS:
+            return False
+        raise
+    return True
+
+
+def is_locked(files: Beneath, name: str) -> bool:
+    """Whether any process has locked a file now. Raises ChannelError if it is not a regular file."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = files.open_file(name)
+        try:
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
+        finally:
+            os.close(descriptor)
+        return bool(struct.unpack(_FLOCK, answer[: struct.calcsize(_FLOCK)])[0] != fcntl.F_UNLCK)
+    return False
+
+
+def _whole_file(kind: int) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)

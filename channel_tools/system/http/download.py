@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from channel_tools.system.beneath import Beneath
-    from channel_tools.system.hashing import Digest
+    from channel_tools.system.files import Digest
     from channel_tools.system.http.client import HttpClient, Response
     from channel_tools.system.http.pace import RateLimit
 

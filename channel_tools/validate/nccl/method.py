@@ -41,8 +41,14 @@ from channel_tools.system.errors import ValidationError
 from channel_tools.validate.cases import standard_cases
 from channel_tools.validate.distributed.method import DistributedMethod, check_gpus, count_gpus
 from channel_tools.validate.judging import problems_check
-from channel_tools.validate.model import Check, MethodResult, OmittedCase, ValidationMethod, read_method_options
-from channel_tools.validate.shell_lines import torchrun_line
+from channel_tools.validate.model import (
+    Check,
+    MethodResult,
+    OmittedCase,
+    ValidationMethod,
+    read_method_options,
+    torchrun_line,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@ Runs under torchrun or mpiexec in the environment that is being validated, so it
 the modules that register the backend, and the script beside it. It decides nothing: it writes its results, and which
 files it had loaded, to ``rank-N.json``, which its starter checks.
 
-Usage: distributed_allreduce.py PLAN.json (see channel_tools.validate.distributed.options).
+Usage: distributed_allreduce.py PLAN.json (see channel_tools.validate.distributed.method).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Runs under fork_ranks.py or torchrun in the environment that is being validated,
 library, torch_switchml for the counters, and the script beside it. It decides nothing: it writes its results to
 ``rank-N.json``, which its starter checks.
 
-Usage: switchml_allreduce.py PLAN.json (see channel_tools.validate.switchml.plan).
+Usage: switchml_allreduce.py PLAN.json (see channel_tools.validate.switchml.method).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 
 from channel_tools.conda.platforms import SUPPORTED_PLATFORMS
 from channel_tools.matrix import LoadedTree, Stack, expand_stacks, load_tree
-from channel_tools.requests.feedstock import FeedstockRequest
+from channel_tools.requests.init import FeedstockRequest
 from channel_tools.system.settings import Settings, Tree, make_settings
 from channel_tools.workflow.render import export_feedstock
 from tests.support.conda_forge import conda_forge_folder, copy_tree

@@ -29,3 +29,12 @@ def test_options_that_contradict_each_other_are_an_error(
     assert result.returncode == 2
     assert message in result.stderr
     assert not (tmp_path / "output").exists()
+
+
+def test_an_option_after_the_package_is_not_run_as_a_command(tmp_path: Path) -> None:
+    result = run_tool("debug", "toy", "--output", str(tmp_path), cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
+        "error: --output: stands after the package, where the command begins",
+        "hint: give options before the package: channel_tools debug [OPTIONS] toy",
+    ]

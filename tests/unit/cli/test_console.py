@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import channel_tools
 from channel_tools.cli import console, progress
+from channel_tools.cli.console import style_of
 from channel_tools.system.errors import ConfigError
 from tests.support.command_line import run_tool
 from tests.support.packages import make_conda
@@ -201,3 +202,9 @@ def test_nothing_else_prints() -> None:
         ):
             found[name] = count
     assert found == {name: count for name, (count, _why) in ALLOWED.items()}
+
+
+def test_a_state_has_one_colour_in_any_case_and_other_texts_have_none() -> None:
+    assert style_of(" Failed ") == style_of("damaged") == "bold red"
+    assert style_of("ok") != style_of("failed") != style_of("waiting") != style_of("skipped")
+    assert style_of("libswitchml") == style_of("") == ""

@@ -233,7 +233,7 @@ runpy.run_module("channel_tools", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["entry", "app", "console", "tokens"])
+@pytest.mark.parametrize("module", ["entry", "app", "console", "serve"])
 def test_an_interrupt_among_the_imports_gives_no_traceback(tree: Path, module: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED, "list", module]
     result = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)

@@ -5,6 +5,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,14 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from channel_tools.conda import tarstream
-from channel_tools.conda.archive import read_package
+from channel_tools.conda import archive
+from channel_tools.conda.archive import Member, check_metadata, path_rows, read_info, read_package
+from channel_tools.conda.contents import InfoFiles, PackageProblem
 from channel_tools.system.errors import IntegrityError
 from tests.support.packages import link, make_conda
+
+PACKAGE = Path("toy-1.0-0.conda")
+INDEX = b'{"name": "toy", "version": "1.0", "build": "0", "build_number": 0, "subdir": "noarch", "depends": []}'
 
 
 def test_facts_are_those_of_the_file(tmp_path: Path) -> None:
@@ -29,11 +34,11 @@ def test_facts_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 def test_a_part_of_more_than_a_megabyte_is_read_to_its_end(tmp_path: Path) -> None:
-    payload = hashlib.shake_256(b"big").digest(2 * tarstream.SMALL_BYTES)
+    payload = hashlib.shake_256(b"big").digest(2 * archive.SMALL_BYTES)
     path = make_conda(tmp_path, "toy", files={"share/big": payload})
     assert read_package(path, contents=True).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     content = bytearray(path.read_bytes())
-    content[tarstream.SMALL_BYTES] ^= 1
+    content[archive.SMALL_BYTES] ^= 1
     path.write_bytes(content)
     with pytest.raises(IntegrityError):
         read_package(path, contents=True)
@@ -166,7 +171,7 @@ def gnu_tar(member: tarfile.TarInfo, content: bytes) -> bytes:
 
 
 def test_a_part_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tarstream, "_FREE_BYTES", 8 << 20)
+    monkeypatch.setattr(archive, "_FREE_BYTES", 8 << 20)
     size = 64 << 20
     paths: list[dict[str, object]] = [{"_path": "zeros", "size_in_bytes": size}]
     member = tarfile.TarInfo("zeros")
@@ -246,3 +251,38 @@ def test_a_flipped_byte_is_refused_or_harmless(tmp_path: Path, data: st.DataObje
     except IntegrityError:
         return
     assert (after.index, after.about, after.run_exports) == (before.index, before.about, before.run_exports)
+
+
+def members(**files: bytes) -> Iterator[Member]:
+    for name, content in files.items():
+        header = tarfile.TarInfo(name.replace("__", "/").replace("_json", ".json"))
+        header.size = len(content)
+        yield header, io.BytesIO(content)
+
+
+def refuse(problem: PackageProblem) -> None:
+    raise AssertionError(problem)
+
+
+def test_metadata_are_the_plain_files_below_info() -> None:
+    with InfoFiles(all_files=True) as info:
+        read_info(members(info__index_json=INDEX), PACKAGE, info, refuse)
+        assert dict(info) == {"index.json": INDEX}
+        check_metadata(info, PACKAGE)
+    with InfoFiles(all_files=True) as info, pytest.raises(IntegrityError, match="not a plain file below info/"):
+        read_info(members(share__toy=b""), PACKAGE, info, refuse)
+
+
+@pytest.mark.parametrize("index", [b"[]", b"{", INDEX.replace(b'"1.0"', b"1")], ids=["list", "cut", "number"])
+def test_metadata_that_no_index_can_contain_are_refused(index: bytes) -> None:
+    with InfoFiles(all_files=False) as info:
+        read_info(members(info__index_json=index), PACKAGE, info, refuse)
+        with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.conda"):
+            check_metadata(info, PACKAGE)
+
+
+def test_an_older_package_may_have_a_list_of_its_files_instead_of_rows() -> None:
+    files = {"files": b"share/toy.txt\n"}
+    assert [*path_rows(files, Path("toy-1.0-0.tar.bz2"))] == ["share/toy.txt"]
+    with pytest.raises(IntegrityError, match=r"paths\.json"):
+        path_rows(files, PACKAGE)

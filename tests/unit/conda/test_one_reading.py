@@ -24,7 +24,7 @@ ALLOWED = {  # how many places, and of which format
     "matrix/engine.py": (1, "the names of markers that the engine is given"),
     "mirror/data/bootstrap.py": (1, "Python's own version, in a script without any dependency"),
     "page/content.py": (1, "a variant's value"),
-    "plan/view.py": (1, "the foundation lock's own list"),
+    "plan/further_channels.py": (1, "the foundation lock's own list"),
     "provenance/components.py": (1, "the plan's own record of a file"),
     "sources/git.py": (1, "git's output"),
     "environments/history.py": (1, "words of a command: --channel=ADDRESS"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from channel_tools.conda.package import PackageKey, PackageRef
+from channel_tools.conda.package import INSTALLATION, PackageKey, PackageRef, link_script_paths, link_scripts_among
 
 
 def test_a_key_reads_back_what_it_writes() -> None:
@@ -28,3 +28,14 @@ def test_refs_are_ordered_by_key() -> None:
         "linux-64/b-1-0.conda",
         "noarch/a-1-0.conda",
     ]
+
+
+def test_scripts_lie_where_conda_looks_for_them() -> None:
+    assert link_script_paths("toy", INSTALLATION, windows=False) == ["bin/.toy-pre-link.sh", "bin/.toy-post-link.sh"]
+    assert link_script_paths("toy", ["pre-unlink"], windows=True) == ["Scripts/.toy-pre-unlink.bat"]
+
+
+def test_scripts_of_other_packages_and_of_no_action_are_none_of_the_package() -> None:
+    own = ["Scripts/.toy-post-link.bat", "bin/.toy-post-unlink.sh"]
+    others = ["bin/.toys-post-link.sh", "bin/.toy-link.sh", "lib/.toy-post-link.sh", "bin/.toy-post-link.bat"]
+    assert link_scripts_among([*others, *reversed(own)], "toy") == own

@@ -1,15 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from channel_tools.environments import activated_environment
+from channel_tools.environments import activated_environment, check_modulefile, write_modulefile
 from channel_tools.system.errors import CommandError, UsageError
+from tests.support.programs import program
 
-if TYPE_CHECKING:
-    from pathlib import Path
+HARD = 'a "b" $HOME [exit 1] \\n {c} é\nsecond line'
+LUA = """
+local function show(name) return function(...) print(name .. "\\0" .. table.concat({...}, "\\0") .. "\\0") end end
+whatis, prepend_path, setenv = show("whatis"), show("prepend-path"), show("setenv")
+dofile(arg[1])
+"""
+TCL = """
+encoding system utf-8
+fconfigure stdout -encoding utf-8
+foreach {name shown} {module-whatis whatis prepend-path prepend-path setenv setenv} {
+  proc $name {args} "puts \\[join \\[concat $shown \\$args\\] \\\\0\\]\\\\0"
+}
+source -encoding utf-8 [lindex $argv 0]
+"""
 
 
 @pytest.fixture
@@ -72,3 +86,48 @@ def test_other_signs_in_a_path_are_taken_as_they_are(tmp_path: Path) -> None:
     variables = activated_environment(prefix, environ={})
     assert variables["PATH"] == f"{prefix}/bin:/usr/bin:/bin"
     assert variables["CONDA_PREFIX"] == str(prefix)
+
+
+@pytest.fixture
+def prefix_of_modulefiles(tmp_path: Path) -> Path:
+    prefix_of_modulefiles = tmp_path / "an environment"
+    (prefix_of_modulefiles / "conda-meta").mkdir(parents=True)
+    scripts = prefix_of_modulefiles / "etc" / "conda" / "activate.d"
+    scripts.mkdir(parents=True)
+    quoted = "'" + HARD + "'"
+    (scripts / "site.sh").write_text(f"export SITE={quoted}\nexport PATH=/opt/mpi/bin:$PATH\n", encoding="utf-8")
+    return prefix_of_modulefiles
+
+
+@pytest.mark.parametrize(("language", "script"), [("lua", LUA), ("tclsh", TCL)])
+def test_loading_sets_what_activation_sets(
+    language: str, script: str, prefix_of_modulefiles: Path, tmp_path: Path
+) -> None:
+    interpreter = program(language)
+    file = tmp_path / ("stack.lua" if language == "lua" else "stack")
+    write_modulefile(
+        file,
+        prefix_of_modulefiles,
+        about="the stack",
+        environ={"HOME": "/home/me", "CONDA_PREFIX": str(prefix_of_modulefiles)},
+    )
+    (tmp_path / "read").write_text(script, encoding="utf-8")
+    library = Path(interpreter).parents[2] / "usr" / "share" / "tcltk" / "tcl8.6"
+    result = subprocess.run(
+        [interpreter, tmp_path / "read", file],
+        env={"TCL_LIBRARY": str(library)}, capture_output=True, text=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    calls = {tuple(call.split("\0")) for call in result.stdout.removesuffix("\0\n").split("\0\n")}
+    assert calls == {
+        ("whatis", "the stack"),
+        ("prepend-path", "PATH", f"{prefix_of_modulefiles}/bin"),
+        ("prepend-path", "PATH", "/opt/mpi/bin"),
+        ("setenv", "CONDA_PREFIX", str(prefix_of_modulefiles)),
+        ("setenv", "SITE", HARD),
+    }
+
+
+def test_a_missing_folder_is_named_before_anything_is_installed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        check_modulefile(tmp_path / "modules" / "udp.lua")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.environments import create_environment
+from channel_tools.environments.transaction import remove_unrecorded
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import DAMAGES, damage, places_of
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
@@ -195,3 +196,32 @@ def test_a_killed_update_with_damage_in_the_cache_is_completed(
     assert create(prefix, channel, "2.0") > 0
     assert_whole(prefix, "2.0")
     assert list(outside.iterdir()) == []
+
+
+def write(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def test_files_of_packages_without_a_record_go_and_all_others_stay(tmp_path: Path) -> None:
+    prefix, cache, outside = tmp_path / "env", tmp_path / "pkgs", tmp_path / "outside"
+    rows = ["bin/tool", "site-packages/tool/a.py", "python-scripts/script", "share/none", "../outside/own", "data/own"]
+    listed = {"paths": [{"_path": row, "path_type": "hardlink"} for row in rows], "paths_version": 1}
+    (cache / "tool-1.0-0" / "info").mkdir(parents=True)
+    (cache / "tool-1.0-0" / "info" / "paths.json").write_text(json.dumps(listed))
+    modules = prefix / "lib" / "python3.12" / "site-packages"
+    kept = [prefix / "bin" / "own", modules / "own.py", outside / "own"]
+    gone = [
+        prefix / "bin" / "tool",
+        prefix / "bin" / "script",
+        modules / "tool" / "a.py",
+        modules / "tool" / "__pycache__" / "a.cpython-312.pyc",
+    ]
+    write(*kept, *gone)
+    (prefix / "data").symlink_to(outside)
+    remove_unrecorded(prefix, ["tool-1.0-0", "purged-1.0-0", "library-2.0", ""], cache)
+    assert [path for path in kept if not path.exists()] == []
+    assert [path for path in gone if path.exists()] == []
+    assert not (modules / "tool").exists()
+    assert (prefix / "data").is_symlink()

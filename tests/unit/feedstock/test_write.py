@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from channel_tools.matrix import expand_stacks, load_tree
-from channel_tools.requests.feedstock import FeedstockRequest
+from channel_tools.requests.init import FeedstockRequest
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import Settings, Tree
 from channel_tools.system.source_files import link_target

@@ -15,9 +15,15 @@ from pathlib import Path
 from channel_tools.channel import Channel, add_set, channel_writer
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.fetch import FetchOptions
-from channel_tools.mirror.exporting.channel_files import attestation_files, index_files
 from channel_tools.mirror.exporting.create import CreateReport, create_bundle
-from channel_tools.mirror.exporting.plan import BundlePlan, SourceChannel, locked_packages, plan_packages
+from channel_tools.mirror.exporting.plan import (
+    BundlePlan,
+    SourceChannel,
+    attestation_files,
+    index_files,
+    locked_packages,
+    plan_packages,
+)
 from channel_tools.mirror.files import open_bundle
 from channel_tools.mirror.format import Received
 from channel_tools.mirror.importing.importer import ImportOptions, ImportReport, import_bundle

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from channel_tools.plan.further_channels import find_locked, write_view
 from channel_tools.plan.lock import FoundationLock, encode_lock, lock_path, read_lock
-from channel_tools.plan.view import find_locked, write_view
 from channel_tools.requests.foundation import LockRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import ChannelToolsError, ConfigError, FoundationError, UsageError

@@ -11,8 +11,7 @@ import pytest
 
 from channel_tools.conda.clients import make_http_client
 from channel_tools.sources.fetch import SOURCE_RETRY, ByHash, DebianFile, fetch_sources, fetch_unknown
-from channel_tools.sources.mirrors import SourceMirrors
-from channel_tools.sources.model import NeededSource
+from channel_tools.sources.model import NeededSource, SourceMirrors
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError

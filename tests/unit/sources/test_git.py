@@ -19,7 +19,7 @@ import zstandard
 
 from channel_tools.sources.git import GitFetcher, GitRepository, exclusion, open_repository, submodule_address
 from channel_tools.sources.gitarchive import GitManifest, verify_archive
-from channel_tools.sources.mirrors import SourceMirrors
+from channel_tools.sources.model import SourceMirrors
 from channel_tools.sources.store import MANIFEST, SourceStore, check_entry
 from channel_tools.system.archives import members_of_tar
 from channel_tools.system.errors import IntegrityError, NetworkError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.matrix import RenderedPackage, expand_stacks, load_tree
-from channel_tools.sources.model import needed_sources
+from channel_tools.sources.model import SourceMirrors, needed_sources
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Tree
 
@@ -80,3 +80,24 @@ def test_git_sources_differ_by_what_is_left_out(tmp_path: Path) -> None:
 def test_sources_that_are_not_named_by_their_content_are_refused(tmp_path: Path, source: str) -> None:
     with pytest.raises(ConfigError, match="so its content may change"):
         expand(tmp_path, source, source)
+
+
+def test_mirrors_come_before_the_addresses_that_they_stand_for() -> None:
+    mirrors = SourceMirrors(
+        places=(("https://a.example/", "https://near.example/a/"), ("https://a.example/x/", "https://x.example/"))
+    )
+    assert mirrors.addresses(["https://a.example/x/1.tar", "https://b.example/1.tar"]) == (
+        "https://near.example/a/x/1.tar",
+        "https://x.example/1.tar",
+        "https://a.example/x/1.tar",
+        "https://b.example/1.tar",
+    )
+
+
+def test_an_address_is_tried_once() -> None:
+    mirrors = SourceMirrors(places=(("https://a.example/", "https://b.example/"),))
+    assert mirrors.addresses(["https://a.example/1", "https://b.example/1"]) == (
+        "https://b.example/1",
+        "https://a.example/1",
+    )
+    assert SourceMirrors().addresses(["u", "u"]) == ("u",)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import io
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -8,9 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.system import resolving
-from channel_tools.system.beneath import Beneath
+from channel_tools.system import beneath
+from channel_tools.system.beneath import (
+    Beneath,
+    link_or_copy_entry,
+    made_folder,
+    open_below,
+    remove_entry,
+    status_at,
+    temporary_name,
+    write_new,
+)
 from channel_tools.system.errors import ChannelError, ChannelToolsError, FileAccessError
+from channel_tools.system.files import TEMPORARY_PREFIX
 
 _LIMIT = 1 << 10
 
@@ -19,7 +30,7 @@ _LIMIT = 1 << 10
 def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beneath:
     """A folder with a file ``sub/file``, beside one that nobody may reach through it."""
     if request.param == "by parts":  # as on a kernel without openat2
-        monkeypatch.setattr(resolving, "_OPENAT2", 100_000)
+        monkeypatch.setattr(beneath, "_OPENAT2", 100_000)
     root = tmp_path / "root"
     (root / "sub").mkdir(parents=True)
     (root / "sub" / "file").write_bytes(b"inside")
@@ -245,3 +256,75 @@ def test_a_folder_that_is_held_stays_the_same_whatever_its_path_leads_to(files: 
         held.write("sub/new", b"new")
     assert (tmp_path / "moved" / "sub" / "new").read_bytes() == b"new"
     assert files.names("sub") == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_a_new_file_replaces_nothing_not_even_a_link(tmp_path: Path, folder: int) -> None:
+    write_new(folder, "bytes", b"one")
+    write_new(folder, "stream", io.BytesIO(b"two"))
+    assert ((tmp_path / "bytes").read_text(), (tmp_path / "stream").read_text()) == ("one", "two")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for name in ("bytes", "link"):
+        with pytest.raises(FileExistsError):
+            write_new(folder, name, b"other")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_is_removed_is_the_link_and_not_what_it_leads_to(tmp_path: Path, folder: int) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept", target_is_directory=True)
+    (tmp_path / "whole" / "below").mkdir(parents=True)
+    for name in ("link", "whole", "absent"):
+        remove_entry(folder, name)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert status_at(folder, "link") is None
+
+
+def test_folders_are_made_where_they_are_missing(tmp_path: Path, folder: int) -> None:
+    (tmp_path / "a").mkdir()
+    os.close(made_folder(folder, "a/b/c"))
+    os.close(made_folder(folder, "a/b/c"))
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+
+
+def test_an_open_file_gets_another_name(tmp_path: Path, folder: int) -> None:
+    (tmp_path / "one").write_bytes(b"content")
+    with (tmp_path / "one").open("rb") as source:
+        link_or_copy_entry(source, folder, "two")
+    assert (tmp_path / "two").read_bytes() == b"content"
+
+
+def test_a_temporary_name_is_one_that_leftovers_are_known_by() -> None:
+    assert temporary_name().startswith(TEMPORARY_PREFIX)
+    assert temporary_name() != temporary_name()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[int]:
+    (tmp_path / "root" / "folder").mkdir(parents=True)
+    (tmp_path / "root" / "folder" / "file").write_text("inside")
+    (tmp_path / "outside").write_text("outside")
+    (tmp_path / "root" / "near").symlink_to("folder/file")
+    (tmp_path / "root" / "out").symlink_to("../outside")
+    (tmp_path / "root" / "absolute").symlink_to(tmp_path / "outside")
+    descriptor = os.open(tmp_path / "root", os.O_RDONLY | os.O_DIRECTORY)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("name", ["folder/file", "near"])
+def test_a_file_beneath_the_folder_is_opened_also_by_a_link(root: int, name: str) -> None:
+    with open(open_below(root, name, os.O_RDONLY), encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
+        assert stream.read() == "inside"
+
+
+@pytest.mark.parametrize("name", ["out", "absolute", "../outside"])
+def test_nothing_outside_the_folder_is_opened(root: int, name: str) -> None:
+    with pytest.raises(OSError, match="out of the folder"):
+        open_below(root, name, os.O_RDONLY)

@@ -27,7 +27,7 @@ for name in sys.argv[1].split():
 import channel_tools.cli.build, channel_tools.cli.channel, channel_tools.cli.environment, channel_tools.cli.pins
 import channel_tools.cli.publish, channel_tools.cli.validate, channel_tools.cli.launch, channel_tools.cli.doctor
 import channel_tools.workflow.build, channel_tools.workflow.environment, channel_tools.workflow.pins
-import channel_tools.workflow.publish, channel_tools.workflow.verify, channel_tools.workflow.rebuild
+import channel_tools.workflow.publish, channel_tools.workflow.attest, channel_tools.workflow.rebuild
 import channel_tools.workflow.launch, channel_tools.workflow.doctor, channel_tools.workflow.channel_page
 from channel_tools.publish.target import open_target
 for address in ("/there", "https://there.example/channel", "anaconda://there"):

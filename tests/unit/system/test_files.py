@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from channel_tools.system.errors import ChannelError, DiskFullError, FileAccessError, error_from_os
 from channel_tools.system.files import (
+    HashedStream,
     absolute_path,
     atomic_path,
     disk_full_reported,
@@ -296,3 +297,16 @@ def test_an_absolute_path_has_no_folders_that_are_passed_by_and_keeps_the_names_
     assert absolute_path(Path("../named/../env")) == tmp_path / "real/env"
     assert absolute_path(Path("nowhere/../env")) == tmp_path / "real/env"
     assert absolute_path(tmp_path / "named") == tmp_path / "named"
+
+
+def test_what_is_read_is_hashed_and_the_rest_on_request() -> None:
+    stream = HashedStream(io.BytesIO(b"abcdef"))
+    assert stream.read(2) == b"ab"
+    assert stream.digest.hexdigest() == hashlib.sha256(b"ab").hexdigest()
+    assert stream.hexdigest() == hashlib.sha256(b"abcdef").hexdigest()
+    assert stream.read() == b""
+
+
+def test_another_hash_can_be_continued() -> None:
+    digest = hashlib.sha512(b"head ")
+    assert HashedStream(io.BytesIO(b"body"), digest).hexdigest() == hashlib.sha512(b"head body").hexdigest()

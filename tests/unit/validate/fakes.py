@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 
 from channel_tools.validate.cases import Case, Speed
 from channel_tools.validate.ranks import RankPaths, RankSpeed
-from channel_tools.validate.switchml.checks import (
+from channel_tools.validate.switchml.method import (
     CountedCase,
     CountedPath,
     DelegatedTotals,
+    DroppedPackets,
     PluginLibrary,
     PluginStats,
     RankCounts,
     RankResult,
+    SwitchmlOptions,
+    SwitchmlPlan,
+    SwitchStats,
+    expected_slots,
 )
-from channel_tools.validate.switchml.plan import SwitchmlOptions, SwitchmlPlan, expected_slots
-from channel_tools.validate.switchml.switch import DroppedPackets, SwitchStats
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from pathlib import Path
 from channel_tools.doctor import Diagnosis
 from channel_tools.environments import EnvironmentResult, InstalledPackage
 from channel_tools.validate.model import HostFacts, ValidationReport
-from channel_tools.validate.switchml.checks import judge
+from channel_tools.validate.switchml.method import judge
 from tests.unit.validate.fakes import perfect_results, perfect_stats, small_plan
 
 PREFIX = Path("/opt/env")

@@ -16,9 +16,7 @@ from channel_tools.ranks.plan import local_plan, placement_here
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import Deadline, running_program
 from channel_tools.validate.ranks import RankJob, rank_words, read_results, run_job
-from channel_tools.validate.switchml.checks import RankResult
-from channel_tools.validate.switchml.method import WORKER
-from channel_tools.validate.switchml.switch import ReadyLine, RunningSwitch
+from channel_tools.validate.switchml.method import WORKER, RankResult, ReadyLine, RunningSwitch
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.unit.validate.fakes import perfect_results, small_plan, write_program
 

@@ -18,7 +18,7 @@ from channel_tools.validate import (
     result_line,
     write_report,
 )
-from channel_tools.validate.distributed.checks import judge_distributed
+from channel_tools.validate.distributed.method import judge_distributed
 from channel_tools.validate.model import (
     HistoryComparison,
     HistoryRow,
@@ -28,7 +28,7 @@ from channel_tools.validate.model import (
     Verdict,
 )
 from channel_tools.validate.nccl.method import without_allreduces
-from channel_tools.validate.switchml.checks import judge
+from channel_tools.validate.switchml.method import judge
 from tests.support.golden import assert_golden
 from tests.unit.validate.distributed.fakes import perfect_ranks, toy_plan, write_libraries
 from tests.unit.validate.fakes import perfect_results, perfect_stats, small_plan

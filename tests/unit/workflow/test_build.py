@@ -12,7 +12,7 @@ NEEDLESS = {
     "debian",
     "installer",
     "securesystemslib",
-    "channel_tools.build.snakemake",
+    "channel_tools.build.cluster",
     "channel_tools.foundation.build",
     "channel_tools.foundation.record",
     "channel_tools.foundation.repairs",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.matrix import load_tree
-from channel_tools.requests.bump import BumpRequest
+from channel_tools.requests.init import BumpRequest
 from channel_tools.system.errors import ConfigError, FileAccessError, IntegrityError, UsageError
 from channel_tools.system.settings import Settings
 from channel_tools.workflow.bump import Bumped, bump

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ import pytest
 from channel_tools.channel import add_set, channel_writer
 from channel_tools.mirror.exporting.plan import pip_for_conda, stacks_package
 from channel_tools.pins import solve_lock
-from channel_tools.system.errors import NetworkError
+from channel_tools.provenance.trust import create_key
+from channel_tools.requests.attest import AttestRequest, SignRequest
+from channel_tools.system.errors import IntegrityError, NetworkError
+from channel_tools.workflow.attest import sign_packages
 from tests.support.packages import make_conda, new_channel
-from tests.unit.mirror.bundles import PLATFORM, lock_of
+from tests.unit.mirror.bundles import PLATFORM, exporting_site, lock_of
 
 
 @pytest.fixture
@@ -78,3 +82,13 @@ def test_channels_without_the_package_of_the_stacks_bring_none(tmp_path: Path, a
     for one, name in ((address, "toy"), (noarch.address, "tables")):
         lock = lock_of(one, names=[name])
         assert asyncio.run(stacks_package([lock], [one], package_cache=tmp_path / "cache")) == set()
+
+
+def test_other_attestations_than_a_record_names_are_no_part_of_a_bundle(tmp_path: Path) -> None:
+    site = exporting_site(tmp_path)
+    keys = create_key(tmp_path / "signing", passphrase=None, days=30, now=datetime.now(UTC)).parent
+    sign_packages(None, SignRequest(target=tmp_path / "channel", attest=AttestRequest(signing_key=keys)))
+    [sidecar] = (tmp_path / "channel" / "linux-64").glob("*.sigs.*")
+    sidecar.write_bytes(b"[]")
+    with pytest.raises(IntegrityError, match="its bytes differ from the hash in the record"):
+        site.plan()

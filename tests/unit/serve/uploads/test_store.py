@@ -9,8 +9,16 @@ import pytest
 
 from channel_tools.conda.package import PackageRef
 from channel_tools.publish.server.protocol import ErrorResponse, PromoteRequest, ReportResponse, SetRequest
-from channel_tools.serve.uploads.locks import try_lock
-from channel_tools.serve.uploads.store import ARRIVING_FOLDER, STALE_S, Job, JobStore, State, drop_files
+from channel_tools.serve.uploads.store import (
+    ARRIVING_FOLDER,
+    STALE_S,
+    Job,
+    JobStore,
+    State,
+    drop_files,
+    is_locked,
+    try_lock,
+)
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import IntegrityError
 from tests.support.packages import REGISTRY
@@ -221,3 +229,17 @@ def test_one_job_that_cannot_be_looked_at_keeps_no_other_from_being_removed(
     monkeypatch.setattr(JobStore, "remove", failing)
     assert store.remove_stale() == [second.id]
     assert "Input/output error" in caplog.text
+
+
+def test_a_lock_is_held_until_the_last_who_has_it_lets_go(tmp_path: Path) -> None:
+    files = Beneath(root=tmp_path)
+    assert not is_locked(files, "lock")
+    with try_lock(files, "lock") as lock:
+        assert lock is not None
+        assert is_locked(files, "lock")
+        with try_lock(files, "lock") as second:
+            assert second is None
+        inherited = os.dup(lock)  # as by a fork
+    assert is_locked(files, "lock")
+    os.close(inherited)
+    assert not is_locked(files, "lock")

@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from channel_tools.validate.cases import Case, Speed
-from channel_tools.validate.distributed.checks import DistributedResult
-from channel_tools.validate.distributed.options import DistributedOptions, DistributedPlan
+from channel_tools.validate.distributed.method import DistributedOptions, DistributedPlan, DistributedResult
 from channel_tools.validate.ranks import RankCase, RankPath, RankPaths, RankSpeed
 
 if TYPE_CHECKING:

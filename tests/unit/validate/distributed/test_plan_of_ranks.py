@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from channel_tools.validate.cases import Case, Speed, standard_cases
-from channel_tools.validate.distributed.options import (
+from channel_tools.validate.distributed.method import (
     DistributedOptions,
     DistributedPlan,
     distributed_document,
@@ -16,7 +16,7 @@ from channel_tools.validate.distributed.options import (
     make_distributed_plan,
 )
 from channel_tools.validate.model import OmittedCase
-from channel_tools.validate.switchml.plan import SwitchmlOptions, make_plan
+from channel_tools.validate.switchml.method import SwitchmlOptions, make_plan
 
 
 def test_every_stack_is_asked_for_the_same_table() -> None:

@@ -15,7 +15,7 @@ from channel_tools.ranks.plan import Placement, placement_here, plan_ranks
 from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
-from channel_tools.validate.distributed.options import read_distributed_options
+from channel_tools.validate.distributed.method import read_distributed_options
 from channel_tools.validate.model import MethodContext
 from channel_tools.validate.nccl.method import (
     NcclLog,

@@ -3,7 +3,7 @@
 
 Snakemake finds the package by its name on the module path, and loads it for ``--logger channel-tools``; see the
 documentation of snakemake-interface-logger-plugins. Its Python may not have channel_tools, so nothing of that is used.
-``channel_tools.build.snakemake_run`` reads the file.
+``channel_tools.build.cluster`` reads the file.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_tools.serve.responses import is_unchanged, parse_range, range_applies
+from channel_tools.serve.application import is_unchanged, parse_range, range_applies
 
 
 @pytest.mark.parametrize(

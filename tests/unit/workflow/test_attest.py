@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from channel_tools.provenance.trust import TrustedIdentity, create_key
-from channel_tools.requests.trust import TrustRequest
+from channel_tools.requests.attest import TrustRequest
 from channel_tools.system.errors import UsageError
-from channel_tools.workflow.verify import trust_of, trusted_keys
+from channel_tools.workflow.attest import trust_of, trusted_keys
 
 
 def test_without_any_key_nothing_can_be_checked() -> None:

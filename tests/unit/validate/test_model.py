@@ -4,7 +4,7 @@ from __future__ import annotations
 import ast
 import shlex
 
-from channel_tools.validate.shell_lines import RANKS, last_line, torchrun_line
+from channel_tools.validate.model import RANKS, last_line, torchrun_line
 
 
 def test_the_line_that_starts_ranks_is_a_command_with_a_comment() -> None:
