@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 from channel_tools.ranks.hosts import check_reachable
 from channel_tools.ranks.launchers import DIED_UNDER_TORCHRUN
 from channel_tools.ranks.services import RunContext, running_services
+from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import Deadline, end_process_group, pass_on_errors, start_command, wait_for_any
 from channel_tools.system.remote import ssh_command
 from channel_tools.system.work_folder import temporary_folder
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from channel_tools.ranks.launchers import HostCommand
     from channel_tools.ranks.plan import RankPlan
-    from channel_tools.system.errors import ValidationError
+    from channel_tools.ranks.watch import Watch
     from channel_tools.system.processes import Program
     from channel_tools.system.progress import Progress
 
@@ -58,11 +59,11 @@ class Companion(Protocol):
         """The error if it ended by itself."""
 
 
-def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
+def run_with_services(plan: RankPlan, *, progress: Progress, watch: Watch | None = None) -> int:
     """Run the plan to its end; returns the script's exit code, 128 plus the signal's number for a killed rank.
 
     Raises NetworkError for a host that cannot be reached, and ValidationError for a service that does not start or ends
-    before the ranks.
+    before the ranks, and for a job that its ``watch`` ends.
     """
     check_plan_reachable(plan)
     with temporary_folder() as folder:
@@ -84,9 +85,17 @@ def run_with_services(plan: RankPlan, *, progress: Progress) -> int:
             with own_input(relays=relays) as stdin, running_ranks(plan, more=more, stdin=stdin) as ranks:
                 if stdin is not None and not plan.commands[0].is_local and not _is_null(stdin):
                     progress.note(f"rank 0 reads no standard input: ssh starts it; {_NAME_FIRST}")
-                code = ranks.wait(services)
+                code = ranks.wait(services) if watch is None else _wait_watched(ranks, services, watch)
             if plan.account is not None and report is not None:
                 progress.note(plan.account.summary(report.read()))
+    return code
+
+
+def _wait_watched(ranks: RunningRanks, companions: Sequence[Companion], watch: Watch) -> int:
+    while (code := ranks.wait(companions, Deadline.after(watch.look_every_s))) is None:
+        if watch.look():
+            message = f"no rank has moved for {watch.options.seconds:g} s, so --watch-end ends the job"
+            raise ValidationError(message, hint="the report above says where each stands")
     return code
 
 

@@ -58,6 +58,16 @@ class ScriptRequest:
     switch: Annotated[
         bool, Option("--switch", help="Start a software switch and go through it, also on one host, to try it.")
     ] = False
+    watch: Annotated[
+        int | None,
+        Option(
+            min=1,
+            metavar="SECONDS",
+            help="Report where each rank stands if none moves for so long, and which ranks wait for which.",
+            show_default=False,
+        ),
+    ] = None
+    watch_end: Annotated[bool, Option("--watch-end", help="With --watch: end the job after that report.")] = False
     dry_run: options.DryRun = False
     emit: Annotated[
         SchedulerName | None, Option(help="Write a job script instead of running it.", show_default=False)
@@ -77,6 +87,11 @@ class ScriptRequest:
             raise UsageError(message, hint="leave these out, or mount it on each host by the site's own means")
         if self.image is None and self.local_scratch is not None:
             raise UsageError("--local-scratch without --image: nothing to unpack", hint="give both")
+        if self.watch_end and self.watch is None:
+            raise UsageError("--watch-end without --watch: no report to end the job after", hint="give --watch SECONDS")
+        if self.watch is not None and self.dry_run:
+            message = "--watch and --dry-run together: the watch runs beside the ranks, and no command shows it"
+            raise UsageError(message, hint="leave one of the two out")
         if self.emit is None:
             of_jobs = {"-o": self.to, "--nodes": self.nodes, "--time": self.time}
             for name, value in of_jobs.items():

@@ -14,6 +14,7 @@ from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.ranks.jobs import JobOptions, job_script
 from channel_tools.ranks.plan import find_placement, plan_ranks
+from channel_tools.ranks.watch import Watch, WatchOptions, watch_note, watched_words, with_recorder
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import absolute_path
 from channel_tools.system.settings import active_prefix
@@ -25,12 +26,18 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import LoadedTree, Stack
     from channel_tools.ranks.plan import RankPlan
     from channel_tools.requests.launch import ScriptRequest
+    from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate.model import ValidationMethod
 
 
-def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> RankPlan:
-    """The commands and variables. Raises as plan_ranks does, and UsageError for a stack that has no ranks."""
+def plan_script(
+    settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str], watch_in: Path | None = None
+) -> RankPlan:
+    """The commands and variables; with ``watch_in``, the watch's folder, of ranks that are watched.
+
+    Raises as plan_ranks does, and UsageError for a stack that has no ranks and for a script that cannot be watched.
+    """
     prefix = chosen_prefix(request.prefix, environ)
     check_environment(prefix)
     stack = launchable_stack(settings, request.stack, prefix)
@@ -39,9 +46,18 @@ def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[
     placement = find_placement(prefix, request.ranks, hosts=hosts, environ=environ)
     method, options = launchable_method(stack, request), method_options(stack)
     start = method.start_settings(placement, stack=stack.name, options=options, switch=request.switch)
-    return plan_ranks(
-        placement, start, stack=stack.name, words=request.words, folder=request.folder, launcher=request.launcher
-    )
+    words = request.words
+    if watch_in is not None and request.watch is not None:
+        words = watched_words(watch_in, request.watch, words)
+    plan = plan_ranks(placement, start, stack=stack.name, words=words, folder=request.folder, launcher=request.launcher)
+    return plan if watch_in is None else with_recorder(plan)
+
+
+def watch_of(request: ScriptRequest, plan: RankPlan, folder: Path, progress: Progress) -> Watch:
+    """The watch of a request that has one, with a note on how it will look."""
+    options = WatchOptions(seconds=float(request.watch or 0), ends=request.watch_end)
+    progress.note(watch_note(plan.placement.prefix, seconds=options.seconds))
+    return Watch(options=options, plan=plan, folder=folder, say=progress.note)
 
 
 def check_script(request: ScriptRequest) -> None:
@@ -63,9 +79,11 @@ def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[st
     method = launchable_method(stack, request)
     launcher = () if request.launcher is None else ("--launcher", request.launcher)
     switch = ("--switch",) if request.switch else ()
+    seconds = () if request.watch is None else ("--watch", str(request.watch))
+    ends = ("--watch-end",) if request.watch_end else ()
     command = (
         sys.executable, "-P", "-m", "channel_tools", "launch", *root_words(settings), *named,
-        "--ranks", str(request.ranks), "--prefix", str(prefix), *launcher, *switch, *request.words,
+        "--ranks", str(request.ranks), "--prefix", str(prefix), *launcher, *switch, *seconds, *ends, *request.words,
     )  # fmt: skip
     options = JobOptions(
         scheduler=request.emit,

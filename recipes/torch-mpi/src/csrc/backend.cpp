@@ -190,6 +190,7 @@ MpiBackend::WorkPtr MpiBackend::start(Operation operation) {
     if (c10d::debug_level() == c10d::DebugLevel::Detail && !operation.is_message()) {
         compare_ranks(operation);
     }
+    operation.group_name = getGroupUid();
     auto work = Engine::get().start(group_, std::move(operation));
     ++calls_;
     if (is_coalescing_) {

@@ -72,6 +72,7 @@ Engine::WorkPtr Engine::start(const std::shared_ptr<Group> &group, Operation ope
         throw_backend_error("the process group failed before: " + *group->failure +
                             "; destroy the process group on all ranks, and make it again");
     }
+    count(group, work->operation_);
     if (work->operation_.is_barrier) {
         work->before_ = in_flight(group.get());
         work->before_.erase(std::remove_if(work->before_.begin(), work->before_.end(),
@@ -90,6 +91,46 @@ Engine::WorkPtr Engine::start(const std::shared_ptr<Group> &group, Operation ope
         call_thread();
     }
     return work;
+}
+
+void Engine::count(const std::shared_ptr<Group> &group, Operation &operation) {
+    const bool is_known = std::any_of(groups_.begin(), groups_.end(),
+                                      [&group](const auto &other) { return other.lock() == group; });
+    if (!is_known) {
+        groups_.erase(std::remove_if(groups_.begin(), groups_.end(), [](const auto &one) { return one.expired(); }),
+                      groups_.end());
+        groups_.push_back(group);
+    }
+    if (!operation.group_name.empty()) {
+        group->name = operation.group_name;
+    }
+    // neither messages, which are not the same on all ranks, nor what compares the ranks
+    if (!operation.is_message() && operation.type != c10d::OpType::UNKNOWN) {
+        operation.number = ++group->calls;
+    }
+}
+
+std::vector<GroupCalls> Engine::calls() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<GroupCalls> found;
+    for (const auto &known : groups_) {
+        const auto group = known.lock();
+        if (!group) {
+            continue;
+        }
+        GroupCalls calls{group->name, group->calls, {}};
+        for (const WorkPtr &work : in_flight(group.get())) {
+            const Operation &operation = work->operation_;
+            OpenCall call{operation.number, operation.name, {}, {}};
+            for (const at::Tensor &tensor : operation.inputs.empty() ? operation.outputs : operation.inputs) {
+                call.sizes.push_back(tensor.sizes().vec());
+                call.dtypes.emplace_back(c10::toString(tensor.scalar_type()));
+            }
+            calls.pending.push_back(std::move(call));
+        }
+        found.push_back(std::move(calls));
+    }
+    return found;
 }
 
 // Whoever waits for them drives them, or a thread of ours does.

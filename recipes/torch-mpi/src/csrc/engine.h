@@ -39,6 +39,20 @@ class Backoff {
     Clock::time_point last_activity_;
 };
 
+// What has not ended, and how much it is.
+struct OpenCall {
+    uint64_t number = 0;  // among the group's collectives, from 1; 0 for messages
+    std::string name;
+    std::vector<std::vector<int64_t>> sizes;
+    std::vector<std::string> dtypes;
+};
+
+struct GroupCalls {
+    std::string group;
+    uint64_t entered = 0;
+    std::vector<OpenCall> pending;
+};
+
 // "30 s", "0.5 s".
 std::string seconds_in_words(std::chrono::milliseconds time);
 
@@ -70,6 +84,9 @@ class Engine {
     // Waits for what is under way in the group; then it takes no more calls.
     void close(const std::shared_ptr<Group> &group);
 
+    // Each group's collectives: how many were asked for, and what has not ended, messages too.
+    std::vector<GroupCalls> calls();
+
     // Calls MPI with nobody else in it.
     template <typename Call>
     void with_lock(Call call) {
@@ -97,6 +114,7 @@ class Engine {
     Engine() = default;
 
     // All with the lock held. Works that they return are to be completed without it.
+    void count(const std::shared_ptr<Group> &group, Operation &operation);
     void begin(MpiWork &work);
     static bool has_ended(MpiWork &work);
     Works look_at(MpiWork &work, Clock::time_point now);
@@ -126,6 +144,7 @@ class Engine {
     bool stopping_ = false;
     // Of operations that failed while MPI had them: it may still write there.
     std::vector<std::shared_ptr<const void>> lost_;
+    std::vector<std::weak_ptr<const Group>> groups_;  // that were asked for something
 };
 
 }  // namespace torch_mpi

@@ -54,6 +54,33 @@ py::dict counts() {
     return result;
 }
 
+py::list collectives() {
+    std::vector<GroupCalls> calls;
+    {
+        const py::gil_scoped_release released;  // whoever has the engine may wait for it
+        calls = Engine::get().calls();
+    }
+    py::list found;
+    for (const GroupCalls &group : calls) {
+        py::list pending;
+        for (const OpenCall &call : group.pending) {
+            py::dict row;
+            row["number"] = call.number;
+            row["is_message"] = call.number == 0;
+            row["kind"] = call.name;
+            row["sizes"] = call.sizes;
+            row["dtypes"] = call.dtypes;
+            pending.append(row);
+        }
+        py::dict row;
+        row["group"] = group.group;
+        row["entered"] = group.entered;
+        row["pending"] = pending;
+        found.append(row);
+    }
+    return found;
+}
+
 const LibraryFacts &start() {
     static const LibraryFacts &facts = []() -> const LibraryFacts & {
         const LibraryFacts &started = start_library();
@@ -123,6 +150,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     bind_library(module);
     bind_devices(module);
     module.def("counts", &counts);
+    module.def("collectives", &collectives);
     module.def("limit_calls", &limit_calls, py::arg("largest_count"), py::arg("use_large_calls"));
     py::class_<MpiBackend, c10::intrusive_ptr<MpiBackend>, c10d::Backend>(module, "MpiBackend")
         .def_static("create", &MpiBackend::create, py::arg("ranks"), py::arg("timeout"),

@@ -39,6 +39,8 @@ struct Group {
     int size = 1;
     std::optional<std::string> failure;  // why it takes no more calls
     bool has_lost = false;               // operations that failed while MPI still had them
+    std::string name;                    // PyTorch's
+    uint64_t calls = 0;                  // collectives that were asked for
     // Of the collectives whose tensors are not final yet.
     std::vector<std::shared_ptr<const Access>> unsettled;
 };
@@ -48,6 +50,8 @@ struct Operation {
     c10d::OpType type = c10d::OpType::UNKNOWN;
     const char *title = "";  // what the profiler calls it; outlives the work
     std::string name;        // for messages and counters: "all_reduce"
+    std::string group_name;  // PyTorch's
+    uint64_t number = 0;     // among the group's collectives, from 1; none for messages
     uint64_t elements = 0;
     uint64_t bytes = 0;
     std::vector<at::Tensor> inputs;        // for the profiler, whose events have a receipt's tensor here too

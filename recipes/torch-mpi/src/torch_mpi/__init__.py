@@ -14,7 +14,16 @@ from torch_mpi.version import __version__
 if TYPE_CHECKING:
     from torch_mpi.plugin import Plugin
 
-__all__ = ["LaunchError", "MPIError", "SettingsError", "__version__", "autoload", "carried_allreduces", "stats"]
+__all__ = [
+    "LaunchError",
+    "MPIError",
+    "SettingsError",
+    "__version__",
+    "autoload",
+    "carried_allreduces",
+    "collectives",
+    "stats",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +48,20 @@ def autoload() -> None:
             _plugin = plugin
     except (ImportError, AttributeError, ValueError):
         logger.exception("this PyTorch cannot be given the backend mpi")
+
+
+def collectives() -> list[dict[str, Any]]:
+    """What MPI is at now, for whoever looks why a job stands still; plain JSON values.
+
+    For each process group that was used: ``group``, its name; ``entered``, how many collectives were asked for; and
+    ``pending``, what has not ended: ``number`` among them from 1, ``kind`` (``all_reduce``, ``broadcast`` ...), the
+    ``sizes`` of the tensors, their ``dtypes``, and ``is_message`` for what goes from one rank to another.
+    """
+    if _plugin is None or _plugin.library is None:
+        return []
+    from torch_mpi import _C
+
+    return [{"by": "MPI", **group} for group in _C.collectives()]
 
 
 def stats() -> dict[str, Any]:

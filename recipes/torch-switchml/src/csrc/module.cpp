@@ -83,6 +83,23 @@ py::dict counters_to_dict(const Counters &counters) {
     return result;
 }
 
+// How many allreduces a session was given, and those of them that have not ended.
+py::dict calls_to_dict(const Session &session) {
+    py::list pending;
+    for (const OpenCall &call : session.open_calls()) {
+        py::dict row;
+        row["number"] = call.number;
+        row["kind"] = "all_reduce";
+        row["sizes"] = call.sizes;
+        row["dtypes"] = call.dtypes;
+        pending.append(row);
+    }
+    py::dict result;
+    result["entered"] = session.submitted();
+    result["pending"] = pending;
+    return result;
+}
+
 // What torch_switchml.settings.Transport is made of.
 py::dict resolve_to_dict(const Library &library, const std::string &controller) {
     const auto [resolved, common] = library.resolve(controller);
@@ -163,6 +180,7 @@ void bind_session(py::module_ &module) {
                     py::arg("has_failed"), py::arg("on_closed"), py::call_guard<py::gil_scoped_release>())
         .def_property_readonly("failure", &Session::failure)
         .def("library_stats", &Session::library_stats)
+        .def("calls", &calls_to_dict)
         .def("abort", &Session::abort, py::arg("reason") = "", py::call_guard<py::gil_scoped_release>())
         .def("end_for_lost_rank", &Session::end_for_lost_rank, py::arg("reason"),
              py::call_guard<py::gil_scoped_release>())

@@ -112,7 +112,7 @@ bool Session::Access::comes_before(const Access &later) const {
 uint64_t Session::enter(Access access) {
     const std::lock_guard<std::mutex> lock(jobs_mutex_);
     if (access.work) {
-        ++submitted_;
+        access.job = ++submitted_;
     }
     pending_.emplace(next_access_, std::move(access));
     return next_access_++;
@@ -358,6 +358,22 @@ std::vector<c10::intrusive_ptr<c10d::Work>> Session::pending() const {
         }
     }
     return works;
+}
+
+std::vector<OpenCall> Session::open_calls() const {
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    std::vector<OpenCall> calls;
+    for (const auto &[number, access] : pending_) {
+        if (access.work) {
+            OpenCall call{access.job, {}, {}};
+            for (const at::Tensor &tensor : access.work->tensors()) {
+                call.sizes.push_back(tensor.sizes().vec());
+                call.dtypes.emplace_back(c10::toString(tensor.scalar_type()));
+            }
+            calls.push_back(std::move(call));
+        }
+    }
+    return calls;
 }
 
 uint64_t Session::submitted() const {

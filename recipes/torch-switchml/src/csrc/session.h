@@ -53,6 +53,13 @@ struct Reduction {
     bool average = false;          // over the ranks, after
 };
 
+// An allreduce that has not ended: its number among those of its session, from 1, and how much it is.
+struct OpenCall {
+    uint64_t number = 0;
+    std::vector<std::vector<int64_t>> sizes;
+    std::vector<std::string> dtypes;
+};
+
 // What an allreduce is to be, beside its tensors.
 struct CallOptions {
     Reduction reduction;
@@ -107,6 +114,9 @@ class Session : public std::enable_shared_from_this<Session> {
     // Jobs handed to the library so far.
     uint64_t submitted() const;
 
+    // Those of them that have not ended, in the order of the calls.
+    std::vector<OpenCall> open_calls() const;
+
     // Why the session accepts no more jobs, or nothing while it does.
     std::optional<std::string> failure() const;
 
@@ -140,6 +150,7 @@ class Session : public std::enable_shared_from_this<Session> {
         c10::intrusive_ptr<DelegatedWork> work;  // null: the wrapped backend's
         bool is_the_carriers = false;            // the carrier itself, which keeps its jobs over one memory in order
         std::string broken;                      // why what it is to take is not there
+        uint64_t job = 0;                        // its number among the session's own
 
         bool comes_before(const Access &later) const;
     };

@@ -23,6 +23,8 @@ class DelegatedWork : public c10d::Work {
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     uint64_t getSequencenumber() const override;
 
+    const std::vector<at::Tensor> &tensors() const { return tensors_; }
+
     // Has the calling thread's current stream wait for a device's tensors; wait()
     // calls it.
     void synchronize() override;

@@ -17,7 +17,7 @@ from torch_switchml.version import __version__
 if TYPE_CHECKING:
     from torch_switchml.plugin import Plugin
 
-__all__ = ["SettingsError", "SwitchMLError", "__version__", "autoload", "install", "stats"]
+__all__ = ["SettingsError", "SwitchMLError", "__version__", "autoload", "collectives", "install", "stats"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,16 @@ def install() -> None:
     plugin = Plugin(os.environ)
     plugin.install()
     _plugin = plugin
+
+
+def collectives() -> list[dict[str, Any]]:
+    """What SwitchML carries now, for whoever looks why a job stands still; plain JSON values.
+
+    For each process group with a session: ``group``, its name; ``entered``, how many allreduces it was given; and
+    ``pending``, those that have not ended: ``number`` among them from 1, ``kind``, the ``sizes`` of the tensors and
+    their ``dtypes``. Takes no lock that a call holds while it waits.
+    """
+    return [] if _plugin is None else _plugin.collectives()
 
 
 def stats() -> dict[str, Any]:

@@ -147,6 +147,11 @@ class Plugin:
             refused_groups=self._refused_groups,
         )
 
+    def collectives(self) -> list[dict[str, Any]]:
+        """See :func:`torch_switchml.collectives`."""
+        sessions = [(group, session) for group, session in list(self._session_of.items()) if session is not None]
+        return [{"by": "SwitchML", "group": pytorch.name_of(group), **session.calls()} for group, session in sessions]
+
     def _wrap(self, gloo: object, *, named: bool) -> "_C.SwitchMLBackend":
         from torch_switchml import _C
 

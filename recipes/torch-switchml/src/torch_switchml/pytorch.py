@@ -8,7 +8,7 @@ its own import is still under way, so torch.distributed is reached for later.
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from torch._C import _distributed_c10d as c10d
 
@@ -89,6 +89,11 @@ def has_default_group() -> bool:
     import torch.distributed
 
     return bool(torch.distributed.is_initialized())
+
+
+def name_of(group: object) -> str:
+    """The group's name, the same on all ranks."""
+    return str(cast("c10d.ProcessGroup", group).group_name)
 
 
 def store_of(group: object) -> Store:

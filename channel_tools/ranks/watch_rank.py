@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs a rank's script as Python would, and lets ``launch --watch`` know that it moves, and where it stands.
+
+It is copied into the watch's folder and run by the environment's Python on each host, so it uses only the standard
+library. A thread looks several times in the watch's seconds whether the rank has moved: whether it has written
+anything, its main thread is elsewhere, or a collective was entered or has ended. Only then it writes its file anew, so
+that the watch takes a rank for standing still whose file stays as it is: also one that is stopped, has ended, or does
+not let its threads run. A rank that stands still long says once where, and which collectives it is in.
+
+What a rank's Python cannot say itself is read from outside (look_at_ranks.py). For that it may be traced by processes
+of its user, where the kernel leaves that to processes (Yama), and a signal has faulthandler write its Python stacks,
+also while other code holds the interpreter's lock.
+
+Usage: watch_rank.py FOLDER SECONDS SCRIPT [ARGUMENT]..., or -m MODULE in place of SCRIPT.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+LOOKS = 4
+"""In the watch's seconds."""
+LEAST_S, MOST_S = 0.1, 15.0
+"""Between two looks."""
+PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, -1
+SIGNAL = int(signal.SIGRTMAX) - 3
+"""One that neither libraries nor schedulers use."""
+_PLUGINS = ("torch_switchml", "torch_mpi")
+
+
+class Moves:
+    """What changes while a rank moves; the cheap parts are looked at first, and the others only if these are equal."""
+
+    def __init__(self) -> None:
+        self._main = threading.main_thread().ident
+        self._seen: tuple[Any, ...] = ()
+        self._counts: tuple[Any, ...] = ()
+
+    def has_moved(self, own_bytes: int) -> bool:
+        """Whether anything has changed since the last call; ``own_bytes`` were written for the watch."""
+        place = tuple((id(frame), frame.f_lasti) for frame in frames_of(self._main))
+        seen = (written_bytes() - own_bytes, place)
+        if seen != self._seen:
+            self._seen = seen
+            return True
+        counts = tuple((one["group"], one["entered"], len(one["pending"])) for one in collectives())
+        moved, self._counts = counts != self._counts, counts
+        return moved
+
+    def place(self) -> list[tuple[str, str, int]]:
+        """Function, file and line of each frame of the main thread, the innermost first."""
+        codes = [(frame.f_code, frame.f_lineno or 0) for frame in frames_of(self._main)]
+        return [(getattr(code, "co_qualname", code.co_name), code.co_filename, line) for code, line in codes]
+
+
+def frames_of(thread: int | None) -> list[Any]:
+    """The frames of a thread, the innermost first."""
+    frame = sys._current_frames().get(thread or 0)  # noqa: SLF001 - a documented name
+    frames = []
+    while frame is not None:
+        if frame.f_code.co_filename != __file__:
+            frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def written_bytes() -> int:
+    """What this process has written so far, to files and pipes."""
+    try:
+        lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
+    except OSError:  # a kernel without it
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), 0)
+
+
+def collectives() -> list[dict[str, Any]]:
+    """Each group's collectives, as PyTorch's flight recorder and our plugins have them.
+
+    ``entered`` is the number of the last one that this rank has come to, ``pending`` those that have not ended.
+    """
+    torch = sys.modules.get("torch")
+    distributed = sys.modules.get("torch.distributed")
+    if torch is None or distributed is None or not hasattr(distributed, "is_initialized"):
+        return []
+    found: list[dict[str, Any]] = []
+    if distributed.is_available() and distributed.is_initialized():
+        members = group_members()
+        c10d = getattr(torch._C, "_distributed_c10d", None)  # noqa: SLF001 - docs/explanation/overrides.md
+        # the second: of NCCL, whose recorder is another one
+        for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+            if (dump := getattr(c10d, name, None)) is not None:
+                found += recorded(json.loads(dump()))
+        for plugin in _PLUGINS:
+            if (ask := getattr(sys.modules.get(plugin), "collectives", None)) is not None:
+                found += ask()
+        for one in found:
+            one["description"], one["ranks"] = members.get(one["group"], ("", []))
+    return found
+
+
+def group_members() -> dict[str, tuple[str, list[int]]]:
+    """What each process group is for, and its global ranks, by its name."""
+    c10d = sys.modules["torch.distributed.distributed_c10d"]
+    world = c10d._world  # noqa: SLF001 - docs/explanation/overrides.md
+    return {world.pg_names[group]: (group.group_desc, sorted(ranks)) for group, ranks in world.pg_group_ranks.items()}
+
+
+def recorded(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    """The groups of a flight recorder's trace (torch/distributed/flight_recorder reads the same)."""
+    groups: dict[str, dict[str, Any]] = {}
+    for entry in trace.get("entries") or []:
+        name = entry["process_group"][0]
+        new = {"by": "PyTorch's flight recorder", "group": name, "entered": 0, "pending": []}
+        group = groups.setdefault(name, new)
+        number = entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"]
+        if not entry["is_p2p"]:
+            group["entered"] = max(group["entered"], number)
+        if not entry["retired"] and entry["state"] != "completed":
+            group["pending"].append(
+                {
+                    "number": number,
+                    "is_message": entry["is_p2p"],
+                    "kind": entry["profiling_name"].partition(":")[2] or entry["profiling_name"],
+                    "sizes": entry["input_sizes"],
+                    "dtypes": entry["input_dtypes"],
+                }
+            )
+    return list(groups.values())
+
+
+class Watched:
+    """The rank's files in the watch's folder, which only its user can read."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._seconds = seconds
+        self._rank = os.environ.get("RANK", "0")
+        self._folder = folder
+        self._moves = Moves()
+        self._count = 0
+        self._bytes = 0
+        self._is_over = False
+        with contextlib.suppress(OSError):  # of a kernel without Yama
+            ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_long(PR_SET_PTRACER_ANY), 0, 0, 0)
+        # to the end of the process, which writes it in the signal's handler
+        self._stacks = open(self._file("stacks"), "w", opener=opened_for_owner)  # noqa: SIM115
+        faulthandler.register(SIGNAL, file=self._stacks, all_threads=True)
+        self.say_moved()
+
+    def _file(self, what: str) -> Path:
+        return self._folder / f"rank-{self._rank}.{what}"
+
+    def say_moved(self) -> None:
+        """Write the file by which the watch sees that the rank has moved, and finds it."""
+        self._count += 1
+        uname = os.uname()
+        document = {
+            "rank": int(self._rank),
+            "host": uname.nodename,
+            "boot": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+            "pid": os.getpid(),
+            "started": int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]),
+            "signal": SIGNAL,
+            "moved": self._count,
+            "over": self._is_over,
+            "frames": self._moves.place(),
+        }
+        self._write("json", document)
+
+    def say_over(self) -> None:
+        """Say that the script has ended: a process that then ends was not killed."""
+        self._is_over = True
+        with contextlib.suppress(OSError):  # the watch may have ended before
+            self.say_moved()
+
+    def say_place(self) -> None:
+        """Write where the rank stands."""
+        try:
+            found, error = collectives(), ""
+        except Exception as err:  # noqa: BLE001 - whatever PyTorch is like, it must not end the rank
+            found, error = [], f"{type(err).__name__}: {err}"
+        self._write("place", {"moved": self._count, "frames": self._moves.place(), "groups": found, "error": error})
+
+    def _write(self, what: str, document: dict[str, Any]) -> None:
+        part, text = self._file(f"{what}.part"), json.dumps(document)
+        with open(part, "w", encoding="ascii", opener=opened_for_owner) as stream:
+            self._bytes += stream.write(text)
+        part.replace(self._file(what))
+
+    def go_on(self) -> None:
+        """Look for as long as the process runs; ends where the watch has ended and taken its folder away."""
+        every = min(max(self._seconds / LOOKS, LEAST_S), MOST_S)
+        still_since, has_said = time.monotonic(), False
+        with contextlib.suppress(OSError):
+            while True:
+                time.sleep(every)
+                try:
+                    moved = self._moves.has_moved(self._bytes + os.fstat(self._stacks.fileno()).st_size)
+                except Exception:  # noqa: BLE001 - as in say_place; what is not known has not moved
+                    moved = False
+                if moved:
+                    self.say_moved()
+                    still_since, has_said = time.monotonic(), False
+                elif not has_said and time.monotonic() - still_since > self._seconds / 2:
+                    self.say_place()
+                    has_said = True
+
+
+def opened_for_owner(path: str, flags: int) -> int:
+    """Open a file that only its owner may read, whatever the umask."""
+    return os.open(path, flags, 0o600)
+
+
+def main() -> None:
+    """Watch this process, and run the script in it."""
+    folder, seconds, words = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+    watched = Watched(folder, seconds)
+    threading.Thread(target=watched.go_on, name="launch --watch", daemon=True).start()
+    owner = os.getpid()
+    try:
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            if not sys.flags.safe_path:
+                sys.path[0] = str(Path.cwd())
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            if not sys.flags.safe_path:
+                sys.path[0] = str(Path(words[0]).resolve().parent)
+            runpy.run_path(words[0], run_name="__main__")
+    finally:
+        if os.getpid() == owner:  # not a child that the script forked
+            watched.say_over()
+
+
+if __name__ == "__main__":
+    main()
