@@ -94,8 +94,8 @@ Engine::WorkPtr Engine::start(const std::shared_ptr<Group> &group, Operation ope
 }
 
 void Engine::count(const std::shared_ptr<Group> &group, Operation &operation) {
-    const bool is_known = std::any_of(groups_.begin(), groups_.end(),
-                                      [&group](const auto &other) { return other.lock() == group; });
+    const bool is_known =
+        std::any_of(groups_.begin(), groups_.end(), [&group](const auto &other) { return other.lock() == group; });
     if (!is_known) {
         groups_.erase(std::remove_if(groups_.begin(), groups_.end(), [](const auto &one) { return one.expired(); }),
                       groups_.end());
