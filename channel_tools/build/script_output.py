@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import os
 import re
 import resource
@@ -22,9 +23,13 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 _INTERPRETER = "bash"
+LEFT_RUNNING = "left-running"
+"""The file in the program's folder with a line for each script that left a process running, see main."""
+_HELD_S = 10.0
 _ENVIRONMENT = "build_env.sh"
 """The engine's file beside a script, which the script begins with."""
 _PIECE_BYTES = 1 << 14
@@ -74,10 +79,12 @@ class ReadableOutput:
         return _QUOTED.sub(r"\g<0> ", "".join(lines)).encode()
 
 
-def main(folder: str, arguments: list[str]) -> int:
+def main(folder: str, arguments: list[str], *, held_s: float = _HELD_S) -> int:
     """Run bash with ``arguments`` until it and all that have its output have ended; its exit status, negative a signal.
 
-    ``folder`` is the one that put_before_path made; it leaves the PATH.
+    What still has its output open ``held_s`` after bash has ended is killed, since it would run on while its files are
+    packed; the log and the file LEFT_RUNNING say so. ``folder`` is the one that put_before_path made; it leaves the
+    PATH.
     """
     before = f"{folder}:"
     path = os.environ["PATH"].removeprefix(before)
@@ -96,8 +103,14 @@ def main(folder: str, arguments: list[str]) -> int:
         for stream, descriptor in ((bash.stdout, sys.stdout.fileno()), (bash.stderr, sys.stderr.fileno())):
             if stream is not None:
                 streams.register(stream, selectors.EVENT_READ, (descriptor, ReadableOutput()))
-        while streams.get_map():
-            for key, _events in streams.select():
+        ended, until_s = os.pidfd_open(bash.pid), math.inf
+        streams.register(ended, selectors.EVENT_READ)
+        while len(streams.get_map()) > (until_s == math.inf) and (left_s := until_s - time.monotonic()) > 0:
+            for key, _events in streams.select(None if left_s == math.inf else left_s):
+                if key.fd == ended:
+                    until_s = time.monotonic() + held_s
+                    streams.unregister(ended)
+                    continue
                 descriptor, output = key.data
                 piece = os.read(key.fd, _PIECE_BYTES)
                 content = output.readable(piece, final=not piece)
@@ -105,7 +118,43 @@ def main(folder: str, arguments: list[str]) -> int:
                     content = content[os.write(descriptor, content) :]
                 if not piece:
                     streams.unregister(key.fileobj)
+        held = {f"pipe:[{os.fstat(key.fd).st_ino}]" for key in streams.get_map().values()}
+        if held and (names := _kill_holders(held)):
+            _say_killed(Path(folder), names, held_s)
     return bash.wait()
+
+
+def _kill_holders(pipes: set[str]) -> list[str]:
+    """Kill the processes that have one of the pipes (``pipe:[INODE]``) open; returns their names and ids."""
+    names = []
+    for process in sorted(Path("/proc").glob("[0-9]*")):
+        try:
+            opened = {link for entry in (process / "fd").iterdir() if (link := _target(entry)) is not None}
+            name = (process / "comm").read_text(errors="replace").strip()
+        except OSError:  # another user's, or it has ended
+            continue
+        if opened & pipes and int(process.name) != os.getpid():
+            names.append(f"{name} (process {process.name})")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)
+    return names
+
+
+def _target(descriptor: Path) -> str | None:
+    try:
+        return os.fspath(descriptor.readlink())
+    except OSError:  # closed meanwhile
+        return None
+
+
+def _say_killed(folder: Path, names: list[str], held_s: float) -> None:
+    text = (
+        f"the script has ended, but {', '.join(names)} still had its output open {held_s:g} s later and was killed: "
+        "let the script wait for it or end it"
+    )
+    os.write(sys.stderr.fileno(), f"{text}\n".encode())
+    with (folder / LEFT_RUNNING).open("a", encoding="utf-8") as file:
+        file.write(f"{text}\n")
 
 
 def _end_as(status: int) -> None:

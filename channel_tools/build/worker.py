@@ -37,7 +37,7 @@ from channel_tools.build.model import (
     decode,
     encode,
 )
-from channel_tools.build.script_output import put_before_path
+from channel_tools.build.script_output import LEFT_RUNNING, put_before_path
 from channel_tools.build.special_files import StuckEngine
 from channel_tools.conda.package import split_stem
 from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError, UsageError
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 _RESULT = "result.json"
 _USAGE = "usage.json"
 _OUTPUT = "out"
+_INTERPRETER = "interpreter"
 _PREFIX_BYTES = 255
 _ENGINE_FOLDERS_BYTES = len("/bld") + len("/rattler-build_") + len("/host_env")
 """Of the engine's own folders above a prefix; in parts, since the audit searches packages for their name."""
@@ -254,7 +255,7 @@ def _finish(spec: WorkerSpec, result: WorkerResult) -> int:
 def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
     from channel_tools.build.settle import settle_built  # noqa: PLC0415 - as in _run
 
-    notes = list(result.notes)
+    notes = [*result.notes, *_left_running(spec)]
     try:
         for package in result.packages:
             renamed = dict(zip(spec.channels, spec.recorded_channels or spec.channels, strict=True))
@@ -272,8 +273,14 @@ def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
     return replace(result, notes=tuple(notes))
 
 
+def _left_running(spec: WorkerSpec) -> list[str]:
+    """What scripts left running, a note for each."""
+    file = spec.output.parent / _INTERPRETER / LEFT_RUNNING
+    return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+
+
 def _run(spec: WorkerSpec) -> WorkerResult:
-    os.environ["PATH"] = put_before_path(spec.output.parent / "interpreter", os.environ["PATH"])
+    os.environ["PATH"] = put_before_path(spec.output.parent / _INTERPRETER, os.environ["PATH"])
     if spec.tools.conda_build is not None:
         from channel_tools.build.conda_build import run_conda_build  # noqa: PLC0415 - as below
 

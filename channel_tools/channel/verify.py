@@ -12,7 +12,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import zstandard
 
 from channel_tools.channel.content import INDEX_FILES
 from channel_tools.channel.listing import Listing, Patch, names_in, not_listed
@@ -30,6 +29,7 @@ from channel_tools.conda.repodata import (
     SHARD_INDEX,
     SHARD_SUFFIX,
     SHARDS_FOLDER,
+    unpack_index,
 )
 from channel_tools.system.document import convert, decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelToolsError
@@ -242,7 +242,7 @@ def _check_solves(
 
 def _check_indexes(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[ChannelFault]:
     try:
-        if _unpack(_read(folder, REPODATA_ZST)) != _read(folder, REPODATA):
+        if _unpacked(folder, REPODATA_ZST) != _read(folder, REPODATA):
             yield _finding(folder.path / REPODATA_ZST, f"differs from {REPODATA}")
         rows = _rows(decode_json(_read(folder, RUN_EXPORTS)))
         expected = {
@@ -255,7 +255,7 @@ def _check_indexes(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[
         yield _finding(folder.path / str(err.filename).rpartition("/")[2], "is missing")
     except ChannelToolsError as err:
         yield _damaged(folder.path, err)
-    except (msgspec.MsgspecError, zstandard.ZstdError, KeyError, TypeError) as err:
+    except (msgspec.MsgspecError, KeyError, TypeError) as err:
         yield _finding(folder.path, f"an index in it cannot be read ({err})")
 
 
@@ -285,7 +285,7 @@ def _check_unpatched(
 
 
 def _check_shards(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[ChannelFault]:
-    index = decode_msgpack(_unpack(_read(folder, SHARD_INDEX)))
+    index = decode_msgpack(_unpacked(folder, SHARD_INDEX))
     rows_in_shards: dict[str, dict[str, Any]] = {}
     for name, sha256 in sorted(index["shards"].items()):
         shard = f"{SHARDS_FOLDER}/{sha256.hex()}{SHARD_SUFFIX}"
@@ -293,7 +293,7 @@ def _check_shards(folder: Beneath, records: dict[str, JsonObject]) -> Iterator[C
         if hashlib.sha256(packed).digest() != sha256:
             yield _finding(folder.path / shard, f"the shard of {name} is damaged", hint=f"delete it and {_INDEX_AGAIN}")
             return
-        rows_in_shards |= _rows(decode_msgpack(_unpack(packed)))
+        rows_in_shards |= _rows(decode_msgpack(_unpacked(folder, shard)))
     plain = {
         name: row | {key: row[key].hex() for key in SHARD_BYTES if key in row} for name, row in rows_in_shards.items()
     }
@@ -305,5 +305,5 @@ def _object(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def _unpack(packed: bytes) -> bytes:
-    return zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+def _unpacked(folder: Beneath, name: str) -> bytes:
+    return unpack_index(_read(folder, name), str(folder.path / name), limit_bytes=STATE_BYTES)

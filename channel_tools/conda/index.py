@@ -23,6 +23,7 @@ from channel_tools.conda.repodata import (
     REPODATA,
     REPODATA_ZST,
     SHARD_INDEX,
+    SHARD_LIMIT_BYTES,
     SHARD_SUFFIX,
     Repodata,
     Shard,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from channel_tools.system.http.client import HttpClient
 
 _log = logging.getLogger(__name__)
-_SHARD_LIMIT_BYTES = 256 << 20
 _CONNECTIONS = 8
 _MANY_SHARDS = 200
 _LARGE_PART = 4
@@ -155,7 +155,7 @@ class _Shards:
 
 def _find_shards(client: HttpClient, address: str, subdir: str, names: Collection[str] | None) -> _Shards | None:
     """The shards of the wanted names; None if the channel has no shards."""
-    packed = _get(client, address, f"{subdir}/{SHARD_INDEX}", limit_bytes=_SHARD_LIMIT_BYTES)
+    packed = _get(client, address, f"{subdir}/{SHARD_INDEX}", limit_bytes=SHARD_LIMIT_BYTES)
     if packed is None:
         return None
     index = decode_shard_index(packed, without_credentials(f"{address.rstrip('/')}/{subdir}/{SHARD_INDEX}"))
@@ -193,7 +193,7 @@ def _from_shards(client: HttpClient, shards: _Shards, names: Collection[str] | N
 
 def _shard(client: HttpClient, folder: str, sha256: bytes) -> Shard:
     name = f"{sha256.hex()}{SHARD_SUFFIX}"
-    url, packed = f"{folder.rstrip('/')}/{name}", _get(client, folder, name, limit_bytes=_SHARD_LIMIT_BYTES)
+    url, packed = f"{folder.rstrip('/')}/{name}", _get(client, folder, name, limit_bytes=SHARD_LIMIT_BYTES)
     if packed is None:
         message = f"{without_credentials(url)}: the channel's index names this shard, but there is none"
         raise IntegrityError(message, hint="run the same command again; if that fails too, index the channel again")

@@ -40,6 +40,9 @@ SHARD_BYTES = ("md5", "sha256")
 
 INDEX_LIMIT_BYTES = 4 << 30
 """What is read of an index, packed or not."""
+SHARD_LIMIT_BYTES = 64 << 20
+"""What is read of a shard or of the index of shards, packed or not: the largest of conda-forge have 3 MB. Values take
+fifty times their bytes when they are decoded, and many shards are read at once."""
 _INDEX_AGAIN = "index the channel again"
 
 _READ_KEYS = frozenset({"info", "packages", "packages.conda", "removed", "repodata_version", "signatures"})
@@ -180,23 +183,30 @@ class Shard:
     unread: Mapping[str, int]
 
 
-def unpack_index(packed: bytes, where: str) -> bytes:
-    """The bytes of an index or shard that is packed with zstd. Raises IntegrityError, which names ``where`` it is."""
+def unpack_index(packed: bytes, where: str, *, limit_bytes: int = INDEX_LIMIT_BYTES) -> bytes:
+    """The bytes of an index or shard that is packed with zstd.
+
+    Raises IntegrityError, which names ``where`` it is, if it is damaged, or unpacks to more than ``limit_bytes`` or
+    than there is memory for.
+    """
     try:
         with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
-            content = read_at_most(stream, INDEX_LIMIT_BYTES + 1)
+            content = read_at_most(stream, limit_bytes + 1)
     except zstandard.ZstdError as err:
         hint = "run it again; if that fails too, the channel must be indexed again"
         raise IntegrityError(f"{where}: cannot be decompressed: {err}", hint=hint) from None
-    if len(content) > INDEX_LIMIT_BYTES:
-        raise IntegrityError(f"{where}: unpacks to more than the {INDEX_LIMIT_BYTES} bytes that are read of an index")
+    except MemoryError:
+        raise IntegrityError(f"{where}: unpacks to more than this process has memory for", hint=_INDEX_AGAIN) from None
+    if len(content) > limit_bytes:
+        message = f"{where}: unpacks to more than the {limit_bytes} bytes that are read of it"
+        raise IntegrityError(message, hint=_INDEX_AGAIN)
     return content
 
 
 def decode_shard_index(packed: bytes, where: str) -> ShardIndex:
     """Read a packed index of shards. Raises IntegrityError, which names ``where`` it is."""
     try:
-        return convert(decode_msgpack(unpack_index(packed, where)), ShardIndex)
+        return convert(decode_msgpack(unpack_index(packed, where, limit_bytes=SHARD_LIMIT_BYTES)), ShardIndex)
     except msgspec.MsgspecError as err:
         raise IntegrityError(f"{where}: the sharded index cannot be read: {err}", hint=_INDEX_AGAIN) from None
 
@@ -207,7 +217,7 @@ def decode_shard(packed: bytes, sha256: bytes, where: str) -> Shard:
         message = f"{where}: the sha256 of its bytes is not the one in its name"
         raise IntegrityError(message, hint="run the same command again")
     try:
-        tables = decode_msgpack(unpack_index(packed, where))
+        tables = decode_msgpack(unpack_index(packed, where, limit_bytes=SHARD_LIMIT_BYTES))
         records = {**tables.get("packages", {}), **tables.get("packages.conda", {})}
         return Shard(
             records={

@@ -7,7 +7,6 @@ Further channels, which a tree's recipes may take packages from besides, are rea
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -22,6 +21,7 @@ from channel_tools.conda.specs import spec_name, texts_of
 from channel_tools.plan.own import OWN_CHANNEL
 from channel_tools.plan.run_exports import FolderRunExports
 from channel_tools.requests.names import DEFAULT_FOUNDATION, FOUNDATIONS
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import FoundationError, IntegrityError
 from channel_tools.system.files import absolute_path, read_regular, sha256_of_file
 
@@ -252,7 +252,7 @@ def _read_requirements(folder: Path, subdirs: list[str]) -> dict[str, frozenset[
     requirements: dict[str, frozenset[str]] = {}
     for subdir in subdirs:
         try:
-            content = json.loads(read_regular(folder / subdir / REPODATA, limit_bytes=INDEX_LIMIT_BYTES))
+            content = decode_json(read_regular(folder / subdir / REPODATA, limit_bytes=INDEX_LIMIT_BYTES))
             for record in [*content.get("packages", {}).values(), *content.get("packages.conda", {}).values()]:
                 names = frozenset(spec_name(text) for text in texts_of(record, "depends"))
                 requirements[record["name"]] = requirements.get(record["name"], frozenset()) | names

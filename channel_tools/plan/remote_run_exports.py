@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
-import zstandard
 from rattler.package import RunExportsJson
 
 from channel_tools.conda.addresses import is_web, without_credentials
 from channel_tools.conda.clients import make_client, make_http_client
 from channel_tools.conda.package import RunExports
-from channel_tools.conda.repodata import RUN_EXPORTS
+from channel_tools.conda.repodata import RUN_EXPORTS, unpack_index
 from channel_tools.plan.run_exports import RunExportsIndex, given_in, parse_index
-from channel_tools.system.errors import FoundationError, NetworkError
-from channel_tools.system.files import read_at_most
+from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
 from channel_tools.system.http.client import MissingError
 from channel_tools.system.http.pace import TransientError
 
@@ -91,13 +88,9 @@ def _taken_from(run_exports: RunExportsJson | None) -> RunExports:
 
 def _unpacked(content: bytes, url: str) -> bytes:
     try:
-        with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content)) as stream:
-            unpacked = read_at_most(stream, _INDEX_BYTES + 1)
-    except zstandard.ZstdError as err:
-        raise _unreadable(without_credentials(url), err) from None
-    if len(unpacked) > _INDEX_BYTES:
-        raise _unreadable(without_credentials(url), ValueError(f"it has more than {_INDEX_BYTES >> 20} MiB"))
-    return unpacked
+        return unpack_index(content, without_credentials(url), limit_bytes=_INDEX_BYTES)
+    except IntegrityError as err:
+        raise FoundationError(err.message, hint=err.hint) from None
 
 
 def _unreadable(origin: object, err: Exception) -> FoundationError:

@@ -20,7 +20,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import IO, TYPE_CHECKING, Final, TypedDict, cast
 from urllib.parse import parse_qs, unquote
 
 import boto3
@@ -49,6 +49,7 @@ from channel_tools.publish.model import LABEL_FOLDER, NEVER_CHANGE_HINT, label_p
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, NetworkError, UsageError
+from channel_tools.system.files import read_at_most
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ _DEFAULT_REGION = "us-east-1"
 _FILES_AT_ONCE = 8
 _PARTS_AT_ONCE = 4
 _DELETED_AT_ONCE = 1000
+_OBJECTS = 5_000_000
+_SMALL_BYTES = 64 << 20
 _WRITER_WAIT_S = 60.0
 GRACE_S = 24 * 3600.0
 _SCHEMA = 1
@@ -445,16 +448,23 @@ class _Bucket:
         """The names of all objects below the address, with their sizes."""
         pages = self._client.get_paginator("list_objects_v2")
         with _reported("list objects", self._where):
-            return {
-                row["Key"].removeprefix(self._before): row["Size"]
-                for page in pages.paginate(Bucket=self.address.bucket, Prefix=self._before)
-                for row in page.get("Contents", ())
-            }
+            sizes: dict[str, int] = {}
+            for page in pages.paginate(Bucket=self.address.bucket, Prefix=self._before):
+                sizes |= {row["Key"].removeprefix(self._before): row["Size"] for row in page.get("Contents", ())}
+                if len(sizes) > _OBJECTS:
+                    message = f"{self._where}: more than {_OBJECTS:,} objects below {self.address}"
+                    raise ChannelError(message, hint="give a channel's own address, or ask the service's operator")
+            return sizes
 
     def get(self, name: str) -> bytes:
-        """An object that exists and fits into memory."""
+        """A small object that exists. Raises ChannelError if it is not small."""
         with _reported(f"read {name}", self._where):
-            return self._client.get_object(Bucket=self.address.bucket, Key=self._before + name)["Body"].read()
+            body = self._client.get_object(Bucket=self.address.bucket, Key=self._before + name)["Body"]
+            content = read_at_most(cast("IO[bytes]", body), _SMALL_BYTES + 1)
+        if len(content) > _SMALL_BYTES:
+            message = f"{self._where}: {name} has more than {_SMALL_BYTES} bytes; at most that many are read"
+            raise ChannelError(message, hint="ask the service's operator what is there")
+        return content
 
     def read_record(self) -> _Record:
         """replica.json. Raises ChannelError if it is damaged or of a newer version."""

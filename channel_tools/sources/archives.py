@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.system.archives import TAR_FAULTS, UnsafeMemberError, check_link, check_member_path, members_of_tar
 from channel_tools.system.errors import IntegrityError
+from channel_tools.system.tarstream import unpacked_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,7 @@ _TAR_SUFFIXES = (
     ".tar.bz2", ".tbz", ".tbz2", ".tar.zst", ".tzst",
 )  # fmt: skip
 _CHUNK_BYTES = 1 << 20
+_LINK_BYTES = 4096
 _HINT = "do not build from it: compare it with upstream's release by hand, then correct the recipe's url and sha256"
 
 
@@ -41,7 +43,7 @@ def check_archive(path: Path, *, name: str | None = None) -> None:
             _check_zip(path)
         elif file_name.endswith(_TAR_SUFFIXES):
             _check_tar(path)
-    except (*TAR_FAULTS, zipfile.BadZipFile) as err:
+    except (*TAR_FAULTS, zipfile.BadZipFile, NotImplementedError, RuntimeError) as err:  # zip: unknown, encrypted
         raise _refused(path, f"not a complete archive: {str(err) or type(err).__name__}") from None
     except UnsafeMemberError as err:
         raise _refused(path, str(err)) from None
@@ -100,14 +102,16 @@ def _check_tar(path: Path) -> None:
 
 
 def _check_zip(path: Path) -> None:
-    members = _Members()
+    members, left = _Members(), unpacked_limit(path.stat().st_size)
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             is_link = stat.S_ISLNK(info.external_attr >> 16)
             with archive.open(info) as stream:
-                target = stream.read() if is_link else b""
-                while stream.read(_CHUNK_BYTES):
-                    pass
+                target = stream.read(_LINK_BYTES) if is_link else b""
+                while chunk := stream.read(_CHUNK_BYTES):
+                    left -= len(chunk)
+                    if left < 0:  # members may also share their bytes
+                        raise zipfile.BadZipFile("unpacks to far more bytes than any archive of its size")
             if is_link:
                 members.take_link(info.filename, target.decode(errors="surrogateescape"))
             else:

@@ -30,7 +30,7 @@ from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import disk_full_reported, sha256_of_file
 from channel_tools.system.http.download import Cancelled, Download, download
-from channel_tools.system.http.pace import Retry
+from channel_tools.system.http.pace import Arrivals, Retry, Timeouts, TooSlowError
 from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import temporary_folder
@@ -333,9 +333,12 @@ def _download_ftp(url: str, part: Path, *, on_bytes: Callable[[int], None]) -> N
     """Fetch a whole file by FTP, with the standard library. Raises NetworkError."""
     try:
         with urllib.request.urlopen(url, timeout=_FTP_TIMEOUT_S) as stream, part.open("wb") as writing:  # noqa: S310
-            while chunk := stream.read(_CHUNK_BYTES):
+            arrivals = Arrivals(timeouts=Timeouts(read_s=_FTP_TIMEOUT_S))
+            while chunk := arrivals.read(lambda: stream.read1(_CHUNK_BYTES)):
                 writing.write(chunk)
                 on_bytes(len(chunk))
+    except TooSlowError as err:
+        raise NetworkError(f"{url}: {err}") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError, EOFError) as err:
         raise NetworkError(f"{url}: {getattr(err, 'reason', '') or type(err).__name__}") from None
 

@@ -19,6 +19,7 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -26,6 +27,7 @@ from typing import IO, TYPE_CHECKING
 from channel_tools.conda.addresses import is_confidential, scheme_of, shown_address, text_without_credentials
 from channel_tools.sources.gittree import ENTRIES, PATH_BYTES, TreeEntry, fault_of, read_tree
 from channel_tools.sources.model import SourceMirrors
+from channel_tools.system.archives import FOLDERS_DEEP
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.files import HashedStream
 from channel_tools.system.processes import CommandResult, end_process_group, run_command, start_command, watch_command
@@ -41,6 +43,11 @@ LINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
 TREE_MODE = "40000"
 _SHA256_DIGITS = 64
+_SMALL_BYTES = 64 << 20
+"""Trees and commits are read whole; the largest public ones have 2 MB."""
+_SLOW_S = 300.0
+_SLOWEST_BYTES_PER_S = 1000
+"""A fetch ends if less than this arrives over 300 s: a server may count for minutes before it sends anything."""
 _NETRC = ".netrc"
 _MISSING_HINT = "fetch it there, or add its path to the recipe's extra.source_excludes"
 _REFUSED_HINT = "nothing of it was written; tell those who keep the repository, and name a revision without it"
@@ -69,7 +76,12 @@ class GitRepository:
             raise IntegrityError(f"{commit} is not a commit", hint="name the commit itself, not a tag of it")
         leaves: list[TreeEntry] = []
         level = [TreeEntry(path="", mode=TREE_MODE, object=root)]
+        depth = 0
         while level:  # one process for each level of folders
+            if depth > FOLDERS_DEEP:
+                message = f"commit {commit} has folders that are more than {FOLDERS_DEEP} deep: {level[0].path[:80]}..."
+                raise IntegrityError(message, hint=_REFUSED_HINT)
+            depth += 1
             contents = self.read_contents(
                 [folder.object for folder in level], hint="make a clone with the whole commit (without a tree filter)"
             )
@@ -89,9 +101,9 @@ class GitRepository:
         return self.read_contents([commit])[0]
 
     def read_contents(self, names: Sequence[str], *, hint: str | None = None) -> list[bytes]:
-        """The bytes of small objects. Raises as read_objects."""
+        """The bytes of small objects. Raises as read_objects, and IntegrityError for one that is not small."""
         contents: list[bytes] = []
-        self.read_objects(names, lambda _name, size, stream: contents.append(stream.read(size)), hint=hint)
+        self.read_objects(names, lambda _name, _size, stream: contents.append(stream.read()), hint=hint, small=True)
         return contents
 
     def read_objects(
@@ -101,11 +113,12 @@ class GitRepository:
         *,
         paths: Mapping[str, str] | None = None,
         hint: str | None = None,
+        small: bool = False,
     ) -> None:
-        """Call ``take(name, size, stream)``, which reads exactly ``size`` bytes, for every object in this order.
+        """Call ``take(name, size, stream)``, which reads the stream's ``size`` bytes, for every object in this order.
 
-        Raises IntegrityError for an object that is missing (with ``hint``) or whose bytes have another hash; ``paths``
-        has the objects' paths, for the message.
+        Raises IntegrityError for an object that is missing (with ``hint``) or whose bytes have another hash, with
+        ``small`` also for one of more than 64 MiB; ``paths`` has the objects' paths, for the message.
         """
         with tempfile.TemporaryFile() as names_file:
             names_file.write("".join(f"{name}\n" for name in names).encode())
@@ -123,19 +136,29 @@ class GitRepository:
             try:
                 for name in names:
                     where = "" if paths is None else f" ({paths[name]})"
-                    self._take_one(name, process.stdout, take, where, hint or _MISSING_HINT)
+                    self._take_one(name, process.stdout, take, where, hint or _MISSING_HINT, small=small)
             finally:
                 end_process_group(process)
 
     def _take_one(
-        self, name: str, stream: IO[bytes], take: Callable[[str, int, IO[bytes]], object], where: str, hint: str
+        self,
+        name: str,
+        stream: IO[bytes],
+        take: Callable[[str, int, IO[bytes]], object],
+        where: str,
+        hint: str,
+        *,
+        small: bool,
     ) -> None:
         words = stream.readline().split()
         if len(words) != 3 or words[1] == b"missing":  # noqa: PLR2004 - "<name> <kind> <size>"
             message = f"{self.folder}: object {name}{where} is missing from the repository"
             raise IntegrityError(message, hint=hint)
         kind, size = words[1].decode(), int(words[2])
-        hashed = HashedStream(stream, object_hash(kind, size, like=name))
+        if small and size > _SMALL_BYTES:
+            message = f"{self.folder}: the {kind} {name}{where} has {size} bytes; at most {_SMALL_BYTES} are read"
+            raise IntegrityError(message, hint=_REFUSED_HINT)
+        hashed = HashedStream(_First(stream, size), object_hash(kind, size, like=name))  # type: ignore[arg-type]
         take(name, size, hashed)  # type: ignore[arg-type]  # take only reads
         stream.read(1)  # the end of the line
         if hashed.digest.hexdigest() != name:
@@ -144,6 +167,19 @@ class GitRepository:
 
     def _git(self) -> list[str]:
         return ["git", "-c", "safe.directory=*", "-C", str(self.folder), "--no-replace-objects"]
+
+
+class _First:
+    """The first bytes of a stream as a separate one, to be read to its end."""
+
+    def __init__(self, stream: IO[bytes], size_bytes: int) -> None:
+        self._stream = stream
+        self._left = size_bytes
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._stream.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(content)
+        return content
 
 
 def object_hash(kind: str, size: int, *, like: str) -> Digest:
@@ -158,6 +194,14 @@ def object_name(kind: str, content: bytes, *, like: str) -> str:
     digest = object_hash(kind, len(content), like=like)
     digest.update(content)
     return digest.hexdigest()
+
+
+def link_target_of(path: str, size: int, stream: IO[bytes]) -> str:
+    """The target of a link of this path, from its object. Raises IntegrityError for one that no system makes."""
+    if size > PATH_BYTES:
+        message = f"the link {path!r} has a target of {size} bytes; at most {PATH_BYTES} can be a path"
+        raise IntegrityError(message, hint=_REFUSED_HINT)
+    return os.fsdecode(stream.read())
 
 
 def tree_name(entries: Sequence[TreeEntry], *, like: str) -> str:
@@ -243,6 +287,33 @@ def repositories_below(repository: GitRepository) -> Iterator[GitRepository]:
             if (head.parent / "objects").is_dir() and head.parent not in known:
                 known.add(head.parent)
                 yield GitRepository(folder=head.parent)
+
+
+class _SlowFetch:
+    """Notices a fetch by which a repository does not grow, whatever its protocol."""
+
+    def __init__(self, folder: Path, *, limit_s: float = _SLOW_S) -> None:
+        self._folder = folder
+        self._limit_s = limit_s
+        self._since_s, self._size_bytes = time.monotonic(), self._size()
+
+    def check(self) -> None:
+        """Raise NetworkError if less than 1000 bytes a second have arrived for ``limit_s``."""
+        passed_s = time.monotonic() - self._since_s
+        if passed_s < self._limit_s:
+            return
+        size_bytes = self._size()
+        if size_bytes - self._size_bytes < passed_s * _SLOWEST_BYTES_PER_S:
+            message = f"git received only {size_bytes - self._size_bytes} bytes in {passed_s:.0f} s"
+            raise NetworkError(message, hint="check the address and the route to it, then run it again")
+        self._since_s, self._size_bytes = time.monotonic(), size_bytes
+
+    def _size(self) -> int:
+        packs = self._folder / "objects" / "pack"
+        try:
+            return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(packs))
+        except FileNotFoundError:  # a pack that was received whole is renamed
+            return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -338,8 +409,14 @@ class GitFetcher:
     def _run(
         self, words: Sequence[str], environ: Mapping[str, str], *, stdin: int = subprocess.DEVNULL
     ) -> CommandResult:
-        """Run a fetch that ends with this process, and on any exception from ``poll``."""
-        result = watch_command(["git", *words], cwd=self.folder, env=environ, poll=self.poll, stdin=stdin)
+        """Run a fetch that ends with this process, on any exception from ``poll``, and if almost nothing arrives."""
+        slow = _SlowFetch(self.folder)
+
+        def poll() -> None:
+            self.poll()
+            slow.check()
+
+        result = watch_command(["git", *words], cwd=self.folder, env=environ, poll=poll, stdin=stdin)
         if os.strerror(errno.ENOSPC) in result.stderr:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
         return result

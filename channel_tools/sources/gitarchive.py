@@ -24,6 +24,7 @@ from channel_tools.sources.git import (
     GitRepository,
     commit_fields,
     exclusion,
+    link_target_of,
     object_hash,
     object_name,
     tree_name,
@@ -152,7 +153,8 @@ class _TreeWriter:
         info.mtime = time_s
         info.uid = info.gid = 0
         if entry.mode == LINK_MODE:
-            info.type, info.linkname, info.mode = tarfile.SYMTYPE, os.fsdecode(stream.read(size)), 0o777
+            target = link_target_of(prefix + entry.path, size, stream)
+            info.type, info.linkname, info.mode = tarfile.SYMTYPE, target, 0o777
             self._tar.addfile(info)
             return
         info.size = size

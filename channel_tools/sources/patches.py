@@ -17,13 +17,13 @@ import stat
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from channel_tools.sources.archives import is_zip
 from channel_tools.system.archives import check_member_path, members_of_tar
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import ConfigError
-from channel_tools.system.files import located
+from channel_tools.system.errors import ConfigError, IntegrityError
+from channel_tools.system.files import located, read_at_most
 from channel_tools.system.processes import run_command
 from channel_tools.system.source_files import git_environment, link_target
 from channel_tools.system.work_folder import temporary_folder
@@ -62,6 +62,7 @@ _QUOTED_NAMES = re.compile(rb'("(?:[^"\\]|\\.)*"|\S+) ("(?:[^"\\]|\\.)*"|\S+)')
 Content = bytes | str
 """The bytes of a file, or the text of a symbolic link."""
 _NEAR_LINES = 500
+_PATCHED_BYTES = 256 << 20
 _FORMAT_HINT = "write it with git diff or git format-patch"
 
 
@@ -289,7 +290,8 @@ def _members(archive: Path, names: Collection[str]) -> Iterator[tuple[PurePosixP
         with zipfile.ZipFile(archive) as packed:
             for info in packed.infolist():
                 name = PurePosixPath(info.filename)
-                content = packed.read(info) if not info.is_dir() and _may_be(name, names) else None
+                is_wanted = not info.is_dir() and _may_be(name, names)
+                content = _read_whole(packed.open(info), info.file_size, archive, name) if is_wanted else None
                 is_link = stat.S_ISLNK(info.external_attr >> 16)
                 yield name, os.fsdecode(content) if is_link and content is not None else content
         return
@@ -302,7 +304,16 @@ def _members(archive: Path, names: Collection[str]) -> Iterator[tuple[PurePosixP
         elif member.islnk():
             yield name, PurePosixPath(member.linkname)
         else:
-            yield name, None if stream is None else stream.read()
+            yield name, None if stream is None else _read_whole(stream, member.size, archive, name)
+
+
+def _read_whole(stream: IO[bytes], size_bytes: int, archive: Path, name: PurePosixPath) -> bytes:
+    """A member that a patch changes. Raises IntegrityError if it is too large for that, whatever its header says."""
+    content = b"" if size_bytes > _PATCHED_BYTES else read_at_most(stream, _PATCHED_BYTES + 1)
+    if max(size_bytes, len(content)) > _PATCHED_BYTES:
+        message = f"{archive}: {name} has more than {_PATCHED_BYTES} bytes, too many for a patch to change"
+        raise IntegrityError(message, hint="change it in the build script")
+    return content
 
 
 def _may_be(name: PurePosixPath, names: Collection[str]) -> bool:

@@ -8,7 +8,6 @@ long names of GNU and BSD.
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import gzip
 import io
@@ -23,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 import zstandard
 
 from channel_tools.system.errors import IntegrityError
-from channel_tools.system.tarstream import tar_members
+from channel_tools.system.tarstream import Bz2Stream, tar_members, unpacked_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,11 +30,21 @@ if TYPE_CHECKING:
 
     from channel_tools.system.tarstream import Members
 
-TAR_FAULTS = (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstandard.ZstdError)
+TAR_FAULTS = (
+    tarfile.TarError,
+    EOFError,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zlib.error,
+    zstandard.ZstdError,
+    MemoryError,  # an archive by xz says how much of it to keep in memory
+)
 """The exceptions that reading a damaged tar archive raises, however it is compressed."""
 AR_MAGIC = b"!<arch>\n"
 _LINKS_DEEP = 40
 _NAME_BYTES = 255
+FOLDERS_DEEP = 250
+"""Programs go through folders by recursion, Python's within 1,000 calls; the deepest real ones have 30."""
 _HEADER_BYTES = 60
 _HEADER_END = b"`\n"
 _INDEXES = frozenset({b"/", b"/SYM64/", b"__.SYMDEF", b"__.SYMDEF SORTED"})
@@ -53,6 +62,8 @@ def check_member_path(name: str) -> None:
         raise UnsafeMemberError(f"member {name!r} would be written outside the folder")
     if len(name) > _NAME_BYTES // 4 and any(len(os.fsencode(part)) > _NAME_BYTES for part in name.split("/")):
         raise UnsafeMemberError(f"member {name[:80]!r}... has a name that is too long for a file system")
+    if name.count("/") > FOLDERS_DEEP:
+        raise UnsafeMemberError(f"member {name[:80]!r}... is more than {FOLDERS_DEEP} folders deep")
 
 
 def check_link(name: str, target: str) -> None:
@@ -155,21 +166,23 @@ def _stays_inside(name: str) -> bool:
 def members_of_tar(path: Path, *, part: ArMember | None = None) -> Members:
     """The members of a tar archive with any compression, as tar_members gives them, to the end of the file.
 
-    The archive is the whole file, or a ``part`` of it. Raises TAR_FAULTS if it is damaged, also by its checksums.
+    The archive is the whole file, or a ``part`` of it. Raises TAR_FAULTS if it is damaged, also by its checksums, or
+    unpacks to far more than any archive of its size.
     """
     with path.open("rb") as raw:
         packed = raw if part is None else io.BufferedReader(Window(raw, part.offset, part.size_bytes))
+        size_bytes = os.fstat(raw.fileno()).st_size if part is None else part.size_bytes
         with contextlib.closing(_decompressed(packed)) as plain:
-            yield from tar_members(plain)
+            yield from tar_members(plain, limit_bytes=unpacked_limit(size_bytes))
 
 
-def _decompressed(packed: io.BufferedReader[Any]) -> IO[bytes]:
+def _decompressed(packed: io.BufferedReader[Any]) -> IO[bytes] | Bz2Stream:
     """The decompressed stream; the format is detected by the first bytes, since file names are sometimes wrong."""
     head = packed.peek(6)
     if head.startswith(b"\x1f\x8b"):
         return cast("IO[bytes]", gzip.GzipFile(fileobj=packed))
     if head.startswith(b"BZh"):
-        return cast("IO[bytes]", bz2.BZ2File(packed))
+        return Bz2Stream(packed)
     if head.startswith((b"\xfd7zXZ\x00", b"\x5d\x00\x00")):
         return cast("IO[bytes]", lzma.LZMAFile(packed))
     if head.startswith(b"\x28\xb5\x2f\xfd"):

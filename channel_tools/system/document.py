@@ -22,6 +22,7 @@ _Value = TypeVar("_Value")
 _Hook = Callable[[type[Any], Any], object]
 _JsonDecoders = dict[tuple[Any, _Hook | None], "msgspec.json.Decoder[Any]"]
 _MsgpackDecoders = dict[Any, "msgspec.msgpack.Decoder[Any]"]
+_NO_MEMORY = "its values need more memory than this process has"
 _making = threading.Lock()
 _json: _JsonDecoders = {}
 _msgpack: _MsgpackDecoders = {}
@@ -41,6 +42,8 @@ def decode_json(content: bytes | str, kind: Any = Any, hook: _Hook | None = None
         return (_json.get((kind, hook)) or _made_json(kind, hook)).decode(content)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deep") from None
+    except MemoryError:
+        raise msgspec.DecodeError(_NO_MEMORY) from None
     except UnicodeDecodeError as err:
         raise msgspec.DecodeError(f"byte {err.start} is not valid UTF-8") from None
 
@@ -55,6 +58,8 @@ def decode_msgpack(content: bytes, kind: Any = Any) -> Any:
         return (_msgpack.get(kind) or _made_msgpack(kind)).decode(content)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deep") from None
+    except MemoryError:
+        raise msgspec.DecodeError(_NO_MEMORY) from None
     except (UnicodeDecodeError, TypeError, OverflowError) as err:
         raise msgspec.DecodeError(str(err)) from None
 

@@ -37,6 +37,11 @@ DYING_S = 30.0
 _LOOK_S = 0.005
 _TAIL_LINES = 20
 _STDERR = 2
+_HELD_S = 10.0
+"""How long the output of a program that has ended is read if a process that it left running has it open.
+
+ssh leaves such a process with ControlPersist, for hours.
+"""
 
 
 PR_SET_PDEATHSIG = 1
@@ -95,14 +100,47 @@ def run_command(
     stdin = subprocess.DEVNULL if content is None else subprocess.PIPE
     process = start_command(words, cwd=cwd, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with _ended_on_error(process):
-        try:
-            output = process.communicate(content, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise CommandTimeoutError(f"{shlex.join(words)}: did not finish within {timeout_s:g} s") from None
+        output = output_of(process, words, content=content, timeout_s=timeout_s)
     result = _result(words, process, output)
     if check and result.returncode != 0:
         raise CommandError(f"{shlex.join(words)}: exit status {result.returncode}\n{result.tail()}")
     return result
+
+
+def output_of(
+    process: subprocess.Popen[bytes],
+    words: Sequence[str],
+    *,
+    content: bytes | None = None,
+    timeout_s: float | None = None,
+    held_s: float = _HELD_S,
+    on_wait: Callable[[bytes], None] = lambda _printed: None,
+) -> tuple[bytes, bytes]:
+    """What a started program prints until it ends; ``content`` goes to its standard input.
+
+    A process that it leaves running may have its output open for ever: that is read for ``held_s`` more, and a warning
+    says so. ``on_wait`` is called a few times a second with what was printed so far. Raises CommandTimeoutError if the
+    program runs longer than ``timeout_s``.
+    """
+    limit = None if timeout_s is None else Deadline.after(timeout_s)
+    held: Deadline | None = None
+    while True:
+        wait_s = _POLL_S if limit is None else min(_POLL_S, limit.left_s())
+        try:
+            return process.communicate(content, timeout=wait_s)
+        except subprocess.TimeoutExpired as err:  # its output is everything printed so far
+            printed = (err.output or b"", err.stderr or b"")
+        content = None  # the first call goes on sending it
+        on_wait(printed[0])
+        if process.poll() is None:
+            if limit is not None and not limit.left_s():
+                raise CommandTimeoutError(f"{shlex.join(words)}: did not finish within {timeout_s:g} s")
+            continue
+        held = held or Deadline.after(held_s)
+        if not held.left_s():
+            _log.warning("%s has ended, but a process that it left running has its output open: not read on", words[0])
+            _close_streams(process)
+            return printed
 
 
 def watch_command(
@@ -132,19 +170,18 @@ def watch_command(
         death_signal=signal.SIGKILL,
     )
     handed_on = 0
-    output: tuple[bytes, bytes] | None = None
+
+    def hand_on(printed: bytes) -> None:
+        nonlocal handed_on
+        if on_line is not None:
+            for line in printed[handed_on:].splitlines():
+                on_line(line.decode(errors="replace"))
+        handed_on = max(handed_on, len(printed))
+        poll()
+
     with _ended_on_error(process):
-        while output is None:
-            try:
-                output = process.communicate(timeout=_POLL_S)
-                printed = output[0]
-            except subprocess.TimeoutExpired as err:  # its output is everything printed so far
-                printed = (err.output or b"")[: (err.output or b"").rfind(b"\n") + 1]
-            if on_line is not None:
-                for line in printed[handed_on:].splitlines():
-                    on_line(line.decode(errors="replace"))
-            handed_on = len(printed)
-            poll()
+        output = output_of(process, command, on_wait=lambda printed: hand_on(printed[: printed.rfind(b"\n") + 1]))
+        hand_on(output[0])
     return _result(tuple(command), process, output)
 
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.system.processes import end_process_group, start_command
+from channel_tools.system.processes import CommandTimeoutError, end_process_group, output_of, start_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,8 +45,9 @@ def run_on_hosts(
     try:
         for host, process in started.items():
             try:
-                printed, errors = process.communicate(timeout=max(until - time.monotonic(), _DRAIN_S))
-            except subprocess.TimeoutExpired:
+                left_s = max(until - time.monotonic(), _DRAIN_S)
+                printed, errors = output_of(process, commands[host], timeout_s=left_s)
+            except CommandTimeoutError:
                 outputs[host] = HostOutput(output="", error=f"no response within {limit_s:g} s", read_at=time.time())
                 continue
             error = _last_words(errors, process.returncode) if process.returncode else ""

@@ -30,6 +30,8 @@ _LOCATING = frozenset(
     }
 )  # fmt: skip
 """Environment variables that would make git use another repository than the given one."""
+_SLOW_HTTP = {"GIT_HTTP_LOW_SPEED_LIMIT": "1000", "GIT_HTTP_LOW_SPEED_TIME": "300"}
+"""By itself, git waits for ever for a server that has stopped sending; what the user has set holds."""
 
 
 def list_source_files(
@@ -83,10 +85,10 @@ def write_source_file(
 
 
 def git_environment() -> dict[str, str]:
-    """The environment for git: no prompts, no lazy fetching, untranslated messages."""
+    """The environment for git: no prompts, no lazy fetching, untranslated messages, an end to what is too slow."""
     own = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
     inherited = {key: value for key, value in os.environ.items() if key not in _LOCATING}
-    return inherited | own
+    return _SLOW_HTTP | inherited | own
 
 
 def work_tree_of(folder: Path) -> Path | None:

@@ -9,6 +9,7 @@ that are not a header, headers with megabytes of metadata, negative sizes, spars
 
 from __future__ import annotations
 
+import bz2
 import tarfile
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
@@ -25,9 +26,19 @@ _HEADERS = 8
 """A member may have this many headers: GNU's two for long names, pax's own and the one for all, each perhaps twice."""
 MEMBERS = 1_000_000
 """An archive may have this many members."""
+_FREE_BYTES = 256 << 20
+_RATIO = 250
+"""An archive may unpack to 256 MiB and this many times its own size: libraries reach 10, text 50."""
+_MOST_BYTES = 64 << 30
+"""An archive may unpack to this in any case, which takes the audit some minutes; the largest real ones have 10 GB."""
 _LATEST_S = 1 << 40
 """Later times, in seconds since 1970, cannot be set by clients."""
 _END = bytes(tarfile.BLOCKSIZE)
+
+
+def unpacked_limit(packed_bytes: int) -> int:
+    """The bytes that an archive of this size may unpack to."""
+    return min(_FREE_BYTES + _RATIO * packed_bytes, _MOST_BYTES)
 
 
 class Readable(Protocol):
@@ -71,6 +82,26 @@ def tar_members(
             raise tarfile.ReadError("there are bytes after the archive's end")
 
 
+class Bz2Stream:
+    """The bytes that a file compressed by bzip2 unpacks to; damage is a ReadError, while bz2 has an OSError for it."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._source = bz2.BZ2File(packed)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises ReadError for damage."""
+        try:
+            return self._source.read(size)
+        except OSError as err:
+            if err.errno is not None:  # of the device
+                raise
+            raise tarfile.ReadError(str(err)) from None
+
+    def close(self) -> None:
+        """Free what unpacking took."""
+        self._source.close()
+
+
 class _Forward:
     """A stream that is read in large chunks and only forward, up to a limit."""
 
@@ -101,7 +132,7 @@ class _Forward:
             if self._left is not None:
                 self._left -= len(self._chunk)
                 if self._left < 0:
-                    raise tarfile.ReadError("unpacks to far more bytes than any package")
+                    raise tarfile.ReadError("unpacks to far more bytes than any archive of its size")
             self._at = min(missing, len(self._chunk))
             parts.append(self._chunk[: self._at])
             missing -= self._at

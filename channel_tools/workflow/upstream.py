@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 import re
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
@@ -25,13 +23,13 @@ from channel_tools.matrix.site import (
     upstream_record_text,
     upstream_tree,
 )
-from channel_tools.sources.git import SUBMODULE_MODE, GitFetcher, git_environment_for
+from channel_tools.sources.git import SUBMODULE_MODE, GitFetcher, git_environment_for, link_target_of
 from channel_tools.sources.gittree import clash_in
 from channel_tools.system.archives import UnsafeMemberError, check_link, check_links
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError
 from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, located, write_text_atomically
 from channel_tools.system.locks import exclusive_lock
-from channel_tools.system.processes import run_command
+from channel_tools.system.processes import CommandTimeoutError, run_command
 from channel_tools.system.source_files import copy_source_file, source_digest, write_source_file
 from channel_tools.system.work_folder import temporary_folder
 
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _STACKS = "variants/stacks.yaml"
+_LISTING_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,9 +164,8 @@ def _copy_revision(
 
         def write(_name: str, size: int, stream: IO[bytes]) -> None:
             entry = next(waiting)
-            content = stream.read(size)
-            link = os.fsdecode(content) if entry.is_link else None
-            write_source_file(destination / entry.path, io.BytesIO(content), executable=entry.is_program, link=link)
+            link = link_target_of(entry.path, size, stream) if entry.is_link else None
+            write_source_file(destination / entry.path, stream, executable=entry.is_program, link=link)
 
         repository.read_objects([entry.object for entry in files], write)
     return commit, is_tag
@@ -180,8 +178,13 @@ def _check_together(repository: GitRepository, commit: str, entries: Sequence[Tr
         message = f"commit {commit} has the submodule {submodule.path!r}, whose files a copy would lack"
         raise IntegrityError(message, hint="clone it with its submodules, and name the folder by path: in site.yaml")
     links = [entry for entry in entries if entry.is_link]
-    contents = repository.read_contents([link.object for link in links])
-    targets = {link.path: os.fsdecode(content) for link, content in zip(links, contents, strict=True)}
+    waiting, targets = iter(links), dict[str, str]()
+
+    def take(_name: str, size: int, stream: IO[bytes]) -> None:
+        path = next(waiting).path
+        targets[path] = link_target_of(path, size, stream)
+
+    repository.read_objects([link.object for link in links], take)
     try:
         for name, target in targets.items():
             check_link(name, target)
@@ -199,7 +202,14 @@ def _commit_of(tree: Tree, upstream: Upstream, address: str) -> tuple[str, bool]
     if _COMMIT.fullmatch(rev):
         return rev, False
     with git_environment_for(address) as environ:
-        result = run_command(["git", "ls-remote", "--", address, rev, f"{rev}^{{}}"], env=environ, check=False)
+        words = ["git", "ls-remote", "--", address, rev, f"{rev}^{{}}"]
+        try:
+            result = run_command(words, env=environ, check=False, timeout_s=_LISTING_S)
+        except CommandTimeoutError:
+            message = (
+                f"the upstream {upstream.name!r}: {upstream.address} did not list its revisions in {_LISTING_S:g} s"
+            )
+            raise NetworkError(message, hint="check the address in site.yaml and the network") from None
     if result.returncode != 0:
         problem = text_without_credentials(" ".join(result.tail().split()))
         message = f"the upstream {upstream.name!r} cannot be read from {upstream.address}: {problem}"

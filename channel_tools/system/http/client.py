@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from channel_tools import __version__
 from channel_tools.system.errors import ConfigError, NetworkError
-from channel_tools.system.http.pace import Retry, Timeouts, TooSlowError, TransientError, retry_after_s
+from channel_tools.system.http.pace import Arrivals, Retry, Timeouts, TransientError, Watch, retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -124,10 +124,13 @@ class Response:
 
     raw: urllib3.BaseHTTPResponse
     timeouts: Timeouts
+    watch: Watch
     redact_text: Callable[[str], str]
     start: int = 0
-    _waited_s: float = field(default=0.0, init=False)
-    _received: int = field(default=0, init=False)
+    _arrivals: Arrivals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._arrivals = Arrivals(timeouts=self.timeouts)
 
     @property
     def status(self) -> int:
@@ -144,17 +147,11 @@ class Response:
 
         Raises TransientError for a connection that breaks or ends early, and TooSlowError.
         """
-        asked_at = time.monotonic()
         try:
-            chunk = self.raw.read1(limit_bytes, decode_content=False)
+            with self.watch.over(getattr(self.raw.connection, "opened", None)):
+                return self._arrivals.read(lambda: self.raw.read1(limit_bytes, decode_content=False))
         except _errors_of_requests() as err:
             raise TransientError(self.redact_text(_reason(err))) from None
-        self._waited_s += time.monotonic() - asked_at
-        self._received += len(chunk)
-        slowest = self._waited_s * self.timeouts.slowest_bytes_per_s
-        if chunk and self._waited_s > self.timeouts.read_s and self._received < slowest:
-            raise TooSlowError(f"only {self._received} bytes were received in {self._waited_s:.0f} s")
-        return chunk
 
 
 class HttpClient:
@@ -174,6 +171,7 @@ class HttpClient:
         self.retry = retry or Retry()
         self.credentials = credentials
         self._environ = environ
+        self._watch = Watch(2 * self.timeouts.read_s)
         self._tls = tls or Tls()
         self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
         self._lock = threading.Lock()
@@ -196,7 +194,8 @@ class HttpClient:
         address, stored = (url, {}) if "Authorization" in own else self.credentials.request_of(url)
         raw = self._follow(method, address, {**_HEADERS, **stored, **own}, body, _MAX_REDIRECTS if follow else 0)
         try:
-            yield Response(raw=raw, timeouts=self.timeouts, redact_text=self.credentials.redact_text)
+            redact_text = self.credentials.redact_text
+            yield Response(raw=raw, timeouts=self.timeouts, watch=self._watch, redact_text=redact_text)
         finally:
             raw.close()  # closes only the connection, and only if the body was not read completely
             raw.release_conn()
@@ -262,7 +261,7 @@ class HttpClient:
         """The pool of connections through ``proxy``, or of direct ones."""
         with self._lock:
             if (scheme, proxy) not in self._managers:
-                self._managers[scheme, proxy] = _make_manager(scheme, proxy, self.timeouts, self._tls)
+                self._managers[scheme, proxy] = _make_manager(scheme, proxy, self.timeouts, self._tls, self._watch)
             return self._managers[scheme, proxy]
 
     def _checked_url(self, url: str) -> SplitResult:
@@ -306,7 +305,7 @@ def _errors_of_requests() -> tuple[type[Exception], ...]:
     return (HTTPError, OSError, ValueError)
 
 
-def _make_manager(scheme: str, proxy: str | None, timeouts: Timeouts, tls: Tls) -> urllib3.PoolManager:
+def _make_manager(scheme: str, proxy: str | None, timeouts: Timeouts, tls: Tls, watch: Watch) -> urllib3.PoolManager:
     import urllib3  # noqa: PLC0415 - slow to import, and most commands send no request
 
     timeout = urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.read_s)
@@ -316,23 +315,60 @@ def _make_manager(scheme: str, proxy: str | None, timeouts: Timeouts, tls: Tls) 
         if not tls.verifies:  # which the user has chosen, so it is no news
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     if proxy is None:
-        return urllib3.PoolManager(**options)
+        return _watched(urllib3.PoolManager(**options), watch)
     parts = urlsplit(proxy)
     host = parts.netloc.rpartition("@")[2]
     if parts.scheme not in _SCHEMES or not host:
         raise NetworkError(f"the proxy {parts.scheme}://{host} cannot be used; expected http://HOST:PORT")
     pair = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     headers = urllib3.make_headers(proxy_basic_auth=pair)
-    return urllib3.ProxyManager(f"{parts.scheme}://{host}", proxy_headers=headers, **options)
+    return _watched(urllib3.ProxyManager(f"{parts.scheme}://{host}", proxy_headers=headers, **options), watch)
+
+
+def _watched(manager: urllib3.PoolManager, watch: Watch) -> urllib3.PoolManager:
+    """``manager`` with connections on which responses' headers are read under ``watch``."""
+    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool  # noqa: PLC0415 - as in _make_manager
+    from urllib3.connection import HTTPConnection, HTTPSConnection  # noqa: PLC0415
+
+    class Plain(HTTPConnection):
+        def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3's own
+            self.opened = self.sock  # which is taken away from the connection if this is its last response
+            with watch.over(self.sock):
+                return super().getresponse()
+
+    class Encrypted(HTTPSConnection):
+        def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3's own
+            self.opened = self.sock  # which is taken away from the connection if this is its last response
+            with watch.over(self.sock):
+                return super().getresponse()
+
+    class PlainPool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class EncryptedPool(HTTPSConnectionPool):
+        ConnectionCls = Encrypted
+
+    manager.pool_classes_by_scheme = {"http": PlainPool, "https": EncryptedPool}
+    return manager
 
 
 def _read_all(response: Response, where: str, limit_bytes: int) -> bytes:
-    content = bytearray()
-    while chunk := response.read1():
-        content += chunk
-        if len(content) > limit_bytes:
-            raise NetworkError(f"{where}: longer than {limit_bytes} bytes", hint="check the address")
-    return bytes(content)
+    stated = response.raw.length_remaining
+    if stated is not None and stated > limit_bytes:
+        message = f"{where}: the server says that it has {stated} bytes; at most {limit_bytes} are read"
+        raise NetworkError(message, hint="check the address")
+    chunks, size_bytes = [], 0
+    try:
+        while chunk := response.read1():
+            chunks.append(chunk)
+            size_bytes += len(chunk)
+            if size_bytes > limit_bytes:
+                raise NetworkError(f"{where}: longer than {limit_bytes} bytes", hint="check the address")
+        return b"".join(chunks)
+    except MemoryError:
+        chunks.clear()
+        message = f"{where}: after {size_bytes} bytes this process has no memory for more"
+        raise NetworkError(message, hint="check the address; if it is right, use a machine with more memory") from None
 
 
 def _reason(err: Exception) -> str:

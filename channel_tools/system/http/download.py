@@ -8,11 +8,12 @@ run may be from another file, so if the result is wrong, it is fetched once more
 from __future__ import annotations
 
 import hashlib
+import shutil
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from channel_tools.system.errors import IntegrityError, NetworkError
+from channel_tools.system.errors import DiskFullError, IntegrityError, NetworkError
 from channel_tools.system.files import disk_full_reported
 from channel_tools.system.http.client import RangeError
 from channel_tools.system.http.pace import TooSlowError, TransientError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from channel_tools.system.http.pace import RateLimit
 
 _CHUNK_BYTES = 1 << 18
+_MOST_BYTES = 256 << 30
 _PROGRESS_BYTES = 1 << 16
 """An attempt that gets this many bytes further than all before it does not count as a failure."""
 
@@ -73,7 +75,7 @@ class _Transfer:
 
     def run(self) -> None:
         request, retry = self._request, self._client.retry
-        where = self._client.credentials.redact(request.url)
+        where = self._where
         failures, furthest, is_own = 0, self._size(), False
         while True:
             before = self._size()
@@ -130,9 +132,11 @@ class _Transfer:
     def _receive(self, response: Response) -> str:
         """Hash and write the body as it arrives."""
         request = self._request
+        self._check_room(response)
         digest = self._digest_there() if response.start else hashlib.sha256()
         chunk_bytes = _CHUNK_BYTES if request.limit is None else min(_CHUNK_BYTES, request.limit.chunk_bytes)
         remaining = None if request.size_bytes is None else request.size_bytes - response.start
+        received = response.start
         with request.folder.writing(request.part, append=bool(response.start)) as writing:
             while remaining is None or remaining > 0:
                 chunk = response.read1(chunk_bytes if remaining is None else min(chunk_bytes, remaining))
@@ -142,6 +146,10 @@ class _Transfer:
                 digest.update(chunk)
                 remaining = None if remaining is None else remaining - len(chunk)
                 request.on_bytes(len(chunk))
+                received += len(chunk)
+                if received > _MOST_BYTES:
+                    message = f"{self._where}: more than {_MOST_BYTES >> 30} GiB; no file of that size is read"
+                    raise NetworkError(message, hint="check the address, and remove what was received")
                 if request.cancelled.is_set():
                     raise Cancelled
                 if request.limit is not None:
@@ -149,6 +157,21 @@ class _Transfer:
         if remaining:
             raise TransientError(f"the connection ended {remaining} bytes too early")
         return digest.hexdigest()
+
+    def _check_room(self, response: Response) -> None:
+        """Raise DiskFullError if the server says that more follows than the disk has room for."""
+        stated = response.raw.length_remaining
+        if stated is None or self._request.size_bytes is not None:
+            return
+        folder = self._request.folder.path
+        free_bytes = shutil.disk_usage(folder).free
+        if stated > free_bytes:
+            message = f"{self._where}: {stated} bytes follow, and {folder} has room for {free_bytes}"
+            raise DiskFullError(message, hint="check the address; if it is right, free space there")
+
+    @property
+    def _where(self) -> str:
+        return self._client.credentials.redact(self._request.url)
 
     def _digest_there(self) -> Digest:
         with self._request.folder.opened(self._request.part) as stream:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _BURST_S = 0.1
 
@@ -39,6 +41,82 @@ class Timeouts:
     connect_s: float = 15.0
     read_s: float = 30.0
     slowest_bytes_per_s: float = 1000.0
+
+
+@dataclass(kw_only=True, slots=True)
+class Arrivals:
+    """Counts what arrives, and how long was waited for it."""
+
+    timeouts: Timeouts
+    _waited_s: float = field(default=0.0, init=False)
+    _received: int = field(default=0, init=False)
+
+    def read(self, read: Callable[[], bytes]) -> bytes:
+        """What ``read`` returns. Raises TooSlowError for a body that counts as stalled."""
+        asked_at = time.monotonic()
+        chunk = read()
+        self._waited_s += time.monotonic() - asked_at
+        self._received += len(chunk)
+        slowest = self._waited_s * self.timeouts.slowest_bytes_per_s
+        if chunk and self._waited_s > self.timeouts.read_s and self._received < slowest:
+            raise TooSlowError(f"only {self._received} bytes were received in {self._waited_s:.0f} s")
+        return chunk
+
+
+@dataclass(kw_only=True, slots=True)
+class _Wait:
+    until_s: float
+    sock: socket.socket
+    is_over: bool = False
+
+
+class Watch:
+    """Ends reads that go on for too long although bytes arrive.
+
+    The time limit of a socket is for each piece that arrives; headers, and the lines between the chunks of a body, are
+    read to their end without another one.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._waits: dict[int, _Wait] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def over(self, sock: socket.socket | None) -> Iterator[None]:
+        """Raise TimeoutError if the block, which reads from ``sock``, takes longer than the limit."""
+        if sock is None:  # of a response without a body
+            yield
+            return
+        wait = _Wait(until_s=time.monotonic() + self._limit_s, sock=sock)
+        with self._lock:
+            if not self._waits:
+                threading.Thread(target=self._look, name="watch", daemon=True).start()
+            self._waits[id(wait)] = wait
+        try:
+            yield
+        except Exception:
+            if not wait.is_over:
+                raise
+        finally:
+            with self._lock:
+                del self._waits[id(wait)]
+        if wait.is_over:  # what had been read then may look like a whole
+            raise TimeoutError(f"what it sends does not end within {self._limit_s:g} s")
+
+    def _look(self) -> None:
+        """Shut down what is read for too long, as long as anything is read."""
+        while True:
+            time.sleep(self._limit_s / 8)
+            with self._lock:
+                if not self._waits:
+                    return
+                for wait in self._waits.values():
+                    if time.monotonic() > wait.until_s:
+                        wait.is_over = True
+                        with contextlib.suppress(OSError):
+                            # not the method of a TLS socket, which is for the thread that reads from it
+                            socket.socket.shutdown(wait.sock, socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

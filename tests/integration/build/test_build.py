@@ -354,6 +354,16 @@ def test_what_a_script_leaves_in_the_background_is_in_the_log(folder: Path) -> N
     assert log.index("\nended\n") < log.index("\nlate\\xff\n") < log.index("\n20000\n")
 
 
+@pytest.mark.slow
+def test_what_a_script_leaves_running_does_not_keep_its_build_and_is_named(folder: Path) -> None:
+    script = "sleep 600 & mkdir -p $PREFIX/share; touch $PREFIX/share/toy; echo ended"
+    with time_limit():
+        (result,) = build(folder, [toy(folder, "toy", script=script)])
+    assert result.status == "built"
+    log = (folder / "logs" / "toy-1.0-h_0.log").read_text(encoding="utf-8")
+    assert "the script has ended, but sleep (process " in log
+
+
 def test_a_script_in_another_language_may_write_any_bytes_too(folder: Path) -> None:
     line = 'print chr($_ % 256) for 0..256000; mkdir "$ENV{PREFIX}/share"; open F, ">$ENV{PREFIX}/share/toy";'
     job = toy(folder, "toy")

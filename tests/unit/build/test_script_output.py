@@ -4,13 +4,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_tools.build.script_output import ReadableOutput, put_before_path
+from channel_tools.build.script_output import LEFT_RUNNING, ReadableOutput, put_before_path
+from tests.support.processes import wait_for
 
 _SYSTEM = "/usr/bin:/bin"
 
@@ -70,3 +72,46 @@ def test_it_ends_with_the_reader_of_its_output(tmp_path: Path) -> None:
     os.close(reading)
     _, errors = endless.communicate(timeout=60)
     assert (endless.returncode, errors) == (-signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize(
+    "left",
+    ["sleep 600 &", "(while :; do echo again; done) &", "sleep 600 2>&1 >/dev/null &", "setsid sleep 600 &"],
+    ids=["silent", "writing", "error-output", "session"],
+)
+def test_what_a_script_leaves_running_does_not_keep_the_build(tmp_path: Path, left: str) -> None:
+    script = f"{left} echo $! > {tmp_path}/left; echo last; exit 5"
+    path = put_before_path(tmp_path / "interpreter", _SYSTEM)
+    (tmp_path / "script.sh").write_text(script)
+    program = (
+        "import sys; from channel_tools.build.script_output import main\n"
+        "sys.exit(main(sys.argv[1], sys.argv[2:], held_s=0.2))"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "interpreter"), str(tmp_path / "script.sh")]
+    result = subprocess.run(words, env={"PATH": path}, stdin=-3, capture_output=True, check=False, timeout=60)
+    assert result.returncode == 5
+    assert b"last\n" in result.stdout
+    assert b"the script has ended, but " in result.stderr
+    assert b"still had its output open 0.2 s later and was killed" in result.stderr
+    (note,) = (tmp_path / "interpreter" / LEFT_RUNNING).read_text().splitlines()
+    assert note.encode() in result.stderr
+    wait_for(
+        lambda: not Path("/proc", (tmp_path / "left").read_text().strip(), "cmdline").exists() or _is_dead(tmp_path)
+    )
+
+
+def _is_dead(folder: Path) -> bool:
+    """Whether the process is a zombie, which nobody has waited for."""
+    try:
+        return (
+            Path("/proc", (folder / "left").read_text().strip(), "stat").read_text().rpartition(")")[2].split()[0]
+            == "Z"
+        )
+    except FileNotFoundError:
+        return True
+
+
+def test_what_writes_the_rest_of_the_output_after_a_script_is_waited_for(tmp_path: Path) -> None:
+    result = run(tmp_path, "exec > >(cat; echo of-the-end); echo text")
+    assert (result.returncode, result.stdout) == (0, b"text\nof-the-end\n")
+    assert not (tmp_path / "interpreter" / LEFT_RUNNING).exists()

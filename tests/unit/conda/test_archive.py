@@ -171,14 +171,14 @@ def gnu_tar(member: tarfile.TarInfo, content: bytes) -> bytes:
 
 
 def test_a_part_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "_FREE_BYTES", 8 << 20)
+    monkeypatch.setattr("channel_tools.system.tarstream._FREE_BYTES", 8 << 20)
     size = 64 << 20
     paths: list[dict[str, object]] = [{"_path": "zeros", "size_in_bytes": size}]
     member = tarfile.TarInfo("zeros")
     member.size = size
     path = packed_as(make_conda(tmp_path, "toy", paths=paths), "pkg", gnu_tar(member, bytes(size)))
     assert path.stat().st_size < 20_000
-    with pytest.raises(IntegrityError, match="unpacks to far more bytes than any package"):
+    with pytest.raises(IntegrityError, match="unpacks to far more bytes than any archive"):
         read_package(path, contents=True)
     monkeypatch.undo()
     read_package(path, contents=True)  # as large as a library, it is none of our business

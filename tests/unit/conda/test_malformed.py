@@ -108,13 +108,13 @@ def test_a_zip_written_to_a_stream_is_read() -> None:
 
 
 def test_what_is_unpacked_is_limited_by_what_is_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channel_tools.conda.archive._FREE_BYTES", 8 << 20)
+    monkeypatch.setattr("channel_tools.system.tarstream._FREE_BYTES", 8 << 20)
     path.write_bytes(packed(payload=unpacks_to(64 << 20, "zeros"), info=info_part(paths=[{"_path": "zeros"}])))
     with pytest.raises(IntegrityError, match="unpacks to far more bytes"):
         check_package(path)
     monkeypatch.undo()
     check_package(path)  # as large as a library, it is none of our business
-    monkeypatch.setattr("channel_tools.conda.archive._MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("channel_tools.system.tarstream._MOST_BYTES", 1 << 20)
     with pytest.raises(IntegrityError, match="unpacks to far more bytes"):
         check_package(path)
 

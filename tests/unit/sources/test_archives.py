@@ -6,8 +6,12 @@ import gzip
 import io
 import lzma
 import stat
+import subprocess
+import sys
 import tarfile
+import tracemalloc
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,3 +143,105 @@ def test_no_accepted_member_leaves_the_folder(
             check_archive(path)
     else:
         check_archive(path)
+
+
+def _sparse(realsize: int, *, pax: bool) -> bytes:
+    """A member that is a hole of ``realsize`` bytes, as GNU tar writes it by default or with --format=pax."""
+    info = tarfile.TarInfo("toy/hole")
+    if pax:
+        info.pax_headers = {
+            "GNU.sparse.major": "1",
+            "GNU.sparse.minor": "0",
+            "GNU.sparse.name": "toy/hole",
+            "GNU.sparse.realsize": str(realsize),
+        }
+        content = f"1\n{realsize}\n0\n".encode().ljust(512, b"\0")
+        info.size = len(content)
+        return info.tobuf(tarfile.PAX_FORMAT) + content + bytes(1024)
+    info.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[386:410] = b"%011o\0%011o\0" % (0o77777777777, 0)  # one piece, of no bytes
+    header[483:495] = b"%011o\0" % min(realsize, 0o77777777777)
+    header[148:156] = b"        "
+    header[148:156] = b"%06o\0 " % sum(header[:512])
+    return bytes(header) + bytes(1024)
+
+
+def _zeros(packer: Callable[[bytes], bytes], size: int) -> bytes:
+    info = tarfile.TarInfo("toy/zeros")
+    info.size = size
+    return packer(info.tobuf() + bytes(size) + bytes(1024))
+
+
+def _zip_of_zeros(size: int, *, link: bool = False) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        info = zipfile.ZipInfo("toy/zeros")
+        info.external_attr = (stat.S_IFLNK | 0o777 if link else stat.S_IFREG | 0o644) << 16
+        info.compress_type = zipfile.ZIP_DEFLATED
+        archive.writestr(info, bytes(size))
+    return packed.getvalue()
+
+
+def _deep(depth: int) -> str:
+    return "/".join(["toy"] + ["f"] * depth)
+
+
+BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
+    "sparse": (".tar", lambda: _sparse(6 << 30, pax=False), "is a sparse file"),
+    "sparse-pax": (".tar.gz", lambda: gzip.compress(_sparse(6 << 30, pax=True)), "is a sparse file"),
+    "gzip": (".tar.gz", lambda: _zeros(gzip.compress, 64 << 20), "far more bytes"),
+    "bzip2": (".tar.bz2", lambda: _zeros(bz2.compress, 64 << 20), "far more bytes"),
+    "xz": (".tar.xz", lambda: _zeros(lzma.compress, 64 << 20), "far more bytes"),
+    "zstd": (".tar.zst", lambda: _zeros(zstandard.compress, 64 << 20), "far more bytes"),
+    "zip": (".zip", lambda: _zip_of_zeros(64 << 20), "far more bytes"),
+    "zip-link": (".zip", lambda: _zip_of_zeros(64 << 20, link=True), "far more bytes"),
+    "deep": (".tar.gz", lambda: tar_gz({_deep(2000): b"x"}), "more than 250 folders deep"),
+    "deep-zip": (".zip", lambda: _zip({_deep(2000): b"x"}), "more than 250 folders deep"),
+    "damaged-bzip2": (".tar.bz2", lambda: bz2.compress(bytes(10_000))[:20] + b"x" * 90, "not a complete archive"),
+    "encrypted-zip": (
+        ".zip",
+        lambda: (
+            _zip({"toy/a": TEXT})
+            .replace(b"PK\3\4\x14\0\0", b"PK\3\4\x14\0\1")
+            .replace(b"PK\1\2\x14\3\x14\0\0", b"PK\1\2\x14\3\x14\0\1")
+        ),
+        "encrypted",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_what_unpacks_to_more_than_it_may_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("channel_tools.system.tarstream._FREE_BYTES", 8 << 20)
+    suffix, make, words = BOMBS[kind]
+    path = write(tmp_path, f"toy{suffix}", make())
+    tracemalloc.start()
+    try:
+        with pytest.raises(IntegrityError, match=words) as caught:
+            check_archive(path)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    assert str(path) in caught.value.message
+
+
+def test_a_dictionary_that_does_not_fit_into_memory_is_said_in_words(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 20}]
+    content = bytearray(lzma.compress(gzip.decompress(tar_gz({"toy/a": TEXT})), filters=filters))
+    at = content.index(b"\x21\x01")  # the filter, the length of its properties, and the size of its dictionary
+    content[at + 2] = 39  # 3 GiB
+    header = content[12 : 12 + (content[12] + 1) * 4 - 4]
+    content[12 + len(header) : 16 + len(header)] = zlib.crc32(header).to_bytes(4, "little")
+    path = write(tmp_path, "toy.tar.xz", bytes(content))
+    script = (
+        "import resource, sys; from pathlib import Path; from channel_tools.sources.archives import check_archive\n"
+        "from channel_tools.system.errors import IntegrityError\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "try: check_archive(Path(sys.argv[1]))\n"
+        "except IntegrityError as err: print(err.message)"
+    )
+    run = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=False, timeout=60)
+    assert "not a complete archive: MemoryError" in run.stdout, run.stderr

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from channel_tools.requests.init import InitRequest
 from channel_tools.sources.git import GitFetcher, GitRepository
+from channel_tools.sources.gitarchive import write_archive
 from channel_tools.sources.gittree import TreeEntry, clash_in, fault_of
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import IntegrityError, NetworkError
@@ -19,7 +22,7 @@ from channel_tools.workflow.init import init_tree
 from channel_tools.workflow.upstream import update_upstreams
 from tests.unit.foundation.registries import NotedProgress
 from tests.unit.matrix.toytree import write_tree
-from tests.unit.sources.hostile import CLASHES, FILE, HOSTILE, LINKS, NAMES, UNSENT, Entry, commit_with
+from tests.unit.sources.hostile import CLASHES, FILE, HOSTILE, LINKS, NAMES, UNSENT, Entry, commit_with, write_object
 from tests.unit.sources.toys import git, git_need, make_repository
 
 if TYPE_CHECKING:
@@ -173,3 +176,51 @@ def test_a_few_trees_with_more_entries_than_memory_holds_are_refused(tmp_path: P
     commit = git(bomb, "commit-tree", "-m", "bomb", name)
     with pytest.raises(IntegrityError, match="has more than 20000 entries"):
         GitRepository(folder=bomb, max_entries=20_000).entries(commit)
+
+
+def test_a_tree_two_thousand_folders_deep_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channel_tools.sources.git.FOLDERS_DEEP", 20)  # git runs once for each
+    make_repository(tmp_path / "toy", {"file": b"x"})
+    name = git(tmp_path / "toy", "rev-parse", "HEAD^{tree}")
+    name = deepened(tmp_path / "toy", name, 2000)
+    commit = git(tmp_path / "toy", "commit-tree", "-m", "deep", name)
+    with pytest.raises(IntegrityError, match=f"commit {commit} has folders that are more than 20 deep: d/d/d/"):
+        GitRepository(folder=tmp_path / "toy").entries(commit)
+
+
+def deepened(repository: Path, tree: str, depth: int) -> str:
+    """The name of a tree with ``tree`` below so many folders."""
+    objects = repository / ".git" / "objects"
+    for _ in range(depth):
+        content = b"40000 d\0" + bytes.fromhex(tree)
+        whole = b"tree %d\0" % len(content) + content
+        tree = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        (objects / tree[:2]).mkdir(exist_ok=True)
+        (objects / tree[:2] / tree[2:]).write_bytes(zlib.compress(whole))
+    return tree
+
+
+@pytest.mark.parametrize("kind", ["tree", "commit", ".gitmodules", "link"])
+def test_what_is_read_whole_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr("channel_tools.sources.git._SMALL_BYTES", 20_000)
+    repository = tmp_path / "toy"
+    commit = make_repository(repository, {"file": b"x", "recipes/r/recipe.yaml": b"x"})
+    large = write_object(repository, "blob", b"[" * 100_000)
+    if kind == "tree":
+        lines = "".join(f"100644 blob {large}\t{number:0100d}\n" for number in range(1000))
+    else:
+        lines = f"{'120000' if kind == 'link' else '100644'} blob {large}\t{kind}\n"
+        lines += f"160000 commit {commit}\tsubmodule\n" if kind == ".gitmodules" else ""
+    made = subprocess.run(["git", "mktree", "--missing"], cwd=repository, input=lines.encode(), stdout=-1, check=True)
+    message = "m" * 100_000 if kind == "commit" else "m"
+    commit = git(repository, "commit-tree", "-m", message, made.stdout.decode().strip())
+    words = "a target of 100000 bytes" if kind == "link" else r"has \d+ bytes; at most 20000 are read"
+    with pytest.raises(IntegrityError, match=words):
+        write_archive(
+            tmp_path / "toy.tar.zst",
+            commit=commit,
+            top="toy",
+            find=lambda _path, _commit, _url: GitRepository(folder=repository),
+            excludes=(),
+            submodules=True,
+        )

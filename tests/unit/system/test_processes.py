@@ -303,3 +303,26 @@ pass_on_errors(b"lost")
 def test_errors_are_passed_on_whole_to_a_pipe_that_does_not_wait() -> None:
     result = subprocess.run([sys.executable, "-c", _PASSES_ON], stderr=subprocess.PIPE, check=True)
     assert result.stderr == b"x" * 1_000_000
+
+
+HOLDER = "sleep 600 & echo $!; echo its-error >&2; exit 3"
+"""A shell that ends, and leaves a process that has its output open, as ssh does with ControlPersist."""
+
+
+@pytest.mark.parametrize("way", ["run", "watch", "with-a-limit"])
+def test_what_is_left_with_the_output_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    monkeypatch.setattr(
+        processes.output_of, "__kwdefaults__", {**(processes.output_of.__kwdefaults__ or {}), "held_s": 0.1}
+    )
+    words = ["sh", "-c", HOLDER]
+    if way == "watch":
+        result = watch_command(words, cwd=tmp_path, env=os.environ, poll=lambda: None)
+    else:
+        result = run_command(words, check=False, timeout_s=60.0 if way == "with-a-limit" else None)
+    try:
+        assert (result.returncode, result.stderr) == (3, "its-error\n")
+        assert "sh has ended, but a process that it left running has its output open" in caplog.text
+    finally:
+        os.kill(int(result.stdout), signal.SIGKILL)

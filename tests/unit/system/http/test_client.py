@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import contextlib
+import socket
 import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from channel_tools.conda.clients import make_http_client
+from channel_tools.conda.clients import ChannelCredentials, make_http_client
 from channel_tools.system.errors import ConfigError, NetworkError
 from channel_tools.system.http.client import HttpClient, MissingError, netrc_authorization, proxy_of
-from channel_tools.system.http.pace import Retry, TransientError
+from channel_tools.system.http.pace import Retry, Timeouts, TransientError
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 
 CONTENT = bytes(range(256)) * 1000
@@ -93,8 +98,68 @@ def test_a_redirect_to_what_is_not_http_is_refused(target: str) -> None:
 def test_a_small_file_has_an_end() -> None:
     with scripted(ScriptedServer(lambda _asked: (200, {}, CONTENT))) as server:
         assert client().read(server.origin, limit_bytes=len(CONTENT)) == CONTENT
-        with pytest.raises(NetworkError, match="longer than 1000 bytes"):
+        with pytest.raises(NetworkError, match="it has 256000 bytes; at most 1000 are read"):
             client().read(server.origin, limit_bytes=1000)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS: dict[str, tuple[bytes, bytes, str]] = {
+    "length-of-a-tebibyte": (HEAD + b"Content-Length: 1099511627776\r\n\r\n", b"", "it has 1099511627776 bytes"),
+    "chunk-of-a-tebibyte": (CHUNKED + b"10000000000\r\n", b"x" * 4096, "longer than 100000 bytes"),
+    "no-end": (HEAD + b"\r\n", b"[" * 4096, "longer than 100000 bytes"),
+    "no-end-of-chunks": (CHUNKED, b"5\r\n[[[[[\r\n" * 400, "longer than 100000 bytes"),
+    "slow-status": (b"HTT", b"P", "timed out"),
+    "slow-headers": (HEAD + b"X-Slow: ", b"x", "timed out"),
+    "slow-body": (HEAD + b"Content-Length: 5000\r\n\r\n", b"x", "only .* bytes were received"),
+    "slow-body-without-length": (HEAD + b"\r\n", b"x", "only .* bytes were received"),
+    "slow-chunks": (CHUNKED, b"1\r\nx\r\n", "only .* bytes were received"),
+    "slow-line-before-a-chunk": (CHUNKED + b"5;", b"x", "does not end within"),
+    "slow-trailer": (CHUNKED + b"1\r\nx\r\n0\r\nX-Slow: ", b"x", "does not end within"),
+    "silent-body": (HEAD + b"Content-Length: 5000\r\n\r\n", b"", "timed out"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_what_does_not_end_has_an_end(kind: str) -> None:
+    head, piece, words = ENDLESS[kind]
+    pause_s = 0.02 if len(piece) < 10 else 0.0
+    with endless(head, piece, pause_s) as address:
+        patient = HttpClient(
+            environ={},
+            credentials=ChannelCredentials({}),
+            timeouts=Timeouts(read_s=0.2),
+            retry=Retry(attempts=2, first_wait_s=0.01),
+        )
+        with pytest.raises(NetworkError, match=words) as caught:
+            patient.read(address, limit_bytes=100_000)
+        assert caught.value.message.startswith(address)
+
+
+@contextmanager
+def endless(head: bytes, piece: bytes, pause_s: float) -> Iterator[str]:
+    """The address of a server that answers with ``head``, and then with ``piece`` again and again, until it is left."""
+    ended = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(head)
+            while not ended.wait(pause_s):
+                connection.sendall(piece)
+                if not piece:
+                    ended.wait()
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/index"
+        ended.set()
+        listening.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_file_that_is_missing_is_told_apart() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from channel_tools.conda.clients import make_http_client
 from channel_tools.system.beneath import Beneath
-from channel_tools.system.errors import NetworkError
+from channel_tools.system.errors import DiskFullError, NetworkError
 from channel_tools.system.http.client import HttpClient
 from channel_tools.system.http.download import Download, download
 from channel_tools.system.http.pace import Retry
@@ -69,3 +69,22 @@ def test_a_long_part_of_another_file_does_not_spoil_the_download_that_is_cut_aga
         patient = make_http_client({}, retry=Retry(attempts=2, first_wait_s=0.001))
         download(patient, wanted(f"{server.origin}/a", tmp_path / "part"))
     assert (tmp_path / "part").read_bytes() == CONTENT
+
+
+def test_a_file_that_no_disk_has_room_for_is_not_begun(tmp_path: Path) -> None:
+    head = {"Content-Length": str(1 << 60), "Connection": "close"}
+    with (
+        scripted(ScriptedServer(lambda _asked: (200, head, CONTENT))) as server,
+        pytest.raises(DiskFullError, match=f"{1 << 60} bytes follow, and .* has room for"),
+    ):
+        download(client(), wanted(f"{server.origin}/a", tmp_path / "part"))
+    assert not (tmp_path / "part").exists()
+
+
+def test_a_file_that_never_ends_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channel_tools.system.http.download._MOST_BYTES", 100_000)
+    with (
+        scripted(ScriptedServer(lambda _asked: (200, {}, CONTENT))) as server,
+        pytest.raises(NetworkError, match="no file of that size is read"),
+    ):
+        download(client(), wanted(f"{server.origin}/a", tmp_path / "part"))
