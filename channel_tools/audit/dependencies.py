@@ -113,10 +113,11 @@ def _listed(paths: object) -> Listing:
 
 
 class Known:
-    """All packages that the audited ones may depend on."""
+    """All packages that the audited ones may depend on, and the oldest ``glibc`` that their channel promises."""
 
-    def __init__(self, neighbours: Iterable[Neighbour]) -> None:
+    def __init__(self, neighbours: Iterable[Neighbour], *, glibc: str | None = None) -> None:
         present = list(neighbours)
+        self._glibc = glibc
         self._closures = Closures[Neighbour](present)
         self._by_file = {(neighbour.subdir, neighbour.file_name): neighbour for neighbour in present}
 
@@ -142,6 +143,7 @@ class Known:
             depends=tuple(spec for neighbour in closure for spec in texts_of(neighbour.index, "depends")),
             versions={name: tuple(sorted(known_versions)) for name, known_versions in versions.items()},
             unresolved=tuple(problems),
+            glibc=self._glibc,
             compilable=dict(self._compilable(package, {neighbour.name for neighbour in closure})),
         )
 

@@ -24,7 +24,7 @@ from channel_tools.audit.model import FileFacts, Requirement, Rule
 from channel_tools.audit.package import PackageReader
 from channel_tools.audit.reading import Reader
 from channel_tools.audit.rules import files, loader
-from channel_tools.audit.rules.loader import newest_release
+from channel_tools.audit.rules.loader import base_violations, newest_release
 from channel_tools.audit.run import distinctive_paths, read_in_parallel
 from channel_tools.conda.archive import visit_package
 from channel_tools.conda.closure import place_installed, python_minor
@@ -68,11 +68,13 @@ def verify_foundation(
     progress: Progress,
     jobs: int | None = None,
     build_folders: Sequence[Path] = (),
+    glibc: str | None = None,
 ) -> list[Finding]:
     """Read every package below ``channel_folder`` and return the findings, sorted; none proves that it is closed.
 
     ``jobs`` processes read (None: one per core). No package may name ``build_folders``, the channel folder or the
-    environment that this program runs in. Raises FoundationError if there are no packages.
+    environment that this program runs in. ``glibc`` is the oldest that they are to run on. Raises FoundationError if
+    there are no packages.
     """
     packages = sorted(channel_folder.glob("*/*.conda"))
     if not packages:
@@ -86,7 +88,7 @@ def verify_foundation(
     results = read_in_parallel(
         packages, read, jobs=jobs or cpu_count(), progress=progress, title="Verifying", error=FoundationError
     )
-    return judge_foundation(list(results))
+    return judge_foundation(list(results), glibc=glibc)
 
 
 def read_foundation_package(path: Path, build_paths: Sequence[str], *, within: Path | None = None) -> FoundationPackage:
@@ -105,14 +107,17 @@ def read_foundation_package(path: Path, build_paths: Sequence[str], *, within: P
     return FoundationPackage(subdir=path.parent.name, facts=visitor.facts(damage), problems=tuple(problems))
 
 
-def judge_foundation(packages: Sequence[FoundationPackage]) -> list[Finding]:
-    """The findings about the packages of a foundation, each by itself and all together; sorted."""
+def judge_foundation(packages: Sequence[FoundationPackage], *, glibc: str | None = None) -> list[Finding]:
+    """The findings about the packages of a foundation, each by itself and all together; sorted.
+
+    ``glibc`` is the oldest that they are to run on.
+    """
     ordered = sorted(packages, key=lambda package: (package.subdir, package.facts.file_name))
     python = python_minor(
         str(package.facts.index.get("version")) for package in ordered if package.facts.name == "python"
     )
     installed = [(package.subdir, _installed(package.facts, python)) for package in ordered if package.facts.index]
-    known = Known(neighbour_of(facts) for _subdir, facts in installed)
+    known = Known((neighbour_of(facts) for _subdir, facts in installed), glibc=glibc)
     findings = {finding for package in ordered for finding in contents_rule(package.facts, package.problems)}
     findings |= {
         finding
@@ -169,7 +174,8 @@ def depends_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[
 
 
 def closure_glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
-    """The package, or one of its dependencies, requires the glibc that its files need."""
+    """The package, or one of its dependencies, requires the glibc that its files need, and the base has it."""
+    yield from base_violations(package, dependencies)
     newest = newest_release(package, "glibc")
     if newest is None:
         return

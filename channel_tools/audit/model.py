@@ -54,7 +54,7 @@ class Rule(StrEnum):
     MODE = "mode"
     """No setuid, setgid or sticky bit, no world-writable files, no device or pipe."""
     GLIBC = "glibc"
-    """The package requires the glibc that its files need."""
+    """The package requires the glibc that its files need, and the channel's base has it."""
     LIBSTDCXX = "libstdcxx"
     """The package requires the libstdcxx and libgcc that its files need."""
     INSTRUCTIONS = "instructions"
@@ -326,3 +326,5 @@ class Dependencies:
     """Requirements that no known package satisfies."""
     compilable: Mapping[str, str] = field(default_factory=dict)
     """What may have been compiled in, by the names of known host packages that are not needed at run time."""
+    glibc: str | None = None
+    """The oldest glibc that the channel promises to run on; None if it promises none."""

@@ -74,12 +74,13 @@ def audit_packages(
     to_enter: bool = False,
     within: Path | None = None,
     corrections: Mapping[Path, Mapping[str, object]] | None = None,
+    glibc: str | None = None,
 ) -> list[PackageAudit]:
     """Audit all packages, each with the others and ``neighbours`` as possible dependencies; by subdir and name.
 
     ``jobs`` processes read them; if None, this process reads one package after the other. With ``to_enter``, the
     audits have what a channel needs to know about the packages, ``corrections`` of them are as for read_package.
-    Others can write in ``within``, where the packages are then.
+    Others can write in ``within``, where the packages are then. ``glibc`` is the oldest that they are to run on.
     """
     read = functools.partial(
         _read,
@@ -93,7 +94,8 @@ def audit_packages(
         if jobs is None
         else list(read_in_parallel(packages, read, jobs=jobs, progress=progress))
     )
-    known = Known([*(neighbour_of(package.facts) for package in read_packages if package.facts.index), *neighbours])
+    own = (neighbour_of(package.facts) for package in read_packages if package.facts.index)
+    known = Known([*own, *neighbours], glibc=glibc)
     return sorted(
         (_audited(package, known) for package in read_packages), key=lambda audit: (audit.subdir, audit.package)
     )
@@ -123,14 +125,23 @@ def read_in_parallel(
 
 
 def audit_channel(
-    folder: Path, reader: Reader, *, neighbours: Sequence[Neighbour] = (), jobs: int, progress: Progress
+    folder: Path,
+    reader: Reader,
+    *,
+    neighbours: Sequence[Neighbour] = (),
+    jobs: int,
+    progress: Progress,
+    glibc: str | None = None,
 ) -> AuditReport:
-    """The audit of every package file in the channel folder. Raises UsageError if it has none."""
+    """The audit of every package file in the channel folder, which promises to run on ``glibc``.
+
+    Raises UsageError if it has none.
+    """
     packages = channel_packages(folder)
     if not packages:
         hint = "name a .conda file, a channel's folder or an environment"
         raise UsageError(f"{folder}: neither a channel with packages nor an environment", hint=hint)
-    audits = audit_packages(packages, neighbours, reader, jobs=jobs, progress=progress, within=folder)
+    audits = audit_packages(packages, neighbours, reader, jobs=jobs, progress=progress, within=folder, glibc=glibc)
     return AuditReport(kind="channel", target=str(folder), packages=audits)
 
 
@@ -229,12 +240,14 @@ class Gate:
     """Admits packages to ``channel``, which has their run dependencies; they must not name ``build_paths``.
 
     Packages of a foundation elsewhere are looked up in ``cache``, which the build's own environments came from.
+    ``glibc`` is the oldest that the channel promises to run on; None if it promises none.
     """
 
     channel: Path
     build_paths: tuple[str, ...]
     processes: int = 1
     cache: Path | None = None
+    glibc: str | None = None
     _known: dict[Path, Neighbour] = field(default_factory=dict)
 
     def admit(self, package: Path) -> PackageAudit:
@@ -243,7 +256,7 @@ class Gate:
         Raises VerificationError with all findings that keep it out, IntegrityError for a damaged package.
         """
         reader = Reader(build_paths=self.build_paths, processes=self.processes)
-        audit = audit_package(package, Known(self._neighbours()), reader, to_enter=True)
+        audit = audit_package(package, Known(self._neighbours(), glibc=self.glibc), reader, to_enter=True)
         if audit.barring:
             raise _findings_error(package, audit.barring)
         return audit

@@ -15,6 +15,7 @@ from channel_tools.requests.names import (
     DEFAULT_FOUNDATION,
     FIRST_BASE,
     FOUNDATIONS,
+    UNSUPPORTED_BASES,
     BaseName,
     FoundationKind,
     FoundationTraits,
@@ -88,6 +89,17 @@ class Foundation:
     def release(self) -> BaseName:
         """The Debian release that it is made from, if it is made here."""
         return self.base or FIRST_BASE
+
+    @property
+    def base_in_words(self) -> str:
+        """The release, and whether Debian still cares for it.
+
+        >>> Foundation().on("debian-11").base_in_words
+        "debian-11, which is out of Debian's support"
+        """
+        return (
+            f"{self.release}, which is out of Debian's support" if self.release in UNSUPPORTED_BASES else self.release
+        )
 
     @property
     def glibc(self) -> str | None:

@@ -109,7 +109,7 @@ def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: b
                 print_line(f"  {line}")
     if runs_on is not None:
         print_gap()
-        print_line(f"base {foundation.release}: what is built runs on {runs_on}")
+        print_line(f"base {foundation.base_in_words}: what is built runs on {runs_on}")
 
 
 def _print_unsatisfiable(planned: Plan) -> None:
@@ -206,7 +206,7 @@ def list_stacks(
             ],
         )
     if runs_on is not None and not as_json:
-        print_line(f"base {chosen.release}: runs on {runs_on}")
+        print_line(f"base {chosen.base_in_words}: runs on {runs_on}")
 
 
 def _names(packages: Iterable[RenderedPackage]) -> set[str]:

@@ -208,11 +208,14 @@ class _FoundationRun:
         with self.progress.task("resolving versions", total=None):
             table, artifacts, wheels = self._resolved(known, lock)
         artifacts = with_sizes(artifacts, self.sources.store)
-        plans = plan_packages(table, artifacts, subdir=self.subdir, code_of=code_digest)
+        pythons = self._pythons(table, record)
+        own = next((plan for plan in pythons if plan.combination is None), None)
+        python = None if own is None else own.build
+        plans = plan_packages(table, artifacts, subdir=self.subdir, code_of=code_digest, python=python)
         for combination, locked_wheels in wheels.items():
             self.wheels[combination] = with_sizes(locked_wheels, self.sources.store)
         added = plan_combinations(table, self.wheels, artifacts, plans, subdir=self.subdir, code_of=code_digest)
-        return table, [*plans, *self._pythons(record), *added]
+        return table, [*plans, *pythons, *added]
 
     def _resolved(
         self, known: FoundationRecord | None, lock: FoundationRecord | None
@@ -236,23 +239,26 @@ class _FoundationRun:
                 return table, artifacts, by_combination
             table = grown
 
-    def _pythons(self, record: FoundationRecord | None) -> list[PackagePlan]:
-        """The Pythons that combinations need besides the table's: as given, else those of an earlier run."""
+    def _pythons(self, table: FoundationTable, record: FoundationRecord | None) -> list[PackagePlan]:
+        """The Pythons that the table and its combinations need without a row: as given, else of an earlier run."""
         pythons: dict[str, PackagePlan] = {}
-        for combination in self.table.asked_combinations:
-            minor = combination.python
-            if minor == self.table.python or minor in pythons:
-                continue
+        wanted: dict[str, Combination | None] = {table.python: None} if table.lacks_python else {}
+        for asked in table.asked_combinations:
+            if asked.python != table.python:
+                wanted.setdefault(asked.python, asked)
+        for minor, combination in wanted.items():
             packages = record.packages if record else ()
             before = [self.destination / str(package.key) for package in packages if package.name == PYTHON]
             fitting = (path for path in before if path.is_file() and path.name.startswith(f"{PYTHON}-{minor}."))
             path = self.request.pythons.get(minor) or next(fitting, None)
             if path is None:
-                message = f"{combination} needs Python {minor}, which a recipe builds"
+                needing = combination or f"the foundation of Debian {table.suite}"
+                message = f"{needing} needs Python {minor}, which a recipe builds"
                 raise FoundationError(
-                    message, hint="run channel_tools build --variant python, then foundation build again"
+                    message,
+                    hint=f"run channel_tools build --variant python --python {minor}, then foundation build again",
                 )
-            pythons[minor] = given_python(path, read_index_json(path), combination)
+            pythons[minor] = given_python(path, read_index_json(path), minor, combination)
             linked = self.destination / str(pythons[minor].key)
             if not self.request.dry_run and path != linked:
                 linked.parent.mkdir(exist_ok=True)

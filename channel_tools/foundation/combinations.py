@@ -9,7 +9,7 @@ that a combination does not change the rest of the foundation.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -149,16 +149,20 @@ def _content(plan: PackagePlan) -> object:
     return plan.file_name
 
 
-def given_python(path: Path, index: Mapping[str, object], combination: Combination) -> PackagePlan:
-    """The plan for a Python that a recipe made, which is used unchanged: ``path`` and its index.json."""
+def given_python(path: Path, index: Mapping[str, Any], minor: str, combination: Combination | None) -> PackagePlan:
+    """The plan for a Python that a recipe made, which is used unchanged: ``path`` and its index.json.
+
+    ``combination`` is what needs it, None for the table itself.
+    """
     version, build = str(index["version"]), str(index["build"])
-    if not f"{version}.".startswith(f"{combination.python}."):
-        raise FoundationError(f"{path} is Python {version}, but {combination} needs {combination.python}")
+    if not f"{version}.".startswith(f"{minor}."):
+        raise FoundationError(f"{path} is Python {version}, but {combination or 'the table'} needs {minor}")
     return PackagePlan(
         entry=Entry(name=PYTHON, line=0),
         version=version,
         build=build,
         subdir=subdir_of(index) or path.parent.name,
         holds_bytecode=True,
+        depends=tuple(index.get("depends", ())),
         combination=combination,
     )

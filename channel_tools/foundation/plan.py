@@ -36,6 +36,8 @@ _PROJECT_NAME = re.compile(r"\s*([A-Za-z0-9._-]+)")
 _CUDA_RUNTIME = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?==(\d+)\.(\d+)\.")
 _SEGMENTS = re.compile(r"x(\.x)*")
 # What Debian appends to an upstream version when it repacked the sources or took a later snapshot of them.
+# What it puts between a version that it had by mistake and the real one, when it goes back
+_DEBIAN_REALLY = re.compile(r".*[+~.]really\.?(?=\d)")
 _DEBIAN_SUFFIX = re.compile(r"(?:[.+~](?:dfsg|ds|debian|really|git|repack)|[+~]).*$")
 
 
@@ -138,14 +140,17 @@ def plan_packages(
     *,
     subdir: str,
     code_of: Callable[[Entry], str],
+    python: str | None = None,
 ) -> list[PackagePlan]:
     """The packages of ``table`` to make from ``artifacts`` (by kind and name), sorted by name.
 
-    ``code_of`` gives the digest of the code that makes a row's package. Raises ConfigError, with the row's file and
-    line, for unknown templates, dependencies without a row and circular references between builds.
+    ``code_of`` gives the digest of the code that makes a row's package. ``python`` is the build string of the Python
+    that compiles modules where the table has no row for one; None leaves them uncompiled there. Raises ConfigError,
+    with the row's file and line, for unknown templates, dependencies without a row and circular references between
+    builds.
     """
     wheels = {name: file for (kind, name), file in artifacts.items() if kind == "wheel"}
-    planner = _Planner(table, with_wheel_rows(table, wheels), artifacts, subdir, code_of)
+    planner = _Planner(table, with_wheel_rows(table, wheels), artifacts, subdir, code_of, python)
     return [planner.plan(name) for name in sorted(planner.entries)]
 
 
@@ -159,12 +164,14 @@ class _Planner:
         artifacts: Mapping[tuple[str, str], LockedArtifact],
         subdir: str,
         code_of: Callable[[Entry], str],
+        python: str | None,
     ) -> None:
         self.entries = {entry.name: entry for entry in entries}
         self._table = table
         self._artifacts = artifacts
         self._subdir = subdir
         self._code_of = code_of
+        self._python = python
         self._planned: dict[str, PackagePlan] = {}
         self._under_way: list[str] = []
         self._package_of_project = {
@@ -199,7 +206,7 @@ class _Planner:
                 strong=self._expanded(entry, entry.run_exports.strong),
                 noarch=self._expanded(entry, entry.run_exports.noarch),
             ),
-            holds_bytecode=PYTHON in self.entries and (entry.name == PYTHON or "{py}" in self._template(entry, files)),
+            holds_bytecode=self._compiles and (entry.name == PYTHON or "{py}" in self._template(entry, files)),
         )
         self._check_depends(draft)
         draft = replace(
@@ -288,9 +295,16 @@ class _Planner:
             "depends": [plan.depends, plan.python_depends, plan.constrains],
             "run_exports": [plan.run_exports.weak, plan.run_exports.strong, plan.run_exports.noarch],
             "where": [self._subdir, self._table.python],
-            "compiled by": self.plan(PYTHON).build if plan.holds_bytecode and plan.entry.name != PYTHON else None,
+            "compiled by": self._compiler() if plan.holds_bytecode and plan.entry.name != PYTHON else None,
         }
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def _compiles(self) -> bool:
+        return self._python is not None or PYTHON in self.entries
+
+    def _compiler(self) -> str:
+        return self._python or self.plan(PYTHON).build
 
     def _build(self, plan: PackagePlan, digest: str) -> str:
         facts = {
@@ -332,7 +346,7 @@ def conda_version(artifact: LockedArtifact) -> str:
         return artifact.version.split("+")[0]
     upstream = artifact.version.partition(":")[2] or artifact.version
     upstream = upstream.rpartition("-")[0] or upstream
-    return _DEBIAN_SUFFIX.sub("", upstream).replace("-", "_")
+    return _DEBIAN_SUFFIX.sub("", _DEBIAN_REALLY.sub("", upstream)).replace("-", "_")
 
 
 def flavour(artifact: LockedArtifact) -> str:

@@ -40,7 +40,8 @@ _Minor = Annotated[str, Field(pattern=r"^3\.\d+$")]
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
 PYTHON = "python"
 """The row of the Python that all other rows are for."""
-_WITH_PYTHON = ("pip", "python_abi", "setuptools", "wheel")
+_ABI = "python_abi"
+_WITH_PYTHON = ("pip", _ABI, "setuptools", "wheel")
 _WITH_WHEELS = ("libgcc", "libstdcxx")
 """What compiled wheels without a row depend on."""
 _PROGRAM_STEP = "wheel_program"
@@ -54,7 +55,7 @@ class FoundationTable:
     suite: str
     """Debian's code name of the release the .debs come from."""
     python: str
-    """``3.11``: the foundation's only python."""
+    """``3.11``: the foundation's only python; without a row for it, a recipe builds that."""
     glibc: str
     """``2.36``: the newest glibc that a wheel may require (the suite's own)."""
     conda_names: Mapping[str, str]
@@ -124,6 +125,11 @@ class FoundationTable:
         return next((entry for entry in self.entries if entry.name == name), None)
 
     @property
+    def lacks_python(self) -> bool:
+        """Whether its packages are for a Python that it has no row for, so that a recipe builds it."""
+        return self.entry(PYTHON) is None and any(entry.name == _ABI for entry in self.wanted)
+
+    @property
     def digest(self) -> str:
         """The sha256 over the content of the table."""
         value = {
@@ -145,7 +151,8 @@ def _leads_to(entry: Entry, rows: Mapping[str, Entry]) -> Sequence[str]:
     exports = entry.run_exports
     named = names_in((*entry.depends, *exports.weak, *exports.strong, *exports.noarch))
     runtime = _WITH_PYTHON if entry.name == PYTHON else _WITH_WHEELS if entry.wheels else ()
-    modules = (PYTHON,) if entry.wheels and _PROGRAM_STEP not in entry.repairs else ()
+    # pip and the like also where a recipe builds Python, so that there is no row that leads to them
+    modules = (PYTHON, *_WITH_PYTHON) if entry.wheels and _PROGRAM_STEP not in entry.repairs else ()
     return [name for name in (*named, *runtime, *modules) if name in rows]
 
 

@@ -17,6 +17,7 @@ import msgspec
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.conda.repodata import encode_json
 from channel_tools.pins import Lock  # noqa: TC001  (msgspec reads the annotation)
+from channel_tools.requests.names import BaseName  # noqa: TC001  (msgspec reads the annotation)
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, FileAccessError, IntegrityError
 from channel_tools.system.files import read_regular
@@ -83,13 +84,14 @@ class BundleChannel:
 
     ``name`` is its folder under ``channels/``, ``address`` where the part comes from (without credentials). ``own``
     says that it is ours. ``removed`` are packages (``subdir/file name``) that its index no longer lists, though lock
-    files name them.
+    files name them. ``base`` is the Debian release that its foundation is made from, where it says so.
     """
 
     name: str
     address: str
     own: bool
     removed: tuple[str, ...] = ()
+    base: BaseName | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,12 +8,14 @@ from typing import Literal
 
 FoundationKind = Literal["registry", "conda-forge"]
 DEFAULT_FOUNDATION: FoundationKind = "registry"
-BaseName = Literal["debian-12", "debian-13"]
+BaseName = Literal["debian-11", "debian-12", "debian-13"]
 """The releases of Debian that a registry foundation can be made from."""
 FIRST_BASE: BaseName = "debian-12"
 """The base of channels that record none."""
-BASES: Mapping[BaseName, str] = {"debian-12": "2.36", "debian-13": "2.41"}
+BASES: Mapping[BaseName, str] = {"debian-11": "2.31", "debian-12": "2.36", "debian-13": "2.41"}
 """The glibc of each base, which what is built on it requires of a machine; oldest first."""
+UNSUPPORTED_BASES: frozenset[BaseName] = frozenset({"debian-11"})
+"""The bases that Debian gives no security updates for any more: for old machines, the default only there."""
 EngineName = Literal["rattler-build", "conda-build"]
 CacheName = Literal["ccache", "sccache"]
 SchedulerName = Literal["slurm", "pbs"]

@@ -21,7 +21,9 @@ from channel_tools.audit.run import (
     describe_findings,
     distinctive_paths,
 )
+from channel_tools.channel import open_channel
 from channel_tools.channel.records import CachedPackage, cached_package
+from channel_tools.channel.state import CHANNEL_RECORD
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError, VerificationError
@@ -47,6 +49,7 @@ def package_gate(
         build_paths=machine_paths(settings),
         processes=cores,
         cache=settings.package_cache if remote else None,
+        glibc=channel.foundation.glibc,
     )
 
     def admit(package: Path) -> PackageInfo | None:
@@ -72,7 +75,8 @@ def admit_foundation(
         return {}
     beside = list(neighbours_in_files(sorted(set(files) - set(new))))
     reader = Reader(build_paths=machine_paths(settings))
-    audits = audit_packages(new, beside, reader, jobs=jobs, progress=progress, to_enter=True)
+    promised = channel.foundation.glibc
+    audits = audit_packages(new, beside, reader, jobs=jobs, progress=progress, to_enter=True, glibc=promised)
     findings = [finding for audit in audits for finding in audit.barring]
     if findings:
         message = (
@@ -111,7 +115,7 @@ def run_audit(
         neighbours = [neighbour for folder in folders for neighbour in _packages_of(folder)]
         if settings is not None and not folders:
             neighbours += neighbours_in_cache(settings.package_cache)
-        known = Known(neighbours)
+        known = Known(neighbours, glibc=_promised_glibc(target.parents[1]))
         audit = audit_package(target, known, reader)
         return AuditReport(kind="package", target=str(target), packages=[audit])
     if is_prefix(target):
@@ -123,10 +127,16 @@ def run_audit(
         return audit_prefix(target, reader, jobs=jobs, progress=progress)
     if target.is_dir():
         beside = [neighbour for folder in channels for neighbour in _packages_of(folder)]
-        return audit_channel(target, reader, neighbours=beside, jobs=jobs, progress=progress)
+        promised = _promised_glibc(target)
+        return audit_channel(target, reader, neighbours=beside, jobs=jobs, progress=progress, glibc=promised)
     raise UsageError(
         f"{target}: not a .conda file or a folder", hint="name a .conda file, a channel's folder or an environment"
     )
+
+
+def _promised_glibc(folder: Path) -> str | None:
+    """The oldest glibc that a channel of ours in the folder promises to run on; None for others."""
+    return open_channel(folder).foundation.glibc if (folder / CHANNEL_RECORD).is_file() else None
 
 
 def machine_paths(settings: Settings | None) -> tuple[str, ...]:

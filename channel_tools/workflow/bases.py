@@ -44,13 +44,15 @@ def listed_base(settings: Settings) -> BaseName:
 
 
 def default_base(glibc: tuple[int, ...] | None) -> BaseName:
-    """The base of a new channel on a machine with this glibc: the first, on which the stacks have been validated.
+    """The base of a new channel on a machine with this glibc: the first, or on an older machine the newest it runs.
 
     Raises FoundationError if the machine is older than all bases, or has another C library (None).
     """
-    if FIRST_BASE in _running(glibc):
-        return FIRST_BASE
-    message = f"this machine has {_shown(glibc)}, and the oldest base, {FIRST_BASE}, needs glibc {BASES[FIRST_BASE]}"
+    running = _running(glibc)
+    if running:
+        return FIRST_BASE if FIRST_BASE in running else running[0]
+    oldest = next(iter(BASES))
+    message = f"this machine has {_shown(glibc)}, and the oldest base, {oldest}, needs glibc {BASES[oldest]}"
     raise FoundationError(message, hint=f"build on a newer machine, or {_ELSEWHERE}")
 
 

@@ -20,7 +20,6 @@ from channel_tools.channel.results import StackRecord, record_stack
 from channel_tools.channel.store import record_further
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.platforms import current_platform
-from channel_tools.foundation.model import table_summary
 from channel_tools.plan import judge_again, render_folder
 from channel_tools.plan.foundation import index_digest
 from channel_tools.plan.further_channels import require_here, write_views
@@ -40,6 +39,7 @@ from channel_tools.workflow.plan import (
     open_index,
     plan_expansion,
     published_by_name,
+    pythons_to_build,
     stack_options,
 )
 from channel_tools.workflow.sources import missing_error, provide_sources
@@ -171,12 +171,14 @@ class _Build:
 
     def _built_pythons(self) -> dict[str, Path]:
         """The further Pythons for the registry foundation, by minor version; built if missing."""
-        own = table_summary(self.expansion.foundation.release).default.python
-        wanted = {combination.python for combination in self.expansion.combinations} - {own}
-        if not wanted:
-            return {}
+        return {minor: self._built_python(minor) for minor in pythons_to_build(self.settings, self.expansion)}
+
+    def _built_python(self, minor: str) -> Path:
         plan = PlanRequest(
-            stack=PYTHON_STACK, foundation=self.expansion.foundation.kind, base=self.expansion.foundation.release
+            stack=PYTHON_STACK,
+            python=minor,
+            foundation=self.expansion.foundation.kind,
+            base=self.expansion.foundation.release,
         )
         # a workflow that is only written runs no build: then they are built here, like the foundation
         cluster = self.request.cluster if self.request.cluster.on is not None else ClusterRequest()
@@ -187,9 +189,8 @@ class _Build:
             on_plan=self.on_plan,
             on_result=self.on_result,
         )
-        pythons = [package for package in outcome.plan.packages if package.name == "python"]
-        paths = {python.version.rpartition(".")[0]: self.settings.channel / str(python.key) for python in pythons}
-        return {minor: path for minor, path in paths.items() if minor in wanted}
+        (python,) = (package for package in outcome.plan.packages if package.name == PYTHON_STACK)
+        return self.settings.channel / str(python.key)
 
     def run(self, channel: Channel, early: _EarlyPlan | None) -> tuple[Plan, list[BuildResult]]:
         """Plan and build into the channel, or write the workflow that does, and run it on a cluster if asked to."""

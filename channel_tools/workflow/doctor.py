@@ -94,7 +94,7 @@ def _machine(settings: Settings) -> Iterator[Diagnosis]:
     foundation = open_channel(settings.channel).foundation
     if (runs_on := foundation.runs_on([current_platform()])) is None:
         return
-    found = f"{settings.channel}: base {foundation.release}, runs on {runs_on}"
+    found = f"{settings.channel}: base {foundation.base_in_words}; runs on {runs_on}"
     try:
         require_runs(foundation.release, glibc=machine_glibc())
     except FoundationError as err:

@@ -22,7 +22,7 @@ from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
 from channel_tools.requests.foundation import FoundationRequest
-from channel_tools.requests.names import FIRST_BASE
+from channel_tools.requests.names import FIRST_BASE, UNSUPPORTED_BASES
 from channel_tools.workflow.audit import admit_foundation
 from channel_tools.workflow.bases import listed_base, own_base, require_runs
 from channel_tools.workflow.plan import expand_request, foundation_needs
@@ -55,6 +55,8 @@ def make_registry_foundation(
     base = request.base or own_base(settings, glibc=glibc)
     require_runs(base, glibc=glibc)
     wanted = Foundation().on(base)
+    if base in UNSUPPORTED_BASES and not request.dry_run:
+        progress.note(f"base {wanted.base_in_words}: for machines that run no later one")
     if (settings.foundation / CHANNEL_RECORD).is_file():
         open_channel(settings.foundation, foundation=wanted)
     table = load_table(base=base)
@@ -161,5 +163,9 @@ def verify_registry_foundation(
     """The number of packages in the foundation, and all findings. Raises FoundationError if there are no packages."""
     packages = len(read_record(settings.foundation).packages)
     return packages, verify_foundation(
-        settings.foundation, progress=progress, jobs=jobs, build_folders=[settings.tree.root]
+        settings.foundation,
+        progress=progress,
+        jobs=jobs,
+        build_folders=[settings.tree.root],
+        glibc=open_channel(settings.foundation).foundation.glibc,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from channel_tools.channel import indexed_files, open_channel
+from channel_tools.channel.state import CHANNEL_RECORD
 from channel_tools.conda.addresses import (
     channel_address,
     channel_name,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from channel_tools.mirror.format import Received
     from channel_tools.pins import Lock
     from channel_tools.requests.mirror import MirrorRequest
+    from channel_tools.requests.names import BaseName
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Note, Progress
     from channel_tools.system.settings import Settings
@@ -347,5 +349,16 @@ def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
         if not is_web(address) and local_path(address) is None:
             message = f"{shown}: channels are mirrored from folders, http:// and https:// addresses only"
             raise UsageError(message, hint="mirror the channel that it was published from, or the bucket over https")
-        named[name] = SourceChannel(name=name, address=address, own=number == 0)
+        named[name] = SourceChannel(
+            name=name, address=address, own=number == 0, base=_recorded_base(address) if number == 0 else None
+        )
     return list(named.values())
+
+
+def _recorded_base(address: str) -> BaseName | None:
+    """The Debian release that a channel in a folder records of its foundation."""
+    folder = local_path(address)
+    if folder is None or not (folder / CHANNEL_RECORD).is_file():
+        return None
+    foundation = open_channel(folder).foundation
+    return foundation.release if foundation.is_made_here else None

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
 
+PYTHON = "python"
 PYTHON_STACK = "python"
 """The stack that builds the Pythons that the registry foundation does not get from Debian."""
 
@@ -101,12 +102,11 @@ def required_names(packages: Iterable[RenderedPackage], stacks: Iterable[Stack])
 def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]:
     """The names from which the registry foundation is made: those of the request and, the first time, of every stack.
 
-    So a second stack of the tree finds its foundation made; the foundation keeps what it was made for once.
+    So a second stack of the tree finds its foundation made; the foundation keeps what it was made for once. What builds
+    the Python of a base that has none is made before all else.
     """
-    from channel_tools.foundation.record import RECORD_NAME  # noqa: PLC0415 - only the registry foundation has a record
-
     names = required_names(expansion.packages, expansion.stacks)
-    if (settings.foundation / RECORD_NAME).is_file():
+    if _has_rows_with_modules(settings, expansion, names):
         return names
     loaded = load_tree(settings.tree, settings.environ)
     stacks = loaded.own_stacks
@@ -118,6 +118,37 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
         platform=current_platform(),
     )
     return names | required_names(packages, stacks)
+
+
+def pythons_to_build(settings: Settings, expansion: Expansion) -> list[str]:
+    """The Pythons that recipes have to build for the registry foundation of a request, by minor version."""
+    own = table_summary(expansion.foundation.release).default.python
+    wanted = {combination.python for combination in expansion.combinations} - {own}
+    if _lacks_python(expansion, foundation_needs(settings, expansion)):
+        wanted.add(own)
+    return sorted(wanted)
+
+
+def _has_rows_with_modules(settings: Settings, expansion: Expansion, names: frozenset[str]) -> bool:
+    """Whether the foundation is made already, with its Python, or the names need no Python that is not there yet."""
+    from channel_tools.foundation.record import RECORD_NAME, read_record  # noqa: PLC0415 - only this kind has a record
+
+    is_made = (settings.foundation / RECORD_NAME).is_file()
+    if PYTHON in table_summary(expansion.foundation.release).rows:
+        return is_made
+    return not _lacks_python(expansion, names) or (
+        is_made and any(package.name == PYTHON for package in read_record(settings.foundation).packages)
+    )
+
+
+def _lacks_python(expansion: Expansion, names: frozenset[str]) -> bool:
+    """Whether rows that the names lead to need a Python that Debian does not have on the request's base."""
+    base = expansion.foundation.release
+    if PYTHON in table_summary(base).rows:
+        return False
+    from channel_tools.foundation.table import load_table  # noqa: PLC0415 - slow to import, and for some bases only
+
+    return load_table(base=base).limited_to(names).lacks_python
 
 
 def _is_for(choice: Choice, combination: Combination) -> bool:

@@ -173,12 +173,12 @@ def _unresolved(problems: Sequence[str]) -> str:
 
 
 def glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
-    """The package requires a glibc that has all symbol versions its files need."""
-    del dependencies
+    """The package requires a glibc that has all symbol versions its files need, and its channel's base has it."""
     newest = newest_release(package, "glibc")
     if newest is None:
         return
     file, release = newest
+    yield from base_violations(package, dependencies)
     declared = max((least_version(spec) for spec in _specs(package, ("__glibc",))), default=())
     if not declared or declared < release.release:
         have = f"the package requires {_text(declared)}" if declared else "the package requires none"
@@ -188,6 +188,20 @@ def glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Fi
             fix="let ${{ stdlib('c') }} name a sysroot at least as new as the one linked against",
         )
         yield requirement.violation(package.file_name, file, f"needs {release.symbol}; {have}")
+
+
+def base_violations(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
+    """A finding if a file needs a newer glibc than the channel promises to run on."""
+    newest = newest_release(package, "glibc")
+    if newest is None or dependencies.glibc is None or newest[1].release <= parse_version(dependencies.glibc):
+        return
+    file, release = newest
+    requirement = Requirement(
+        rule=Rule.GLIBC,
+        expected=f"no symbol version newer than glibc {dependencies.glibc}, which the channel's base has",
+        fix="build it on the channel's base, or make a channel with a newer --base",
+    )
+    yield requirement.violation(package.file_name, file, f"needs {release.symbol}")
 
 
 def libstdcxx_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:

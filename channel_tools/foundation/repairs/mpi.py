@@ -14,7 +14,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 from channel_tools.foundation.repairs.elf import dynamic_elf_files, edit_elf
-from channel_tools.foundation.repairs.layout import files_in, step_error
+from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, step_error, way_up
+from channel_tools.foundation.repairs.pkgconfig import relocatable_pkgconfig
 from channel_tools.foundation.repairs.scripts import FIND_PREFIX
 from channel_tools.foundation.repairs.toolchain import conda_triple
 
@@ -32,6 +33,7 @@ _WRAPPERS = {"mpicc": ("CC", "cc"), "mpicxx": ("CXX", "c++")}
 _FORTRAN = re.compile(r"mpif\w+$|.*\.mod$|mpif\.h$|mpiof\.h$")
 _LIBMPI_LINKS = ("libmpi.so", "libmpi.so.12")
 _PREFIX_LINES = re.compile(r"^prefix=.*\nexec_prefix=.*\nsysconfdir=.*\nincludedir=.*\nlibdir=.*\n", re.MULTILINE)
+_PACKAGE_FOLDERS = {"include/mpich": "include", "lib/mpich/include": "include", "lib/mpich/lib": "lib"}
 _LIBRARIES: Mapping[str, str] = {"libmpich": "libmpi", "libmpichcxx": "libmpicxx", "libmpichfort": "libmpifort"}
 _ABI = "12"
 
@@ -75,12 +77,19 @@ def _move_headers(tree: Path, context: RepairContext) -> None:
     headers = tree / "include" / "mpich"
     if not (headers / "mpi.h").is_file():
         raise step_error(context, "expected include/mpich/mpi.h")
-    for path in headers.iterdir():
+    # up to 4.0 lib/mpich has a link to the headers; later it has them, the file for pkg-config, and links to libraries
+    folder, package = headers.resolve(), tree / "lib" / "pkgconfig" / "mpich.pc"
+    text = package.read_text()
+    if package.is_symlink():
+        text = relocatable_pkgconfig(text, up=way_up(relative_to_tree(package, tree)), multiarch=context.multiarch)
+    for path in list(folder.iterdir()):
         path.rename(tree / "include" / path.name)
-    headers.rmdir()
+    headers.unlink() if headers.is_symlink() else headers.rmdir()
+    package.unlink()
     shutil.rmtree(tree / "lib" / "mpich")
-    package = tree / "lib" / "pkgconfig" / "mpich.pc"
-    package.write_text(package.read_text().replace("${prefix}/include/mpich", "${prefix}/include"))
+    for old, new in _PACKAGE_FOLDERS.items():
+        text = text.replace(f"${{prefix}}/{old}", f"${{prefix}}/{new}")
+    package.write_text(text)
 
 
 def _relocatable_wrapper(text: str, variable: str, compiler: str, context: RepairContext) -> str:

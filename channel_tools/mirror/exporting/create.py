@@ -164,6 +164,7 @@ def _manifest(plan: BundlePlan, version: int, now: datetime) -> bytes:
                 address=part.channel.plain_address,
                 own=part.channel.own,
                 removed=tuple(map(str, part.removed)),
+                base=part.base,
             )
             for part in plan.parts
         ),

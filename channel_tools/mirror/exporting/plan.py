@@ -27,6 +27,7 @@ from channel_tools.conda.package import (
     subdir_beneath,
 )
 from channel_tools.conda.repodata import CHANNELDATA
+from channel_tools.conda.specs import least_version, spec_name, texts_of
 from channel_tools.mirror.files import bundle_damaged, open_bundle
 from channel_tools.mirror.format import (
     METADATA_FOLDER,
@@ -41,6 +42,7 @@ from channel_tools.mirror.format import (
 )
 from channel_tools.mirror.records import channeldata, derived_index, plain_index
 from channel_tools.pins import assumed_virtual_packages, solve_lock
+from channel_tools.requests.names import BASES
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, IntegrityError, NoPackagesError, SolveError, UsageError
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.contents import JsonObject
     from channel_tools.mirror.format import ToolWheels
     from channel_tools.pins import Lock
+    from channel_tools.requests.names import BaseName
     from channel_tools.system.http.client import HttpClient
 
 _log = logging.getLogger(__name__)
@@ -64,11 +67,15 @@ ChannelPackage = tuple[str, PackageRef]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceChannel:
-    """A channel to mirror: its folder in the bundle, its address with any credentials, whether it is ours."""
+    """A channel to mirror: its folder in the bundle, its address with any credentials, whether it is ours.
+
+    ``base`` is the Debian release that it records of its foundation; None for one that is not in a folder here.
+    """
 
     name: str
     address: str
     own: bool
+    base: BaseName | None = None
 
     @property
     def plain_address(self) -> str:
@@ -95,6 +102,17 @@ class ChannelPart:
     packages: tuple[RemoteFile, ...]
     records: Mapping[str, SubdirRecords]
     removed: tuple[PackageKey, ...]
+
+    @property
+    def base(self) -> BaseName | None:
+        """The Debian release of its foundation if it is ours: as recorded, else the oldest with the glibc required."""
+        if not self.channel.own or self.channel.base is not None:
+            return self.channel.base
+        rows = (row for records in self.records.values() for row in records.values())
+        specs = (spec for row in rows for spec in texts_of(row, "depends") if spec_name(spec) == "__glibc")
+        least = max(map(least_version, specs), default=None)
+        fitting = (base for base, glibc in BASES.items() if least and least <= tuple(map(int, glibc.split("."))))
+        return next(fitting, None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -269,7 +269,8 @@ def import_foundation(
     ``published`` are the packages that the site has of it. The kind of an existing one stays if its channels have the
     names of those at the addresses ``third_party``, or if there are none of these and this program built all packages.
     Else it is the registry's if the channel has packages that this program did not build, or if there are no others,
-    and otherwise the last of the others. All the rest are further channels.
+    and otherwise the last of the others. All the rest are further channels. The base is that which the bundle names;
+    bundles of versions that had only the first base name none.
     """
     if existing is not None and _has_channels(existing, third_party):
         kind = existing.kind
@@ -281,9 +282,10 @@ def import_foundation(
         kind = DEFAULT_FOUNDATION if existing is None else existing.kind
     if existing is not None and existing.kind == kind:  # its address may have been moved since
         own = None if existing.address is None else channel_name(existing.address)
-        return existing.with_further(address for address in third_party if channel_name(address) != own)
+        base = existing.base if channel.channel.base is None else channel.channel.base
+        return existing.on(base).with_further(address for address in third_party if channel_name(address) != own)
     if kind == "registry":
-        return Foundation(kind=kind, further=tuple(third_party))
+        return Foundation(kind=kind, further=tuple(third_party)).on(channel.channel.base)
     return Foundation(kind=kind, address=third_party[-1], further=tuple(third_party[:-1]))
 
 

@@ -16,8 +16,9 @@ from channel_tools.audit.model import Finding, PackageAudit, Rule
 from channel_tools.audit.reading import Reader
 from channel_tools.audit.run import Gate, audit_channel, audit_package, audit_packages, channel_packages
 from channel_tools.build.schedule import take_in
-from channel_tools.channel import Channel, ChannelWriter, published_packages
+from channel_tools.channel import Channel, ChannelWriter, Foundation, create_channel, published_packages
 from channel_tools.conda.archive import PackageInfo
+from channel_tools.requests.names import BaseName
 from channel_tools.system.errors import ChannelError, IntegrityError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from tests.support.damage import bounded, damage
@@ -80,6 +81,25 @@ def test_the_gate_lets_a_sound_package_in(tmp_path: Path) -> None:
     channel = new_channel(tmp_path)
     enter(channel, Toy(files={"share/toy": b"x"}).write(tmp_path / "made"))
     assert [package.row.name for package in published_packages(channel)] == ["toy"]
+
+
+@pytest.mark.parametrize(("base", "is_kept_out"), [("debian-11", True), (None, False), ("debian-13", False)])
+def test_a_package_that_needs_more_than_the_channels_base_is_kept_out(
+    tmp_path: Path, base: BaseName | None, *, is_kept_out: bool
+) -> None:
+    channel = create_channel(tmp_path / "channel", Foundation().on(base))
+    needy = Toy(
+        files={"lib/libtoy.so.1": library(rpath="$ORIGIN", versions=["GLIBC_2.34"])},
+        depends=("__glibc >=2.34,<3.0.a0",),
+    ).write(tmp_path / "made")
+    gate = Gate(channel=channel.path, build_paths=(BUILD_FOLDER,), glibc=channel.foundation.glibc)
+    if is_kept_out:
+        with pytest.raises(
+            VerificationError, match=r"needs GLIBC_2\.34\n.*newer than glibc 2\.31, which the channel's base"
+        ):
+            gate.admit(needy)
+    else:
+        assert gate.admit(needy).findings == ()
 
 
 def test_a_path_of_the_host_is_advice(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from channel_tools.conda.archive import read_index_json, read_info_json
 from channel_tools.foundation import codes, repairs, worker
 from channel_tools.foundation.model import LockedArtifact
 from channel_tools.foundation.plan import plan_packages
+from channel_tools.foundation.repairs.cmake import GRPC_EXPECTED
 from channel_tools.foundation.worker import PackageJob, make_package
 from channel_tools.system.elf import read_elf_file
 from tests.support.trees import make_tree
@@ -200,6 +201,7 @@ TREES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
         "gcc_impl_linux-64",
         files({f"{TRIPLE}/bin/gcc": test_toolchain.ECHO, f"{TRIPLE}/bin/ar": test_toolchain.ECHO}),
     ),
+    "write_grpc_cmake": ("libgrpc", files(dict.fromkeys(GRPC_EXPECTED, ""))),
     "write_protobuf_cmake": (
         "libprotobuf",
         files(dict.fromkeys(("lib/libprotobuf.so", "lib/libprotobuf-lite.so", "lib/libprotoc.so", "bin/protoc"), "")),

@@ -130,7 +130,7 @@ def test_a_combination_without_its_python_says_what_builds_it(
 ) -> None:
     with pytest.raises(FoundationError, match=r"needs Python 3\.13, which a recipe builds") as caught:
         _build(registries, tmp_path, progress, {})
-    assert caught.value.hint == "run channel_tools build --variant python, then foundation build again"
+    assert caught.value.hint == "run channel_tools build --variant python --python 3.13, then foundation build again"
 
 
 def test_a_python_of_another_minor_version_is_refused(

@@ -227,6 +227,9 @@ def _taken_version(kind: FileKind, version: str) -> LockedArtifact:
         ("6.4-4", "6.4"),
         ("1.2~rc1-1", "1.2"),
         ("44.0", "44.0"),
+        ("4.3.0+really4.2.1-1", "4.2.1"),
+        ("20.11.7+really20.11.4-2+deb11u1", "20.11.4"),
+        ("1.10.1~rc1+really.1.10.0-1", "1.10.0"),
     ],
 )
 def test_a_debian_version_becomes_upstreams(version: str, expected: str) -> None:

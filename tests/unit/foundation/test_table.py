@@ -51,7 +51,9 @@ def test_the_tables_own_files_are_right() -> None:
 def test_a_base_has_all_packages_and_its_own_glibc(base: BaseName) -> None:
     table, summary = load_table(base=base), table_summary(base)
     of_first = {entry.name for entry in load_table().entries}
-    assert {name for name in of_first if not name.startswith("libre2-")} <= {entry.name for entry in table.entries}
+    assert of_first - {entry.name for entry in table.entries} <= {"libre2-9", "python"}
+    assert table.limited_to({"pytorch"}).lacks_python == (base == "debian-11")
+    assert not table.limited_to({"gcc_linux-64", "openssl"}).lacks_python
     assert (set(summary.rows), summary.optional) == ({entry.name for entry in table.entries}, table.optional_names)
     assert (table.glibc, table.python) == (BASES[base], summary.default.python)
     texts = [

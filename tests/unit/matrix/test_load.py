@@ -25,6 +25,7 @@ def test_a_tree_is_read_whole(tmp_path: Path) -> None:
     assert list(loaded.recipes) == ["libtoy", "toy-meta", "toy-plugin", "toy-switch"]
     assert sorted(loaded.variant_files) == [
         "foundation-conda-forge.yaml",
+        "foundation-registry-debian-11.yaml",
         "foundation-registry-debian-13.yaml",
         "foundation-registry.yaml",
         "pins.yaml",
@@ -92,6 +93,7 @@ def test_resources_that_cannot_be_meant_are_an_error(tmp_path: Path, line: str, 
 def test_shared_files_may_be_absent(tmp_path: Path) -> None:
     gone: dict[str, str | None] = {name: None for name in FILES if name.startswith("variants/foundation")}
     assert sorted(load_tree(write_tree(tmp_path, gone)).variant_files) == [
+        "foundation-registry-debian-11.yaml",
         "foundation-registry-debian-13.yaml",
         "pins.yaml",
         "udp.yaml",

@@ -25,9 +25,16 @@ def test_a_new_channel_has_the_first_base(tmp_path: Path, glibc: tuple[int, int]
     assert default_base(glibc) == own_base(settings_of(tmp_path), glibc=glibc) == "debian-12"
 
 
-@pytest.mark.parametrize(("glibc", "shown"), [((2, 31), "glibc 2.31"), (None, "no glibc")])
+@pytest.mark.parametrize("glibc", [(2, 31), (2, 35)])
+def test_an_older_machine_has_the_newest_base_that_it_runs(tmp_path: Path, glibc: tuple[int, int]) -> None:
+    assert default_base(glibc) == own_base(settings_of(tmp_path), glibc=glibc) == "debian-11"
+    assert "support" in Foundation().on("debian-11").base_in_words
+    assert Foundation().base_in_words == "debian-12"
+
+
+@pytest.mark.parametrize(("glibc", "shown"), [((2, 28), "glibc 2.28"), (None, "no glibc")])
 def test_a_machine_older_than_every_base_is_an_error(tmp_path: Path, glibc: tuple[int, int] | None, shown: str) -> None:
-    with pytest.raises(FoundationError, match=f"this machine has {shown}, and the oldest base, debian-12,") as caught:
+    with pytest.raises(FoundationError, match=f"this machine has {shown}, and the oldest base, debian-11,") as caught:
         default_base(glibc)
     assert "--foundation conda-forge" in str(caught.value.hint)
     assert listed_base(settings_of(tmp_path)) == "debian-12"

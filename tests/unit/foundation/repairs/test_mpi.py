@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,34 @@ def test_headers_lie_where_programs_look(prefix: Path) -> None:
     assert [path.name for path in (prefix / "include").iterdir()] == ["mpi.h"]
     assert (prefix / "lib/pkgconfig/mpich.pc").read_text() == "includedir=${prefix}/include\n"
     assert (prefix / "lib/libmpi.so.12").read_text() == "library"
+
+
+def test_headers_and_links_in_one_folder_are_taken_out_of_it(tmp_path: Path) -> None:
+    """As Debian has it since MPICH 4.2: the folder is MPICH's own, and links lead into it."""
+    root = make_mpich(tmp_path / "env")
+    for folder in ("include/mpich", "lib/mpich"):
+        shutil.rmtree(root / folder)
+    (root / "lib/pkgconfig/mpich.pc").unlink()
+    package = (
+        "prefix=${pcfiledir}/../../../..\nlibdir=${prefix}/lib/mpich/lib\nincludedir=${prefix}/lib/mpich/include\n"
+    )
+    make_tree(
+        root,
+        {
+            "include/mpich": "-> ../lib/mpich/include",
+            "lib/libmpich.so": "-> libmpich.so.12",
+            "lib/mpich/include/mpi.h": "header",
+            "lib/mpich/lib/libmpich.so": "-> ../../libmpich.so",
+            "lib/mpich/lib/pkgconfig/mpich.pc": package,
+            "lib/pkgconfig/mpich.pc": "-> ../mpich/lib/pkgconfig/mpich.pc",
+        },
+    )
+    relocate_mpich(root, context("mpich"))
+    assert [path.name for path in (root / "include").iterdir()] == ["mpi.h"]
+    assert not (root / "lib/mpich").exists()
+    assert (root / "lib/libmpich.so").read_text() == "library"
+    expected = "prefix=${pcfiledir}/../..\nlibdir=${prefix}/lib\nincludedir=${prefix}/include\n"
+    assert (root / "lib/pkgconfig/mpich.pc").read_text() == expected
 
 
 @pytest.mark.parametrize(("program", "compiler"), [("mpicc", "cc"), ("mpicxx", "c++")])

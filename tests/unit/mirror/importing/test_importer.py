@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import open_channel, verify_channel
+from channel_tools.channel import Foundation, create_channel, open_channel, verify_channel
 from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.mirror.files import open_bundle
 from channel_tools.mirror.format import BundleRejectedError
@@ -20,6 +21,7 @@ from channel_tools.page.model import PageChoices
 from channel_tools.provenance.trust import create_key, read_trusted_keys
 from channel_tools.provenance.verify import verify_folder
 from channel_tools.requests.attest import AttestRequest, SignRequest
+from channel_tools.requests.names import BaseName
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.workflow.attest import sign_packages
 from channel_tools.workflow.channel_page import write_channel_page
@@ -60,6 +62,17 @@ def test_an_update_brings_only_what_the_far_side_lacks(tmp_path: Path, site: Exp
     channel = open_channel(tmp_path / "far" / "channels" / "channel")
     assert verify_channel(channel) == []
     assert listed(channel.path) == ["more-1.0-0.conda", "toy-1.0-0.conda", "zlib-1.0-0.conda"]
+
+
+@pytest.mark.parametrize("base", ["debian-11", "debian-12", "debian-13"])
+def test_a_channel_keeps_its_base(tmp_path: Path, base: BaseName) -> None:
+    channel = create_channel(tmp_path / "channel", Foundation().on(base))
+    add_toys(channel, ["zlib", "toy"])
+    site = exporting_site(tmp_path, channel)
+    part = dataclasses.replace(site.channels[0], base=base)
+    dataclasses.replace(site, channels=(part,)).bundle(tmp_path / "first")
+    import_to(tmp_path / "first", tmp_path / "far", site.fingerprint)
+    assert open_channel(tmp_path / "far" / "channels" / "channel").foundation.release == base
 
 
 def test_nothing_new_is_seen_without_fetching(tmp_path: Path) -> None:
