@@ -7,6 +7,8 @@ set -euo pipefail
 # the compilers' own names, which are what sysconfig hands on
 export CC="${GCC}" CXX="${GXX}"
 export CFLAGS="${CFLAGS:-} -fno-semantic-interposition"
+# where 3.11's setup.py looks, which does not know -isystem
+export CPPFLAGS="${CPPFLAGS:-} -I${PREFIX}/include"
 export LDFLAGS="${LDFLAGS:-} -Wl,-rpath,${PREFIX}/lib -L${PREFIX}/lib"
 
 # Python finds its prefix from where it lies; the one that is compiled in is looked at last, and is nowhere, so that no
