@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from typing import TYPE_CHECKING
 
-from channel_tools.channel import open_channel
+from channel_tools.channel import open_channel, published_packages
 from channel_tools.channel.state import CHANNEL_RECORD
 from channel_tools.conda.platforms import current_platform, machine_glibc
+from channel_tools.conda.specs import spec_name
 from channel_tools.doctor import Diagnosis, ExaminedStack, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
 from channel_tools.environments import activated_environment, find_distributions, installed_builds
@@ -16,7 +18,7 @@ from channel_tools.environments.state import read_state
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import FoundationError, UsageError
+from channel_tools.system.errors import FoundationError, SolveError, UsageError
 from channel_tools.system.files import absolute_path
 from channel_tools.system.settings import active_prefix
 from channel_tools.workflow.bases import require_runs
@@ -73,6 +75,7 @@ def run_doctor(
         return subject, (Diagnosis(subject="environment", level="fault", found=problem, fix=fix),)
     return subject, (
         *_machine(settings),
+        *(_packages(settings, stack) if prefix is None else ()),
         *_environment(subject),
         *examine(subject),
         *_between_hosts(subject, hosts_file),
@@ -102,6 +105,40 @@ def _machine(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis(subject="machine", level="fault", found=f"{found}: {err.message}", fix=fix)
     else:
         yield Diagnosis(subject="machine", level="ok", found=found)
+
+
+def _packages(settings: Settings, stack: Stack) -> Iterator[Diagnosis]:
+    """Whether the stack's packages in the local channel run on this machine, as a client sees it before it installs.
+
+    Nothing where they are not built yet, and for a channel whose other packages are at an address.
+    """
+    if not (settings.channel / CHANNEL_RECORD).is_file():
+        return
+    channel, platform = open_channel(settings.channel), current_platform()
+    present = {package.row.name for package in published_packages(channel)}
+    if channel.foundation.addresses or not stack.install or not {spec_name(spec) for spec in stack.install} <= present:
+        return
+    # slow to import, and only before an installation
+    from channel_tools.conda.solving import detect_virtual_packages  # noqa: PLC0415
+    from channel_tools.pins import solve_lock  # noqa: PLC0415
+
+    machine = [f"{item.name.source}={item.version}={item.build_string}" for item in detect_virtual_packages()]
+    solving = solve_lock(
+        stack.name,
+        stack.install,
+        [str(channel.path)],
+        [platform],
+        virtual_packages={platform: machine},
+        package_cache=settings.package_cache,
+    )
+    try:
+        (solved,) = asyncio.run(solving).platforms
+    except SolveError as err:
+        fix = "use another machine, or build the stack in a channel with an older --base"
+        yield Diagnosis(subject="packages", level="fault", found=f"{channel.path}: {err.message}", fix=fix)
+        return
+    found = f"{counted(len(solved.packages), 'package')} of {channel.path} for the stack run here"
+    yield Diagnosis(subject="packages", level="ok", found=found)
 
 
 def _environment(subject: ExaminedStack) -> Iterator[Diagnosis]:

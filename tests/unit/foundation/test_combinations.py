@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from channel_tools.conda.archive import read_index_json
+from channel_tools.conda.metadata import PackageMetadata
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.foundation import worker
 from channel_tools.foundation.build import FoundationResult, build_foundation, is_outdated
 from channel_tools.foundation.record import read_record
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.errors import FoundationError
-from tests.support.packages import toy_package
+from tests.support.packages import toy_package, write_files
 from tests.support.processes import run_here
 from tests.unit.foundation.archives import HEADER, make_table
 from tests.unit.foundation.registries import NotedProgress, Registries, needs_apt
@@ -183,3 +184,47 @@ verbs: {debs: [verbs]}
     made = [name.rpartition("/")[2].rsplit("-", 2)[0] for name in make(asked=asked).made]
     assert sorted(made) == ["cufile", "pytorch", "rdma", "verbs"]
     assert make(asked=asked).made == ()
+
+
+def test_a_table_without_a_row_for_its_python_takes_the_one_that_a_recipe_built(
+    registries: Registries, tmp_path: Path, progress: NotedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ROWS.replace("python: {debs: [python3.11]}", "").replace("}\n", "}\nfast: {wheels: [fast]}\n", 1)
+    registries.add_wheel("fast", {"fast.py": "x = 1\n"}, tag="cp311-cp311-manylinux_2_17_x86_64")
+    with pytest.raises(
+        FoundationError, match=r"the foundation of Debian \w+ needs Python 3\.11, which a recipe builds"
+    ):
+        build_own(registries, tmp_path, progress, rows, {})
+    compiled: list[bool] = []
+    program = "bin/python3.11"
+    monkeypatch.setattr(
+        worker, "compile_modules", lambda _tree, compiler, **_: compiled.append((compiler / program).is_file())
+    )
+    index = {"name": "python", "version": "3.11.2", "subdir": "linux-64", "depends": ()}
+    built = [
+        write_files(tmp_path / "channel" / "linux-64", PackageMetadata(build=text, **index), {program: text})  # type: ignore[arg-type]
+        for text in ("a_0", "b_0")
+    ]
+    names = []
+    for python in built:
+        build_own(registries, tmp_path, progress, rows, {"3.11": python})
+        (given,) = _packages(tmp_path, "python")
+        assert (given.is_given, given.file_name, given.combination) == (True, python.name, None)
+        names.append(_packages(tmp_path, "fast")[0].file_name)
+    assert compiled == [True, True]
+    assert names[0] != names[1]  # byte code is of one Python
+    assert build_own(registries, tmp_path, progress, rows, {}).made == ()
+
+
+def build_own(
+    registries: Registries, root: Path, progress: NotedProgress, rows: str, pythons: dict[str, Path]
+) -> FoundationResult:
+    return build_foundation(
+        make_table(root, rows, header=HEADER),
+        FoundationRequest(jobs=1, pythons=pythons),
+        destination=root / "foundation",
+        downloads=root / "store",
+        subdir="linux-64",
+        progress=progress,
+        sources=registries.sources,
+    )
