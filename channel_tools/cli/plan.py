@@ -163,19 +163,21 @@ def list_stacks(
     """Show the stacks and their purpose; with --variant, the packages of one stack in every variant."""
     from channel_tools.conda.platforms import current_platform
     from channel_tools.workflow.plan import list_stacks as listed_stacks
-    from channel_tools.workflow.plan import listed_foundation
+    from channel_tools.workflow.plan import listed_foundation, unserved_on
 
     settings = options.settings_from(root, None)
     chosen = listed_foundation(settings, foundation, base)
     runs_on = chosen.runs_on([current_platform()])
     listed = listed_stacks(settings, stack=stack, foundation=chosen, note=print_note)
     packages = [package for item in listed for package in item.packages]
+    unserved = {item.stack.name: reason for item in listed if (reason := unserved_on(chosen, item.stack))}
     if as_json:
         print_json(
             {
                 "schema": 1,
                 "base": chosen.release if chosen.is_made_here else None,
                 "runs_on": runs_on,
+                "unserved": unserved,
                 "packages": [_package_json(*item) for item in _with_default(listed)],
             }
         )
@@ -205,7 +207,11 @@ def list_stacks(
                 for (package, is_default), text in zip(_with_default(listed), variants, strict=True)
             ],
         )
-    if runs_on is not None and not as_json:
+    if as_json:
+        return
+    for name, reason in unserved.items():
+        print_line(f"{name} is not served on base {chosen.release}: {reason}")
+    if runs_on is not None:
         print_line(f"base {chosen.base_in_words}: runs on {runs_on}")
 
 

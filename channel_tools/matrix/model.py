@@ -116,6 +116,8 @@ class Stack:
     """By recipe folder."""
     upstream: str | None = None
     """The upstream that it is defined in; None: the tree itself."""
+    unserved: Mapping[str, str] = field(default_factory=dict)
+    """Why it is not built on a Debian release, by the release."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from channel_tools.conda.specs import InvalidSpecError, read_spec, spec_name
 from channel_tools.matrix.model import Override, Stack, StacksFile, VariantFile
+from channel_tools.requests.names import BaseName
 from channel_tools.system.errors import nearest_names_hint
 from channel_tools.system.files import located
 from channel_tools.system.schedulers import BuildResources
@@ -86,6 +87,10 @@ class _StackModel(_StrictModel):
     install: list[str] = Field(default=[], description="MatchSpecs that a user of the stack installs.")
     overrides: dict[_Name, _OverrideModel] = Field(
         default={}, description="Changes to recipes of this stack, by the recipe's folder."
+    )
+    unserved: dict[BaseName, str] = Field(
+        default={},
+        description="Why it is not built on the registry foundation of a Debian release, by the release (--base).",
     )
     validate_: _ValidationModel | None = Field(
         alias="validate", default=None, description="How to validate it; without this key it cannot be validated."
@@ -184,6 +189,7 @@ def _make_stack(
             for recipe, item in (model.overrides.items() if has_recipes else ())
         },
         upstream=upstream,
+        unserved={str(base): reason for base, reason in model.unserved.items()},
     )
 
 
@@ -270,6 +276,7 @@ def _extended(layers: Sequence[StacksFile], name: str, seen: tuple[tuple[str, st
         install=(*(spec for spec in base.install if spec_name(spec) not in own), *stack.install),
         validation=stack.validation or base.validation,
         overrides={**base.overrides, **stack.overrides},
+        unserved={**base.unserved, **stack.unserved},
     )
 
 

@@ -109,7 +109,7 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
     if _has_rows_with_modules(settings, expansion, names):
         return names
     loaded = load_tree(settings.tree, settings.environ)
-    stacks = loaded.own_stacks
+    stacks = _served(loaded.own_stacks, expansion.foundation, every_stack=True)
     packages = expand_stacks(
         loaded,
         stacks,
@@ -175,6 +175,7 @@ def expand_request(
     loaded = _noted_tree(settings, note)
     foundation = foundation or choose_foundation(settings, request)
     stacks = loaded.own_stacks if request.every_stack else (find_stack(loaded, request.stack),)
+    stacks = _served(stacks, foundation, every_stack=request.every_stack)
     platform = current_platform()
     packages = expand_stacks(
         loaded,
@@ -203,6 +204,21 @@ def expand_request(
         choices=choices_of_recipes(loaded, foundation.kind, base=foundation.base),
         makes_pythons=PYTHON_STACK in loaded.stacks,
     )
+
+
+def unserved_on(foundation: Foundation, stack: Stack) -> str | None:
+    """Why a stack is not built on the base of a registry foundation; None if it is."""
+    return stack.unserved.get(foundation.release) if foundation.is_made_here else None
+
+
+def _served(stacks: Sequence[Stack], foundation: Foundation, *, every_stack: bool) -> tuple[Stack, ...]:
+    """Those of the stacks that the foundation's base serves. Raises UsageError for one that was named."""
+    reasons = {stack.name: reason for stack in stacks if (reason := unserved_on(foundation, stack))}
+    if reasons and not every_stack:
+        (name, reason), *_ = reasons.items()
+        message = f"the stack {name!r} is not served on base {foundation.release}: {reason}"
+        raise UsageError(message, hint="name another --base for a new channel (--output), or another stack")
+    return tuple(stack for stack in stacks if stack.name not in reasons)
 
 
 def asked_versions(*, python: str | None, pytorch: str | None) -> dict[str, str]:

@@ -13,7 +13,7 @@ from channel_tools.plan import PublishedPackage, judge_again
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.plan import check_served, expand_request, list_stacks, plan_request
+from channel_tools.workflow.plan import check_served, expand_request, list_stacks, plan_request, unserved_on
 from channel_tools.workflow.render import render_stacks
 from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
 
@@ -40,6 +40,19 @@ def test_a_stack_without_any_package_for_this_platform_is_an_error(tmp_path: Pat
     assert caught.value.hint is not None
     assert "build.skip" in caught.value.hint
     assert expand_request(settings, PlanRequest(every_stack=True)).packages == ()
+
+
+def test_a_stack_that_a_base_does_not_serve_is_one_error_with_the_reason(tmp_path: Path) -> None:
+    reason = "    unserved: {debian-11: its compiler is too old}\n    packages:"
+    settings = settings_of(tmp_path, {_STACKS: FILES[_STACKS].replace("    packages:", reason, 1)})
+    old, first = Foundation().on("debian-11"), Foundation()
+    with pytest.raises(UsageError, match=r"the stack 'udp' is not served on base debian-11: its compiler is too old"):
+        expand_request(settings, PlanRequest(stack="udp"), foundation=old)
+    assert expand_request(settings, PlanRequest(every_stack=True), foundation=old).packages == ()
+    assert expand_request(settings, PlanRequest(stack="udp"), foundation=first).packages
+    (listed,) = list_stacks(settings, stack=None, foundation=old)
+    assert unserved_on(old, listed.stack) == "its compiler is too old"
+    assert unserved_on(first, listed.stack) is unserved_on(Foundation(kind="conda-forge"), listed.stack) is None
 
 
 def test_stacks_are_listed_with_their_packages(tmp_path: Path) -> None:
