@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from channel_tools.conda.specs import InvalidSpecError, read_spec, spec_name
 from channel_tools.matrix.model import Override, Stack, StacksFile, VariantFile
-from channel_tools.requests.names import BaseName
+from channel_tools.requests.names import BaseName  # noqa: TC001 - pydantic reads the annotations
 from channel_tools.system.errors import nearest_names_hint
 from channel_tools.system.files import located
 from channel_tools.system.schedulers import BuildResources
