@@ -52,6 +52,7 @@ def relocate_mpich(tree: Path, context: RepairContext) -> None:
     if not (tree / "lib" / "libmpich.so.12").exists():
         raise step_error(context, "expected lib/libmpich.so.12")
     for link in _LIBMPI_LINKS:
+        (tree / "lib" / link).unlink(missing_ok=True)  # Debian has some of them since 4.2
         (tree / "lib" / link).symlink_to("libmpich.so.12")
 
 

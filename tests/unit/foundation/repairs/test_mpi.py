@@ -80,6 +80,7 @@ def test_headers_and_links_in_one_folder_are_taken_out_of_it(tmp_path: Path) -> 
         root,
         {
             "include/mpich": "-> ../lib/mpich/include",
+            "lib/libmpi.so.12": "-> libmpich.so.12",
             "lib/libmpich.so": "-> libmpich.so.12",
             "lib/mpich/include/mpi.h": "header",
             "lib/mpich/lib/libmpich.so": "-> ../../libmpich.so",
