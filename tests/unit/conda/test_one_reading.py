@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -92,12 +92,21 @@ def has_scheme(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(SCHEMES)
 
 
-def addresses_by_hand(source: str) -> list[int]:
-    return [int(getattr(node, "lineno", 0)) for node in ast.walk(ast.parse(source)) if is_address_by_hand(node)]
+def addresses_by_hand(module: ast.Module) -> list[int]:
+    return [int(getattr(node, "lineno", 0)) for node in ast.walk(module) if is_address_by_hand(node)]
 
 
-def hand_made(source: str) -> Iterator[int]:
-    return (node.lineno for node in ast.walk(ast.parse(source)) if is_hand_made(node) and isinstance(node, ast.expr))
+def hand_made(module: ast.Module) -> Iterator[int]:
+    return (node.lineno for node in ast.walk(module) if is_hand_made(node) and isinstance(node, ast.expr))
+
+
+@pytest.fixture(scope="module")
+def modules() -> Mapping[str, ast.Module]:
+    """Those of the program, by their paths; to parse them takes seconds."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in PACKAGE.rglob("*.py")
+    }
 
 
 @pytest.mark.parametrize(
@@ -114,7 +123,7 @@ def hand_made(source: str) -> Iterator[int]:
     ],
 )
 def test_what_is_taken_apart_by_hand_is_found(source: str) -> None:
-    assert list(hand_made(source)) == [1]
+    assert list(hand_made(ast.parse(source))) == [1]
 
 
 @pytest.mark.parametrize(
@@ -130,23 +139,17 @@ def test_what_is_taken_apart_by_hand_is_found(source: str) -> None:
     ],
 )
 def test_an_address_that_is_taken_apart_by_hand_is_found(source: str) -> None:
-    assert addresses_by_hand(source) == [1]
+    assert addresses_by_hand(ast.parse(source)) == [1]
 
 
-def test_nothing_else_takes_an_address_apart() -> None:
-    found = {
-        path.relative_to(PACKAGE).as_posix(): sorted(addresses_by_hand(path.read_text(encoding="utf-8")))
-        for path in PACKAGE.rglob("*.py")
-    }
+def test_nothing_else_takes_an_address_apart(modules: Mapping[str, ast.Module]) -> None:
+    found = {name: sorted(addresses_by_hand(module)) for name, module in modules.items()}
     del found[ADDRESSES]
     other = {name: lines for name, lines in found.items() if len(lines) != ALLOWED_ADDRESSES.get(name, (0, ""))[0]}
     assert other == {}, f"use the functions of {ADDRESSES}; ALLOWED_ADDRESSES is for others, and counts the places"
 
 
-def test_nothing_else_takes_a_matchspec_or_file_name_apart() -> None:
-    found = {
-        path.relative_to(PACKAGE).as_posix(): sorted(hand_made(path.read_text(encoding="utf-8")))
-        for path in PACKAGE.rglob("*.py")
-    }
+def test_nothing_else_takes_a_matchspec_or_file_name_apart(modules: Mapping[str, ast.Module]) -> None:
+    found = {name: sorted(hand_made(module)) for name, module in modules.items()}
     other = {name: lines for name, lines in found.items() if len(lines) != ALLOWED.get(name, (0, ""))[0]}
     assert other == {}, f"use the functions of {SPECS} and {FILES}; ALLOWED is for other formats, and counts the places"
