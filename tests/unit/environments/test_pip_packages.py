@@ -71,6 +71,12 @@ def test_pip_keeps_what_conda_installed_in_an_active_environment(prefix: Path, s
     both, after = said(prefix, SCRIPT + DEACTIVATE, shell, PIP_CONSTRAINT=str(own))
     assert (both, after) == (f"{own} {alone}", str(own))
     assert said(prefix, SCRIPT + DEACTIVATE, shell, CHANNEL_TOOLS_PIP_CONSTRAINTS="no") == ["none", "none"]
+
+
+def test_pip_takes_the_constraints_beside_its_users_own(prefix: Path) -> None:
+    own = prefix.parent / "own.txt"
+    own.write_text("other==1\n")
+    both, _after = said(prefix, SCRIPT + DEACTIVATE, PIP_CONSTRAINT=str(own))
     words = (sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--target", prefix.parent / "t")
     for wanted, constraint in (("torch==2.9.0", "torch==2.13.0+cpu"), ("other==2", "other==1")):
         environ = {**os.environ, "PIP_CONSTRAINT": both, "PIP_CONFIG_FILE": os.devnull}

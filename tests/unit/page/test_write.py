@@ -21,6 +21,7 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.conda.package import write_sidecar
+from channel_tools.page import front
 from channel_tools.page.model import PageStore, ShownStack, TreeRecords
 from channel_tools.page.write import follow_page, remember_records
 from tests.support.packages import make_conda, new_channel, own
@@ -181,11 +182,15 @@ def test_a_page_of_a_package_takes_few_calls(tmp_path: Path) -> None:
     assert calls / report.written < _MOST_CALLS
 
 
-def test_every_page_of_a_long_list_says_how_many_packages_there_are(tmp_path: Path) -> None:
+def test_every_page_of_a_long_list_says_how_many_packages_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also one whose rows have not changed."""
+    monkeypatch.setattr(front, "_NAMES_PER_PAGE", 10)
     channel = new_channel(tmp_path)
-    publish(channel, *(make_conda(tmp_path / "made", f"p{number}") for number in range(1000, 1502)))
+    publish(channel, *(make_conda(tmp_path / "made", f"p{number}") for number in range(1000, 1012)))
     write_page(channel)
-    publish(channel, make_conda(tmp_path / "made", "p1500a"))
+    publish(channel, make_conda(tmp_path / "made", "p1010a"))
+    assert not (channel.path / "page/packages-3.html").exists()
     for number in (1, 2):
-        assert "All 503 packages" in (channel.path / f"page/packages-{number}.html").read_text()
+        assert "All 13 packages" in (channel.path / f"page/packages-{number}.html").read_text()
