@@ -78,7 +78,7 @@ def load_libraries(subject: ExaminedStack, names: Sequence[str]) -> dict[str, Lo
 
 def find_mpi(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """Which MPI a rank gets, whether it is the right one for the machine, and whether something starts its ranks."""
-    name = _mpi_library(subject.installed)
+    name = mpi_library(subject.installed)
     library = load_libraries(subject, [name]).get(name)
     if library is None:
         return
@@ -95,7 +95,7 @@ def find_mpi(subject: ExaminedStack) -> Iterator[Diagnosis]:
         yield Diagnosis(subject="mpiexec", level="fault", found="not on the activated environment's PATH", fix=fix)
 
 
-def _mpi_library(installed: Mapping[str, str]) -> str:
+def mpi_library(installed: Mapping[str, str]) -> str:
     """The library of the ABI that the environment's programs are built for."""
     if " mpi_abi_" in installed.get("torch-mpi", ""):
         return STANDARD_MPI
@@ -214,15 +214,15 @@ def _nccl_of_torch(subject: ExaminedStack, torch: LoadedLibrary) -> Diagnosis:
     if own is None or os.path.realpath(own) == os.path.realpath(torch.nccl):
         return Diagnosis(subject=title, level="ok", found=torch.nccl)
     message = f"{torch.nccl}, by the search path of {torch.name}; not the environment's {own}"
-    return Diagnosis(subject=title, level="warning", found=message, fix=_preload(subject, own))
+    return Diagnosis(subject=title, level="warning", found=message, fix=preload_command(subject, own))
 
 
-def _preload(subject: ExaminedStack, library: Path | str) -> str:
+def preload_command(subject: ExaminedStack, library: Path | str) -> str:
     """The command that has the loader take a library before all others, and what is preloaded already."""
     path, before = Path(library), subject.variables.get(_PRELOAD)
     if " " in str(path):  # which separates the libraries, like a colon
         at_hand = f"DIR/{path.name}"
-        link = f"ln -s {shlex.quote(str(path))} {at_hand}; {_preload(subject, at_hand)}"
+        link = f"ln -s {shlex.quote(str(path))} {at_hand}; {preload_command(subject, at_hand)}"
         return f"{link} (DIR: a folder without a space in its path)"
     return f"export {_PRELOAD}={shlex.quote(f'{path}:{before}' if before else str(path))}"
 
@@ -245,6 +245,14 @@ def _nccl_abis(subject: ExaminedStack, plugin: LoadedLibrary, torch: LoadedLibra
     return Diagnosis(subject=title, level="ok", found=f"{plugin.file}: NCCL uses its net ABI v{shared}")
 
 
+def plugin_abis(subject: ExaminedStack, plugin: str) -> PluginAbis:
+    """The interfaces of a plugin, as the environment's Python loads it. Raises ValidationError if it does not load."""
+    library = load_libraries(subject, [plugin])[plugin]
+    if library.error:
+        raise ValidationError(library.error, hint=f"conda install -p {subject.prefix_word} nccl-ofi")
+    return PluginAbis(net=library.net_abis, tuner=library.tuner_abis)
+
+
 def find_providers(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """libfabric's providers that work on this machine."""
     for library in load_libraries(subject, [FABRIC]).values():
@@ -261,7 +269,7 @@ def _providers(subject: ExaminedStack, library: LoadedLibrary) -> Diagnosis:
         message = f"FI_PROVIDER is {wanted!r}; working here: {', '.join(library.providers) or 'none'}"
         return Diagnosis(subject=title, level="fault", found=message, fix="unset FI_PROVIDER")
     if not _bare(library.providers) & _FAST_PROVIDERS:
-        fix = f"load the adapter's driver, or use the site's libfabric: {_preload(subject, f'DIR/{FABRIC}')}"
+        fix = f"load the adapter's driver, or use the site's libfabric: {preload_command(subject, f'DIR/{FABRIC}')}"
         return Diagnosis(subject=title, level="warning", found=f"{shown}; none is for a fabric", fix=fix)
     return Diagnosis(subject=title, level="ok", found=shown)
 

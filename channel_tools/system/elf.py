@@ -9,6 +9,7 @@ The build ids that linkers write into programs and libraries.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import posixpath
@@ -123,6 +124,41 @@ def read_elf(stream: BinaryIO, *, name: str) -> ElfInfo:
         is_dynamic=True,
         symbol_versions=versions,
     )
+
+
+def needed_versions(path: Path) -> dict[str, frozenset[str]]:
+    """The versions of symbols that a file asks of each library, by its soname. Raises IntegrityError as read_elf."""
+    from elftools.elf.gnuversions import GNUVerNeedSection  # noqa: PLC0415 - see above
+
+    needed: dict[str, frozenset[str]] = {}
+    with path.open("rb") as stream, _damage_named(path):
+        for section in open_elf(stream).iter_sections():
+            if isinstance(section, GNUVerNeedSection):
+                for library, versions in section.iter_versions():
+                    needed[str(library.name)] = frozenset(version.name for version in versions)
+    return needed
+
+
+def defined_versions(path: Path) -> frozenset[str]:
+    """The versions of symbols that a library has. Raises IntegrityError as read_elf."""
+    from elftools.elf.gnuversions import GNUVerDefSection  # noqa: PLC0415 - see above
+
+    defined: set[str] = set()
+    with path.open("rb") as stream, _damage_named(path):
+        for section in open_elf(stream).iter_sections():
+            if isinstance(section, GNUVerDefSection):
+                # a definition's further names are those that it follows
+                defined.update(next(iter(names)).name for _, names in section.iter_versions())
+    return frozenset(defined)
+
+
+@contextlib.contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except elf_faults() as err:
+        hint = "unpack or copy it again"
+        raise IntegrityError(f"{path}: the ELF file is damaged or cut short ({err})", hint=hint) from err
 
 
 def newest_glibc(versions: frozenset[str]) -> tuple[int, ...] | None:

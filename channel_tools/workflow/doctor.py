@@ -13,6 +13,7 @@ from channel_tools.conda.platforms import current_platform, machine_glibc
 from channel_tools.conda.specs import spec_name
 from channel_tools.doctor import Diagnosis, ExaminedStack, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
+from channel_tools.doctor.loaded import find_loaded
 from channel_tools.environments import activated_environment, find_distributions, installed_builds
 from channel_tools.environments.state import read_state
 from channel_tools.matrix import find_stack, load_tree
@@ -78,6 +79,7 @@ def run_doctor(
         *(_packages(settings, stack) if prefix is None else ()),
         *_environment(subject),
         *examine(subject),
+        *find_loaded(subject),
         *_between_hosts(subject, hosts_file),
     )
 

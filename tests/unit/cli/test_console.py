@@ -176,6 +176,7 @@ ALLOWED = {  # how many places print by themselves, and why
     "cli/entry.py": (1, "the system's own words about standard output"),
     "cli/validate.py": (1, "passes on the output of a user's own job"),
     "doctor/library_probe.py": (1, "JSON for its parent process, in ASCII"),
+    "doctor/loaded_probe.py": (1, "JSON for its parent process, in ASCII"),
     "ranks/look_at_ranks.py": (1, "JSON for its parent process, in ASCII"),
     "ranks/supervisor.py": (2, "the system's words about the user's own command"),
     "mirror/data/bootstrap.py": (1, "a script without this package; the path that its user gave"),
