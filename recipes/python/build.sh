@@ -29,6 +29,9 @@ compiled_in=/nowhere
 make -j"${CPU_COUNT:-1}"
 # --help in place of compiling the modules at their staging place, three times over
 make install DESTDIR="${SRC_DIR}/_stage" COMPILEALL_OPTS=--help > install.log
+# here, where only Python's own files are
+find "_stage${compiled_in}" -type f \( -path '*/bin/python*' -o -name '*.so' -o -name 'libpython*.so.*' \) \
+  ! -name '*-config' -exec "${STRIP}" --strip-debug {} +
 cp -a "_stage${compiled_in}/." "${PREFIX}/"
 
 library="${PREFIX}/lib/python${PYTHON_MINOR}"
@@ -44,8 +47,6 @@ ln -s "python${PYTHON_MINOR}" "${PREFIX}/bin/python"
 # for building python itself, and what wants Tk, which the foundation lacks
 rm -f "${library}"/config-*/*.o "${PREFIX}"/bin/idle*
 rm -rf "${library}/idlelib" "${library}/tkinter" "${library}/turtledemo" "${library}/turtle.py"
-find "${PREFIX}/bin" "${PREFIX}/lib" -type f \( -name "python${PYTHON_MINOR}" -o -name '*.so' -o -name 'libpython*.so.*' \) \
-  -newer configure -exec "${STRIP}" --strip-debug {} +
 
 # What python says about its own build: the prefix, plain names of the tools, no folder and no flag of this build.
 triple="${CC##*/}" triple="${triple%-*}"
