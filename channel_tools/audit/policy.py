@@ -143,7 +143,12 @@ def declared_by(about: Mapping[str, Any], rendered: RenderedRecipe, *, name: str
         exceptions += _exception(row, str(row.get("rule")), "allow", faults)
     for row in _rows(audit, "runtime_dispatch", faults):
         exceptions += _exception({**row, "rule": Rule.INSTRUCTIONS}, Rule.INSTRUCTIONS, "runtime_dispatch", faults)
-    linking = _dynamic_linking(rendered, faults)
+    if rendered.fault:
+        faults.append(rendered.fault)
+    section = rendered.value
+    for key in ("recipe", "build", "dynamic_linking"):
+        section = section.get(key) if isinstance(section, dict) else None
+    linking = section if isinstance(section, dict) else {}
     return Declared(
         exceptions=tuple(exceptions),
         missing_dso=_narrow(linking, "missing_dso_allowlist", faults),
@@ -195,15 +200,6 @@ def _exception(row: Mapping[str, Any], rule: str, key: str, faults: list[str]) -
         faults.append(f"{where} matches every file by {wide[0]}")
     else:
         yield DeclaredException(rule=rule, files=files, reason=" ".join(reason.split()), paths=paths)
-
-
-def _dynamic_linking(rendered: RenderedRecipe, faults: list[str]) -> Mapping[str, Any]:
-    if rendered.fault:
-        faults.append(rendered.fault)
-    section = rendered.value
-    for key in ("recipe", "build", "dynamic_linking"):
-        section = section.get(key) if isinstance(section, dict) else None
-    return section if isinstance(section, dict) else {}
 
 
 def _narrow(linking: Mapping[str, Any], key: str, faults: list[str]) -> tuple[str, ...]:

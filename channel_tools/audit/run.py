@@ -258,7 +258,10 @@ class Gate:
         reader = Reader(build_paths=self.build_paths, processes=self.processes)
         audit = audit_package(package, Known(self._neighbours(), glibc=self.glibc), reader, to_enter=True)
         if audit.barring:
-            raise _findings_error(package, audit.barring)
+            count = counted(len(audit.barring), "finding")
+            message = f"{package.name}: the audit has {count}; it was not added to the channel\n"
+            hint = f"correct the recipe as described and build again; to see all of them: channel_tools audit {package}"
+            raise VerificationError(message + describe_findings(audit.barring), hint=hint)
         return audit
 
     def _neighbours(self) -> list[Neighbour]:
@@ -285,9 +288,3 @@ def describe_findings(findings: Sequence[Finding]) -> str:
 
 def _position(finding: Finding) -> str:
     return " ".join(part for part in (f"{finding.package}:", finding.file, finding.where) if part).rstrip(":")
-
-
-def _findings_error(package: Path, findings: Sequence[Finding]) -> VerificationError:
-    message = f"{package.name}: the audit has {counted(len(findings), 'finding')}; it was not added to the channel\n"
-    hint = f"correct the recipe as described and build again; to see all of them: channel_tools audit {package}"
-    return VerificationError(message + describe_findings(findings), hint=hint)

@@ -318,7 +318,12 @@ def run_workflow(
             break
     submissions.read()
     if program.process.returncode and not submissions.has_begun and gathering.has_no_results:
-        raise _start_error(status, log, is_usage=program.process.returncode == _USAGE_STATUS)
+        output = log_tail(log)
+        if program.process.returncode == _USAGE_STATUS:  # after pages of options, the last line says why
+            output = indented_tail(read_tail(log).strip().rpartition("\n")[2])
+        raise CommandError(
+            f"{_SNAKEMAKE}: {status} before it started a build\n{output}\nlog: {log}", hint=_REFUSED_HINT
+        )
     yield from gathering.remaining(log, submissions.lost)
 
 
@@ -396,12 +401,6 @@ def _queued(scheduler: Scheduler, folder: Path, stems: Collection[str]) -> dict[
     """The jobs for the packages with these stems that wait or run, by stem."""
     names = {_COMMENT[scheduler.name] + stem: stem for stem in stems}
     return {names[name]: job for name, job in scheduler.queued(folder, names).items()}
-
-
-def _start_error(status: str, log: Path, *, is_usage: bool) -> CommandError:
-    """The error for a Snakemake that has started nothing; after pages of options, its last line says why."""
-    output = indented_tail(read_tail(log).strip().rpartition("\n")[2]) if is_usage else log_tail(log)
-    return CommandError(f"{_SNAKEMAKE}: {status} before it started a build\n{output}\nlog: {log}", hint=_REFUSED_HINT)
 
 
 class _Gathering:

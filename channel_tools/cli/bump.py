@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note
 from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.init import BumpRequest
 from channel_tools.system.counting import counted
-
-if TYPE_CHECKING:
-    from channel_tools.workflow.bump import Bumped
 
 
 @handled
@@ -29,10 +24,6 @@ def bump(
     if as_json:
         print_json(change.as_json())
         return
-    _print_bumped(change, check=request.check)
-
-
-def _print_bumped(change: Bumped, *, check: bool) -> None:
     for line in change.lines:
         print_line(f"{line.path}:{line.line}: " + (f"{line.before}  ->  {line.after}" if line.before else line.after))
     for source in change.sources:
@@ -45,8 +36,9 @@ def _print_bumped(change: Bumped, *, check: bool) -> None:
         print_line(f"{before}  ->  {after}")
     if change.also:
         print_note(f"the key of the version is also used by {', '.join(change.also)}: see channel_tools plan --why")
-    would = "would have" if check else "have"
+    would = "would have" if request.check else "have"
     summary = f"{change.recipe} {', '.join(change.old)} -> {change.new}"
     print_line(
-        f"{summary}: {counted(change.variants, 'variant')} {would} it" + (", nothing was written" if check else "")
+        f"{summary}: {counted(change.variants, 'variant')} {would} it"
+        + (", nothing was written" if request.check else "")
     )

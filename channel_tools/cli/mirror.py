@@ -21,7 +21,6 @@ from channel_tools.system.settings import user_folder
 
 if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.mirror import MirrorResult
 
 _needs_extra = needs_extra("mirror", "channel_tools mirror")
 app = typer.Typer(no_args_is_help=True, help="Signed bundles for sites without a network.")
@@ -84,10 +83,6 @@ def _make(request: MirrorRequest, settings: Settings | None, *, as_json: bool) -
 
     with shown_progress() as progress:
         result = make_mirror(settings, request, environ=os.environ, progress=progress)
-    _print_made(result, request.destination, as_json=as_json)
-
-
-def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
     from channel_tools.mirror.format import BOOTSTRAP
     from channel_tools.workflow.mirror import in_words
 
@@ -98,11 +93,19 @@ def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
         planned |= {"omitted": len(plan.packages) - wanted, "bytes": plan.size_bytes}
         written = None if report is None else {**asdict(report), "path": str(report.path)}
         nothing_new = plan.brings_nothing()
-        print_json({"schema": 1, "path": str(to), "nothing_new": nothing_new, "planned": planned, "made": written})
+        print_json(
+            {
+                "schema": 1,
+                "path": str(request.destination),
+                "nothing_new": nothing_new,
+                "planned": planned,
+                "made": written,
+            }
+        )
     elif plan.brings_nothing():
-        print_line(f"{to}: not made: the importing site has everything")
+        print_line(f"{request.destination}: not made: the importing site has everything")
     elif report is None:
-        print_line(f"{to}: would contain {in_words(plan)}")
+        print_line(f"{request.destination}: would contain {in_words(plan)}")
     else:
         print_line(
             f"{report.path}: bundle {report.version}, {counted(report.files, 'file')}, {report.size_bytes / 1e6:.1f} MB"

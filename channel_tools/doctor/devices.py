@@ -84,7 +84,18 @@ def find_adapters(root: Path) -> Iterator[Diagnosis]:
         yield Diagnosis(
             subject=f"Slingshot {name}", level="ok", found=driver_of(root / "sys/class/cxi" / name) or "cxi"
         )
-    yield from _adapters_without_driver(root)
+    bus = root / "sys/bus/pci/devices"
+    for slot in names_in(bus):
+        vendor, device = read_line(bus / slot / "vendor"), read_line(bus / slot / "device")
+        for kind in _ADAPTERS:
+            fits = vendor == kind.vendor and (not kind.devices or device in kind.devices)
+            if fits and not (bus / slot / "driver").exists():
+                yield Diagnosis(
+                    subject=f"{kind.name} adapter {slot}",
+                    level="warning",
+                    found=f"no driver is bound to it ({vendor[2:]}:{device[2:]})",
+                    fix=f"sudo modprobe {kind.driver}",
+                )
 
 
 def _verbs_device(device: Path) -> Iterator[Diagnosis]:
@@ -100,21 +111,6 @@ def _verbs_device(device: Path) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 subject=subject, level="warning", found=f"{driver}, {layer}, {state or 'no state'}", fix=fix
             )
-
-
-def _adapters_without_driver(root: Path) -> Iterator[Diagnosis]:
-    bus = root / "sys/bus/pci/devices"
-    for slot in names_in(bus):
-        vendor, device = read_line(bus / slot / "vendor"), read_line(bus / slot / "device")
-        for kind in _ADAPTERS:
-            fits = vendor == kind.vendor and (not kind.devices or device in kind.devices)
-            if fits and not (bus / slot / "driver").exists():
-                yield Diagnosis(
-                    subject=f"{kind.name} adapter {slot}",
-                    level="warning",
-                    found=f"no driver is bound to it ({vendor[2:]}:{device[2:]})",
-                    fix=f"sudo modprobe {kind.driver}",
-                )
 
 
 def has_slingshot(root: Path) -> bool:

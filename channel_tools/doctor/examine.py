@@ -53,19 +53,13 @@ def _of_the_backend(subject: ExaminedStack) -> Iterator[Diagnosis]:
         yield from find_gpu(subject.root)
         yield from find_nccl(subject)
         yield from find_profile(subject)
-    elif subject.backend == "accl":
-        yield from _emulator(subject)
-    if subject.device == "cuda":
-        yield from find_gpu(subject.root)
-
-
-def _emulator(subject: ExaminedStack) -> Iterator[Diagnosis]:
-    """Whether the environment has the emulator of ACCL's kernels, which replaces FPGAs."""
-    if subject.prefix is not None:
+    elif subject.backend == "accl" and subject.prefix is not None:
         executable = shutil.which("accl-emulator", path=subject.variables.get("PATH", ""))
         fix = "" if executable else f"conda install -p {subject.prefix_word} accl-emulator"
         level: Level = "ok" if executable else "fault"
         yield Diagnosis(subject="ACCL's emulator", level=level, found=executable or "not in the environment", fix=fix)
+    if subject.device == "cuda":
+        yield from find_gpu(subject.root)
 
 
 def _switchml(subject: ExaminedStack) -> Iterator[Diagnosis]:

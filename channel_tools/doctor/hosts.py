@@ -61,20 +61,20 @@ def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Examined
 
 def _ask(names: Sequence[str], local: frozenset[str], subject: ExaminedStack) -> list[HostAnswer]:
     """Query all hosts at once."""
-    words = ["sh", "-c", _script(subject)]
+    folder = "" if subject.prefix is None else f"{subject.prefix}/conda-meta"
+    packages = f'cd {shlex.quote(folder)} 2>/dev/null && ls *.json | sort | cksum || echo "{_ABSENT}"'
+    words = [
+        "sh",
+        "-c",
+        (
+            "date +%s.%N; uname -r; ulimit -l; cat /proc/sys/net/core/rmem_max 2>/dev/null || echo unknown; "
+            + (packages if folder else "echo none")
+        ),
+    ]
     asked_at = time.time()
     commands = {name: words if name in local else [*ssh_command(name), shlex.join(words)] for name in names}
     answers = run_on_hosts(commands, env=subject.variables)
     return [_read(name, answer, asked_at) for name, answer in answers.items()]
-
-
-def _script(subject: ExaminedStack) -> str:
-    """A shell script that prints a line for each of _ANSWERS."""
-    folder = "" if subject.prefix is None else f"{subject.prefix}/conda-meta"
-    packages = f'cd {shlex.quote(folder)} 2>/dev/null && ls *.json | sort | cksum || echo "{_ABSENT}"'
-    return "date +%s.%N; uname -r; ulimit -l; cat /proc/sys/net/core/rmem_max 2>/dev/null || echo unknown; " + (
-        packages if folder else "echo none"
-    )
 
 
 def _read(name: str, answer: HostOutput, asked_at: float) -> HostAnswer:

@@ -139,7 +139,10 @@ def make_image(
             _correct_hashes(record, tree)
         description = asdict(ImageDescription(at=str(at), platform=platform))
         texts = {f"{_FOLDER}/{name}": text for name, text in documents.items()}
-        texts |= {HISTORY: history, IMAGE_DESCRIPTION: json.dumps(description, indent=2) + "\n", _CHECK: _check_of(at)}
+        place = shlex.quote(str(at))
+        words = shlex.quote(f"error: this image was made for {at}, which its files name: mount it there, not at")
+        check = f'if [ "$CONDA_PREFIX" != {place} ]; then\n    echo {words} "$CONDA_PREFIX" >&2\n    return 1\nfi\n'
+        texts |= {HISTORY: history, IMAGE_DESCRIPTION: json.dumps(description, indent=2) + "\n", _CHECK: check}
         for name, text in texts.items():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (tree / name).unlink(missing_ok=True)  # it may be a hard link to the package cache
@@ -192,12 +195,6 @@ def _make_valid(compiled: Path) -> None:
     header = content[:4] + _HASHED_UNCHECKED + importlib.util.source_hash(source.read_bytes())
     compiled.unlink()  # it may be a hard link to the package cache
     compiled.write_bytes(header + content[_PYC_HEADER:])
-
-
-def _check_of(at: Path) -> str:
-    place = shlex.quote(str(at))
-    words = shlex.quote(f"error: this image was made for {at}, which its files name: mount it there, not at")
-    return f'if [ "$CONDA_PREFIX" != {place} ]; then\n    echo {words} "$CONDA_PREFIX" >&2\n    return 1\nfi\n'
 
 
 def _squash(mksquashfs: str, tree: Path, file: Path, *, epoch: int) -> None:

@@ -125,7 +125,10 @@ def _overrides(
     overrides = {}
     left_out: dict[str, list[str]] = {}
     for key, by_stack in by_key.items():
-        merged = {stack: _merged(by_platform.values()) for stack, by_platform in by_stack.items()}
+        merged = {
+            stack: tuple(dict.fromkeys(value for values in by_platform.values() for value in values))
+            for stack, by_platform in by_stack.items()
+        }
         agreeing = _agreeing(key, by_stack, base)
         if not agreeing and len(set(merged.values())) > 1:
             differences = "; ".join(f"{stack}: {_listed(values)}" for stack, values in merged.items())
@@ -143,10 +146,6 @@ def _overrides(
         f"the feedstock has conda-forge's compilers and Pythons, not those of the stack {stack}: {'; '.join(differing)}"
         for stack, differing in sorted(left_out.items())
     )
-
-
-def _merged(lists: Iterable[tuple[VariantScalar, ...]]) -> tuple[VariantScalar, ...]:
-    return tuple(dict.fromkeys(value for values in lists for value in values))
 
 
 def _listed(values: Iterable[VariantScalar]) -> str:

@@ -103,7 +103,9 @@ def build_foundation(
             and python_files <= {package.file_name for package in known.packages}
             and _is_finished(known, digest, destination, lock)
         ):
-            return FoundationResult(made=(), kept=_names(known.packages), removed=())
+            return FoundationResult(
+                made=(), kept=tuple(sorted(str(package.key) for package in known.packages)), removed=()
+            )
         run = _FoundationRun(
             table=table,
             destination=destination,
@@ -284,7 +286,10 @@ class _FoundationRun:
                 continue
             package = known_packages.get(plan.file_name)
             if package is None or package.size_bytes != path.stat().st_size:
-                package = _recorded_from_file(plan, path)
+                paths = read_info_json(path, "paths.json")["paths"]
+                unpacked_bytes = sum(entry["size_in_bytes"] for entry in paths if entry["path_type"] == "hardlink")
+                sha256 = sha256_of_file(path)
+                package = recorded(plan, size_bytes=path.stat().st_size, unpacked_bytes=unpacked_bytes, sha256=sha256)
             present[plan.file_name] = package
         return present
 
@@ -399,7 +404,7 @@ def _record_or_none(destination: Path) -> FoundationRecord | None:
 
 def _is_finished(known: FoundationRecord, digest: str, destination: Path, lock: FoundationRecord | None) -> bool:
     """Whether the folder matches the record, and the record what is wanted."""
-    if known.digest != digest or (lock is not None and not _is_locked_by(known, lock)):
+    if known.digest != digest or (lock is not None and not (_hashes(known).items() <= _hashes(lock).items())):
         return False
     expected = {str(package.key): package.size_bytes for package in known.packages}
     present = {
@@ -410,27 +415,11 @@ def _is_finished(known: FoundationRecord, digest: str, destination: Path, lock: 
     return present == expected
 
 
-def _is_locked_by(known: FoundationRecord, lock: FoundationRecord) -> bool:
-    return _hashes(known).items() <= _hashes(lock).items()
-
-
 def _hashes(record: FoundationRecord) -> dict[tuple[str, ...], str]:
     hashes: dict[tuple[str, ...], str] = {key: artifact.sha256 for key, artifact in record.artifacts().items()}
     for combination in record.combinations:
         hashes |= {(combination.name, artifact.name): artifact.sha256 for artifact in combination.taken}
     return hashes
-
-
-def _names(packages: Sequence[RecordedPackage]) -> tuple[str, ...]:
-    return tuple(sorted(str(package.key) for package in packages))
-
-
-def _recorded_from_file(plan: PackagePlan, path: Path) -> RecordedPackage:
-    """The record of a package from a run that did not finish."""
-    paths = read_info_json(path, "paths.json")["paths"]
-    unpacked_bytes = sum(entry["size_in_bytes"] for entry in paths if entry["path_type"] == "hardlink")
-    sha256 = sha256_of_file(path)
-    return recorded(plan, size_bytes=path.stat().st_size, unpacked_bytes=unpacked_bytes, sha256=sha256)
 
 
 def _sha256(value: object) -> str:

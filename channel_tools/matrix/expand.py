@@ -136,6 +136,8 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
     # for an exact pin between outputs, the engine adds a variant key with the build string that it gives the other one;
     # our build string differs, so the key only identifies the build
     outputs = {name.replace("-", "_"): name for name in _output_names(recipe_file.document.value)}
+    tests = recipe.get("tests")
+    sections = [_mapping(_mapping(test).get("requirements")) for test in tests] if isinstance(tests, list) else []
     rendered = RenderedPackage(
         stack=stack.name,
         name=str(package["name"]),
@@ -157,7 +159,11 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
         build=read_requirements(requirements.get("build")),
         host=read_requirements(requirements.get("host")),
         run=read_requirements(requirements.get("run")),
-        tests=_test_requirements(recipe.get("tests")),
+        tests=tuple(
+            TestRequirements(build=read_requirements(section.get("build")), run=read_requirements(section.get("run")))
+            for section in sections
+            if section
+        ),
     )
     try:
         rendered.requirement_names()
@@ -176,11 +182,8 @@ def _output_names(recipe: YamlValue) -> Iterator[str]:
 
 def read_requirements(items: YamlValue) -> tuple[Requirement, ...]:
     """A list of requirements in an evaluated recipe; empty for anything else."""
-    return tuple(_requirement(item) for item in items) if isinstance(items, list) else ()
-
-
-def _requirement(item: YamlValue) -> Requirement:
-    return item if isinstance(item, str) else read_pin(_mapping(item))
+    listed = items if isinstance(items, list) else []
+    return tuple(item if isinstance(item, str) else read_pin(_mapping(item)) for item in listed)
 
 
 def read_pin(item: Mapping[str, YamlValue]) -> Pin:
@@ -204,15 +207,6 @@ def read_pin(item: Mapping[str, YamlValue]) -> Pin:
 def is_pin(item: YamlValue) -> bool:
     """Whether a node of an evaluated recipe is a Pin."""
     return isinstance(item, dict) and len(item) == 1 and next(iter(item)) in _PIN_FUNCTIONS
-
-
-def _test_requirements(tests: YamlValue) -> tuple[TestRequirements, ...]:
-    sections = [_mapping(_mapping(test).get("requirements")) for test in tests] if isinstance(tests, list) else []
-    return tuple(
-        TestRequirements(build=read_requirements(section.get("build")), run=read_requirements(section.get("run")))
-        for section in sections
-        if section
-    )
 
 
 def _mapping(value: YamlValue) -> Mapping[str, YamlValue]:

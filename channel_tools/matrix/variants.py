@@ -344,23 +344,20 @@ def find_used_keys(recipe: YamlValue) -> frozenset[str]:
 def _keys_in(value: YamlValue, *, parent: str) -> Iterator[str]:
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _keys_in_entry(key, item, parent)
+            if key in _CONDITION_KEYS:
+                for text in _texts(item):
+                    yield from _keys_in_expression(text)
+            if key == "use_keys":
+                yield from _texts(item)
+            if parent == "requirements" and key in _PINNED_GROUPS:
+                yield from (_key_of_package(text) for text in _texts(item) if not text.startswith("$"))
+            yield from _keys_in(item, parent=key)
     elif isinstance(value, list):
         for item in value:
             yield from _keys_in(item, parent=parent)
     elif isinstance(value, str):
-        yield from _keys_in_text(value)
-
-
-def _keys_in_entry(key: str, item: YamlValue, parent: str) -> Iterator[str]:
-    if key in _CONDITION_KEYS:
-        for text in _texts(item):
-            yield from _keys_in_expression(text)
-    if key == "use_keys":
-        yield from _texts(item)
-    if parent == "requirements" and key in _PINNED_GROUPS:
-        yield from (_key_of_package(text) for text in _texts(item) if not text.startswith("$"))
-    yield from _keys_in(item, parent=key)
+        for expression in _TEMPLATE.findall(value):
+            yield from _keys_in_expression(expression)
 
 
 def _texts(value: YamlValue) -> Iterator[str]:
@@ -372,11 +369,6 @@ def _texts(value: YamlValue) -> Iterator[str]:
             yield from _texts(item)
     elif isinstance(value, dict):
         yield from (text for key, item in value.items() if key in {"then", "else"} for text in _texts(item))
-
-
-def _keys_in_text(text: str) -> Iterator[str]:
-    for expression in _TEMPLATE.findall(text):
-        yield from _keys_in_expression(expression)
 
 
 def _keys_in_expression(expression: str) -> Iterator[str]:

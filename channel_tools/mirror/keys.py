@@ -324,22 +324,18 @@ def rotate_keys(
         root = Root.from_dict(before.to_dict())
         root.version += 1
         root.expires = expiry(now, settings.expiry_days["root"])
-        _change_roles(folder, root, rotation, passphrase)
+        count = rotation.root_keys or len(root.roles["root"].keyids)
+        threshold = rotation.threshold or root.roles["root"].threshold
+        _check_counts(threshold, count)
+        for role in rotation.roles:
+            _give_keys(folder, root, role, count, threshold, passphrase)
+        if "root" not in rotation.roles:
+            if count != len(root.roles["root"].keyids):
+                raise UsageError("changing the number of root keys requires new root keys", hint="add --role root")
+            root.roles["root"].threshold = threshold
         folder.write_settings(settings)
         write_bytes_atomically(folder.pending, Metadata(root).to_bytes())
         return _sign(folder, root_files, passphrase)
-
-
-def _change_roles(folder: KeyFolder, root: Root, rotation: Rotation, passphrase: bytes | None) -> None:
-    count = rotation.root_keys or len(root.roles["root"].keyids)
-    threshold = rotation.threshold or root.roles["root"].threshold
-    _check_counts(threshold, count)
-    for role in rotation.roles:
-        _give_keys(folder, root, role, count, threshold, passphrase)
-    if "root" not in rotation.roles:
-        if count != len(root.roles["root"].keyids):
-            raise UsageError("changing the number of root keys requires new root keys", hint="add --role root")
-        root.roles["root"].threshold = threshold
 
 
 def sign_pending(folder: KeyFolder, *, root_files: Sequence[Path], passphrase: bytes | None) -> RootState:

@@ -167,21 +167,23 @@ def verify_metadata(reader: BundleReader, *, trusted: Mapping[str, bytes], root_
         for name, content in trusted.items():
             (folder / name).write_bytes(content)
         try:
-            updater = Updater(str(folder), _BASE, fetcher=fetcher, config=_config(), bootstrap=root)
+            updater = Updater(
+                str(folder),
+                _BASE,
+                fetcher=fetcher,
+                config=UpdaterConfig(
+                    root_max_length=_ROOT_LIMIT_BYTES,
+                    snapshot_max_length=_ROOT_LIMIT_BYTES,
+                    targets_max_length=_TARGETS_LIMIT_BYTES,
+                ),
+                bootstrap=root,
+            )
             updater.refresh()
         except (RepositoryError, DownloadError) as err:
             raise _rejection(err, reader, fetcher.last, folder) from None
         stored = {name: (folder / name).read_bytes() for name in TRUSTED_FILES}
     _check_same(reader, stored)
     return _trusted(reader.path, stored)
-
-
-def _config() -> UpdaterConfig:
-    return UpdaterConfig(
-        root_max_length=_ROOT_LIMIT_BYTES,
-        snapshot_max_length=_ROOT_LIMIT_BYTES,
-        targets_max_length=_TARGETS_LIMIT_BYTES,
-    )
 
 
 def _first_root(reader: BundleReader, trusted: Mapping[str, bytes], root_sha256: str | None) -> bytes:

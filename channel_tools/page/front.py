@@ -510,7 +510,12 @@ def _front_files(site: Site) -> Iterator[PageFile]:
     newest = newest_builds(site)
     stacks = [stack for stack in site.settings.stacks if is_installable(site, stack)]
     for stack in stacks:
-        yield from _stack_files(site, stack)
+        validated = validated_builds(site, stack)
+        address = (site.settings.address or "").rstrip("/")
+        if validated and address:
+            parts = [stack.name, address, [(build.page, build.row.sha256) for build in validated]]
+            yield page_file(validated_list(stack.name), parts, partial(_explicit_list, stack.name, address, validated))
+        yield _stack_file(site, stack, validated, f"{address}/{validated_list(stack.name)}" if address else "")
     yield from _list_files(site)
     # a script and not JSON, since a page opened from a file can load only scripts
     rows = [
@@ -575,15 +580,6 @@ def _list_files(site: Site) -> Iterator[PageFile]:
                 here=path,
             ),
         )
-
-
-def _stack_files(site: Site, stack: ShownStack) -> Iterator[PageFile]:
-    validated = validated_builds(site, stack)
-    address = (site.settings.address or "").rstrip("/")
-    if validated and address:
-        parts = [stack.name, address, [(build.page, build.row.sha256) for build in validated]]
-        yield page_file(validated_list(stack.name), parts, partial(_explicit_list, stack.name, address, validated))
-    yield _stack_file(site, stack, validated, f"{address}/{validated_list(stack.name)}" if address else "")
 
 
 def _explicit_list(stack: str, channel: str, builds: Sequence[Build]) -> str:

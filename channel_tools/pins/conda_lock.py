@@ -189,7 +189,19 @@ def render_conda_lock(lock: Lock) -> str:
             "channels": [{"url": channel, "used_env_vars": []} for channel in lock.channels],
             "platforms": [platform.platform for platform in lock.platforms],
             "sources": _SOURCES,
-            "custom_metadata": _own_metadata(lock),
+            "custom_metadata": {
+                SCHEMA_KEY: OWN_SCHEMA,
+                STACK_KEY: lock.stack,
+                SPECS_KEY: _lines(lock.specs),
+                VIRTUAL_KEY: _lines(
+                    " ".join((platform.platform, *platform.virtual_packages)) for platform in lock.platforms
+                ),
+                RECORDS_KEY: _lines(
+                    _own_record(package, platform.platform)
+                    for platform in lock.platforms
+                    for package in platform.packages
+                ),
+            },
         },
         "package": [_entry(package, platform.platform) for platform in lock.platforms for package in platform.packages],
     }
@@ -228,7 +240,8 @@ def parse_conda_lock(text: str, path: Path, choice: LockChoice = EVERYTHING, *, 
     model = _validated(CondaLockFile, document.value, document, ())
     reading = _Reading(document=document, model=model, own=model.metadata.custom_metadata or {})
     records = _own_records(reading.own, document)
-    virtual = _virtual_packages(reading.own)
+    lines = [line.split() for line in reading.own.get(VIRTUAL_KEY, "").splitlines()]
+    virtual = {words[0]: tuple(words[1:]) for words in lines if words}
     platforms = choose_platforms({name: name for name in model.metadata.platforms}, choice, path)
     chosen = _choose_entries(reading, set(platforms), choice, note)
     lock = Lock(
@@ -245,7 +258,15 @@ def parse_conda_lock(text: str, path: Path, choice: LockChoice = EVERYTHING, *, 
         ),
     )
     if SCHEMA_KEY in reading.own:
-        _check_content(lock, model.metadata, path)
+        for platform in lock.platforms:
+            if (expected := model.metadata.content_hash.get(platform.platform)) != (
+                computed := _content_hash(platform)
+            ):
+                message = (
+                    f"{path}: the packages for {platform.platform} are not those that were locked (content hash "
+                    f"{computed}, expected {expected}): the file was truncated or edited"
+                )
+                raise IntegrityError(message, hint=f"copy the original file again, or {WRITE_AGAIN}")
     return lock
 
 
@@ -298,18 +319,6 @@ def _content_hash(platform: PlatformLock) -> str:
     packages = [{name: value for name, value in asdict(package).items() if value} for package in platform.packages]
     content = {"virtual_packages": platform.virtual_packages, "packages": packages}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _own_metadata(lock: Lock) -> dict[str, str]:
-    return {
-        SCHEMA_KEY: OWN_SCHEMA,
-        STACK_KEY: lock.stack,
-        SPECS_KEY: _lines(lock.specs),
-        VIRTUAL_KEY: _lines(" ".join((platform.platform, *platform.virtual_packages)) for platform in lock.platforms),
-        RECORDS_KEY: _lines(
-            _own_record(package, platform.platform) for platform in lock.platforms for package in platform.packages
-        ),
-    }
 
 
 def _lines(texts: Iterable[str]) -> str:
@@ -473,18 +482,3 @@ def _own_records(own: Mapping[str, str], document: YamlDocument) -> dict[tuple[s
         message = f"{RECORDS_KEY} is damaged: {err.errors()[0]['msg']}"
         raise document.error(message, *where, RECORDS_KEY, hint=WRITE_AGAIN) from None
     return {(record.platform, record.name): record for record in records}
-
-
-def _virtual_packages(own: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    lines = [line.split() for line in own.get(VIRTUAL_KEY, "").splitlines()]
-    return {words[0]: tuple(words[1:]) for words in lines if words}
-
-
-def _check_content(lock: Lock, metadata: Metadata, path: Path) -> None:
-    for platform in lock.platforms:
-        if (expected := metadata.content_hash.get(platform.platform)) != (computed := _content_hash(platform)):
-            message = (
-                f"{path}: the packages for {platform.platform} are not those that were locked (content hash "
-                f"{computed}, expected {expected}): the file was truncated or edited"
-            )
-            raise IntegrityError(message, hint=f"copy the original file again, or {WRITE_AGAIN}")

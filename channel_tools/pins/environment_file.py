@@ -93,7 +93,9 @@ def parse_environment_file(text: str, path: Path, *, note: Note, pip_matters: bo
         raise document.error("variables: expected names and values", "variables", hint="write NAME: value")
     channels: dict[str, str] = {}
     for channel in [*_channels(document, content), *_named_channels(specs)]:
-        channels.setdefault(_address(channel), channel)
+        channels.setdefault(
+            channel if "$" in channel or is_channel_name(channel) else channel_address(channel), channel
+        )
     platform = next((match[1] for line in text.splitlines() if (match := _PLATFORM.fullmatch(line))), None)
     return EnvironmentFile(
         path=path,
@@ -164,10 +166,6 @@ def _channels(document: YamlDocument, content: dict[str, YamlValue]) -> Iterator
             except UsageError as err:
                 raise document.error(str(err), "channels", index, hint=err.hint) from None
             yield channel
-
-
-def _address(channel: str) -> str:
-    return channel if "$" in channel or is_channel_name(channel) else channel_address(channel)
 
 
 def _named_channels(specs: tuple[str, ...]) -> Iterator[str]:

@@ -58,7 +58,12 @@ async def solve_lock(
     IntegrityError (a package without a sha256 in its channel's index).
     """
     addresses, client = make_client(list(dict.fromkeys(channel_address(channel) for channel in channels)))
-    _check_update(previous, update)
+    locks = previous.platforms if previous else ()
+    known = {package.name for lock in locks for package in lock.packages}
+    unknown = sorted(set(update) - known)
+    if unknown:
+        message = f"{', '.join(unknown)}: not in the earlier lock, so there is nothing to update"
+        raise UsageError(message, hint="name packages of the lock, or none to update all")
     _check_platforms(platforms)
     gateway = make_gateway(package_cache, client)
 
@@ -168,15 +173,6 @@ def _packages_to_keep(previous: Lock | None, platform: str, update: Collection[s
     ]
 
 
-def _check_update(previous: Lock | None, update: Collection[str]) -> None:
-    locks = previous.platforms if previous else ()
-    known = {package.name for lock in locks for package in lock.packages}
-    unknown = sorted(set(update) - known)
-    if unknown:
-        message = f"{', '.join(unknown)}: not in the earlier lock, so there is nothing to update"
-        raise UsageError(message, hint="name packages of the lock, or none to update all")
-
-
 def _check_platforms(platforms: Sequence[str]) -> None:
     for platform in platforms:
         try:
@@ -231,11 +227,6 @@ async def check_published(lock: Lock, addresses: Sequence[str], *, package_cache
         if packages:
             channel_urls = await _check_channel(plain, packages, make_gateway(package_cache, client, fresh=True))
             urls |= {(plain, key): url for key, url in channel_urls.items()}
-    return _at_addresses(lock, urls)
-
-
-def _at_addresses(lock: Lock, urls: Mapping[tuple[str, PackageKey], str]) -> Lock:
-    """The lock with other addresses for the packages (by channel and key) in ``urls``."""
     return replace(
         lock,
         platforms=tuple(

@@ -74,16 +74,15 @@ class RemoteRunExports:
                     if response.status == _NOT_FOUND:
                         return None
             _addresses, reader = make_client([self._address])
-            return _taken_from(await RunExportsJson.from_remote_url(reader, url))
+            run_exports = await RunExportsJson.from_remote_url(reader, url)
+            if run_exports is None:
+                return RunExports()
+            return RunExports(
+                weak=tuple(run_exports.weak), strong=tuple(run_exports.strong), noarch=tuple(run_exports.noarch)
+            )
         except (TransientError, OSError) as err:
             message = f"{without_credentials(url)}: its run_exports cannot be read: {err}"
             raise NetworkError(message, hint="check the address and the network") from None
-
-
-def _taken_from(run_exports: RunExportsJson | None) -> RunExports:
-    if run_exports is None:
-        return RunExports()
-    return RunExports(weak=tuple(run_exports.weak), strong=tuple(run_exports.strong), noarch=tuple(run_exports.noarch))
 
 
 def _unpacked(content: bytes, url: str) -> bytes:

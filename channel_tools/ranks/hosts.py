@@ -90,23 +90,19 @@ def read_hosts(path: Path) -> dict[str, int]:
         text = line.partition("#")[0].strip()
         if not text:
             continue
-        name, rank_count = _read_line(text, path, number)
+        match = _BRACKETS.fullmatch(text) or _LINE.fullmatch(text)
+        if match is None:
+            message = f"found {text!r}, expected NAME, NAME:RANKS or NAME slots=RANKS"
+            raise ConfigError(message, path=path, line=number, hint="write an IPv6 address in brackets: [fd00::5]:2")
+        groups = match.groupdict()
+        count = groups["count"] or groups.get("slots")
+        if count is not None and int(count) == 0:
+            raise ConfigError(f"{groups['name']}: 0 ranks", path=path, line=number, hint="leave the host out")
+        name, rank_count = groups["name"], int(count or 0)
         ranks_by_host[name] = (ranks_by_host[name] or 1) + (rank_count or 1) if name in ranks_by_host else rank_count
     if not ranks_by_host:
         raise ConfigError("names no host", path=path, hint="write one host per line: NAME or NAME:RANKS")
     return ranks_by_host
-
-
-def _read_line(text: str, path: Path, number: int) -> tuple[str, int]:
-    match = _BRACKETS.fullmatch(text) or _LINE.fullmatch(text)
-    if match is None:
-        message = f"found {text!r}, expected NAME, NAME:RANKS or NAME slots=RANKS"
-        raise ConfigError(message, path=path, line=number, hint="write an IPv6 address in brackets: [fd00::5]:2")
-    groups = match.groupdict()
-    count = groups["count"] or groups.get("slots")
-    if count is not None and int(count) == 0:
-        raise ConfigError(f"{groups['name']}: 0 ranks", path=path, line=number, hint="leave the host out")
-    return groups["name"], int(count or 0)
 
 
 def spread_ranks(slots: Mapping[str, int], ranks: int, *, own_names: frozenset[str]) -> tuple[Host, ...]:

@@ -179,7 +179,13 @@ def plan_ranks(
     """
     chosen = pick_launcher(launcher, settings.launcher, placement.environ, hosts=placement.are_named)
     arguments = settings.arguments if chosen == settings.launcher else ()
-    start = placement.start(words, arguments=arguments, port=_port(placement.environ))
+    # under Slurm, the port at which ranks meet is made of the job's number: it is the same on all nodes
+    job = placement.environ.get("SLURM_JOB_ID", "")
+    start = placement.start(
+        words,
+        arguments=arguments,
+        port=_SLURM_FIRST_PORT + int(job) % _SLURM_PORTS if job.isdecimal() else choose_port(),
+    )
     variables = {**_defaults(start, settings.variables), **placement.variables}
     return RankPlan(
         stack=stack,
@@ -187,7 +193,11 @@ def plan_ranks(
         placement=placement,
         commands=rank_commands(chosen, start, is_mpi=settings.launcher == "mpiexec", name_hosts=placement.names_hosts),
         variables=variables,
-        exported=_exported(variables, placement.environ),
+        exported={
+            name: value
+            for name, value in variables.items()
+            if placement.environ.get(name) != value or _OF_FABRICS.fullmatch(name)
+        },
         folder=folder,
         services=settings.services,
         account=settings.account,
@@ -233,12 +243,6 @@ def without_loopback(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if value != _LOOPBACK}
 
 
-def _port(environ: Mapping[str, str]) -> int:
-    """The port at which ranks meet: a free one, or under Slurm one from the job's number, the same on all nodes."""
-    job = environ.get("SLURM_JOB_ID", "")
-    return _SLURM_FIRST_PORT + int(job) % _SLURM_PORTS if job.isdecimal() else choose_port()
-
-
 def _defaults(start: Start, own: Mapping[str, str]) -> dict[str, str]:
     """The ranks' variables that the user has not set."""
     cores = len(os.sched_getaffinity(0))
@@ -251,10 +255,3 @@ def _defaults(start: Start, own: Mapping[str, str]) -> dict[str, str]:
         "MASTER_PORT": str(start.port),
     }
     return values if len(start.hosts) == 1 else without_loopback(values)
-
-
-def _exported(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables to export: those that differ from this shell's, and those the user set for fabrics."""
-    return {
-        name: value for name, value in variables.items() if environ.get(name) != value or _OF_FABRICS.fullmatch(name)
-    }

@@ -161,28 +161,20 @@ def _running_service(options: ServiceOptions, context: RunContext, number: int) 
     command: list[str | Path] = [program_file, *(filled(word, values) for word in options.command[1:])]
     log = context.folder / f"service-{number}-{options.name}.log"
     with running_program(options.name, command, env=context.variables, cwd=context.folder, log=log) as program:
-        announced = _wait_until_ready(options, program, values, context)
+        deadline = context.deadline.capped(options.ready_timeout_s)
+        hint = f"its log is {program.log}"
+        while (announced := _readiness(options, program.log, values)) is None:
+            if wait_for_any([program.descriptor], deadline.capped(_LOOK_S)):
+                message = f"{options.name} ended before it was ready: {program.end_in_words()}\n{program.tail()}"
+                raise ValidationError(message, hint=hint)
+            if not deadline.left_s():
+                message = f"{options.name}: not ready within {deadline.limit_s:g} s\n{program.tail()}"
+                raise ValidationError(message, hint=hint)
         context.progress.note(f"{options.name} is ready")
         rank_variables = {
             name: filled(text, {**values, **announced}) for name, text in options.rank_environment.items()
         }
         yield RunningService(options=options, program=program, rank_variables=rank_variables)
-
-
-def _wait_until_ready(
-    options: ServiceOptions, program: Program, values: Mapping[str, str], context: RunContext
-) -> Mapping[str, str]:
-    """The named groups of its ready line; empty for a service that is ready when it listens."""
-    deadline = context.deadline.capped(options.ready_timeout_s)
-    hint = f"its log is {program.log}"
-    while (announced := _readiness(options, program.log, values)) is None:
-        if wait_for_any([program.descriptor], deadline.capped(_LOOK_S)):
-            message = f"{options.name} ended before it was ready: {program.end_in_words()}\n{program.tail()}"
-            raise ValidationError(message, hint=hint)
-        if not deadline.left_s():
-            message = f"{options.name}: not ready within {deadline.limit_s:g} s\n{program.tail()}"
-            raise ValidationError(message, hint=hint)
-    return announced
 
 
 def _readiness(options: ServiceOptions, log: Path, values: Mapping[str, str]) -> Mapping[str, str] | None:

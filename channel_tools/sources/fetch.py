@@ -172,7 +172,10 @@ def fetch_sources(
         for release in debian:
             failures = run.ask_debian(failures, release)
     if failures:
-        raise _error(failures)
+        wrong = any(isinstance(error, IntegrityError) for failure in failures for error in failure.reasons)
+        kind: type[ChannelToolsError] = IntegrityError if wrong else NetworkError
+        message = f"sources that could not be fetched ({len(failures)}):\n" + "\n".join(map(str, failures))
+        raise kind(message, hint=SUPPLY_HINT)
 
 
 def fetch_unknown(
@@ -206,13 +209,6 @@ def fetch_unknown(
                 return need
     kind = IntegrityError if any(isinstance(err, IntegrityError) for err in reasons) else NetworkError
     raise kind("\n".join(map(str, reasons)), hint="check the version and the network")
-
-
-def _error(failures: Sequence[_Failure]) -> ChannelToolsError:
-    wrong = any(isinstance(error, IntegrityError) for failure in failures for error in failure.reasons)
-    kind: type[ChannelToolsError] = IntegrityError if wrong else NetworkError
-    message = f"sources that could not be fetched ({len(failures)}):\n" + "\n".join(map(str, failures))
-    return kind(message, hint=SUPPLY_HINT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,7 +60,12 @@ def export_entries(store: SourceStore, entries: Sequence[Path], destination: Pat
     Each is hashed first. Raises IntegrityError for a damaged one, DiskFullError; an existing file is replaced at the
     end.
     """
-    files = [path for entry in entries for path in sorted(entry.iterdir()) if _is_exported(path)]
+    files = [
+        path
+        for entry in entries
+        for path in sorted(entry.iterdir())
+        if path.is_file() and not path.name.startswith(".tmp-")
+    ]
     total = sum(path.stat().st_size for path in files)
     with progress.task("hashing sources", total=total, unit="bytes") as task:
         for entry in entries:
@@ -135,21 +140,17 @@ def _unpack(source: Path, staged: SourceStore, progress: Progress) -> None:
                 expected = next(waiting, None)
                 if expected is None or member.name != expected.path or stream is None:
                     raise _refused(source, f"member {member.name!r} is not the one in its list at this position")
-                _write_member(source, stream, expected, staged, task)
+                target = staged.folder / expected.path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("xb") as writing:
+                    while chunk := stream.read(_CHUNK_BYTES):
+                        writing.write(chunk)
+                        task.advance(len(chunk), detail=target.name)
+                sha256 = sha256_of_file(target)
+                if sha256 != expected.sha256:
+                    raise _refused(source, f"member {expected.path!r} has sha256 {sha256}; expected {expected.sha256}")
             if (lacking := next(waiting, None)) is not None:
                 raise _refused(source, f"member {lacking.path!r} is missing: the file is cut short")
-
-
-def _write_member(source: Path, stream: IO[bytes], expected: ExportedFile, staged: SourceStore, task: Task) -> None:
-    target = staged.folder / expected.path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("xb") as writing:
-        while chunk := stream.read(_CHUNK_BYTES):
-            writing.write(chunk)
-            task.advance(len(chunk), detail=target.name)
-    sha256 = sha256_of_file(target)
-    if sha256 != expected.sha256:
-        raise _refused(source, f"member {expected.path!r} has sha256 {sha256}; expected {expected.sha256}")
 
 
 def _read_manifest(source: Path, member: tarfile.TarInfo | None, stream: IO[bytes] | None) -> tuple[ExportedFile, ...]:
@@ -169,10 +170,6 @@ def _read_manifest(source: Path, member: tarfile.TarInfo | None, stream: IO[byte
             raise _refused(source, f"lists {name!r} twice")
         names.add(name)
     return manifest.files
-
-
-def _is_exported(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".tmp-")
 
 
 def _exported(store: SourceStore, path: Path, task: Task) -> ExportedFile:

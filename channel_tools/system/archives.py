@@ -228,7 +228,11 @@ def ar_members(stream: BinaryIO) -> Iterator[ArMember]:
     offset = len(AR_MAGIC)
     long_names = b""
     while offset < end:
-        name, size = _read_header(stream, offset)
+        stream.seek(offset)
+        header = stream.read(_HEADER_BYTES)
+        if len(header) < _HEADER_BYTES or not header.endswith(_HEADER_END):
+            raise IntegrityError(f"expected the header of a member at offset {offset:#x}")
+        name, size = header[:16].rstrip(b" "), _number(header[48:58].strip(), offset)
         start = offset + _HEADER_BYTES
         if start + size > end:
             raise IntegrityError(f"the member at offset {offset:#x} is cut short")
@@ -247,15 +251,6 @@ def ar_members(stream: BinaryIO) -> Iterator[ArMember]:
         elif name[:1] == b"/":
             name = long_names[_number(name[1:], start) :].partition(b"\n")[0]
         yield ArMember(name=name.removesuffix(b"/").decode(errors="replace"), offset=start, size_bytes=size)
-
-
-def _read_header(stream: BinaryIO, offset: int) -> tuple[bytes, int]:
-    """Name and size of the member whose header is at ``offset``."""
-    stream.seek(offset)
-    header = stream.read(_HEADER_BYTES)
-    if len(header) < _HEADER_BYTES or not header.endswith(_HEADER_END):
-        raise IntegrityError(f"expected the header of a member at offset {offset:#x}")
-    return header[:16].rstrip(b" "), _number(header[48:58].strip(), offset)
 
 
 def _number(text: bytes, offset: int) -> int:

@@ -604,7 +604,10 @@ def _open_by_parts(folder: int, name: str, flags: int) -> int:
                 raise LinkError(errno.EXDEV, "is a symbolic link to a name that begins with a dot")
             elif (target := _link_at(stack[-1], part)) is not None:
                 links += 1
-                _check_link(target, links)
+                if links > _LINKS_LIMIT:
+                    raise LinkError(errno.ELOOP, "is a circular symbolic link")
+                if target.startswith("/"):
+                    raise LinkError(errno.EXDEV, f"is a symbolic link to {target}, out of the folder")
                 waiting += _parts(target, linked=True)
             elif waiting:
                 stack.append(os.open(part, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=stack[-1]))
@@ -633,13 +636,6 @@ def _link_at(folder: int, name: str) -> str | None:
         if err.errno == errno.EINVAL:
             return None
         raise
-
-
-def _check_link(target: str, links: int) -> None:
-    if links > _LINKS_LIMIT:
-        raise LinkError(errno.ELOOP, "is a circular symbolic link")
-    if target.startswith("/"):
-        raise LinkError(errno.EXDEV, f"is a symbolic link to {target}, out of the folder")
 
 
 def open_below(folder: int, name: str, flags: int) -> int:

@@ -226,7 +226,10 @@ def _build_ids(stream: IO[bytes]) -> list[tuple[int, int]]:
     spans = set()
     try:
         elf = open_elf(stream)
-        if _is_split(elf):
+        code = elf.get_section_by_name(".text")
+        if elf.get_section_by_name(".gnu_debuglink") is not None or (
+            code is not None and code["sh_type"] == "SHT_NOBITS"
+        ):
             return []
         for segment in elf.iter_segments("PT_NOTE"):
             for note in segment.iter_notes() if isinstance(segment, NoteSegment) else ():
@@ -235,11 +238,3 @@ def _build_ids(stream: IO[bytes]) -> list[tuple[int, int]]:
     except elf_faults():
         return []
     return sorted(spans)
-
-
-def _is_split(elf: ELFFile) -> bool:
-    """Whether this is one of two files into which code and debug information were split (objcopy --only-keep-debug)."""
-    code = elf.get_section_by_name(".text")
-    return elf.get_section_by_name(".gnu_debuglink") is not None or (
-        code is not None and code["sh_type"] == "SHT_NOBITS"
-    )

@@ -68,7 +68,10 @@ def tar_members(
             count += 1
             if count > limit_members:
                 raise tarfile.ReadError(f"more than {limit_members} members, which no archive of its size has")
-            _check(member)
+            if member.issparse():
+                raise tarfile.ReadError(f"{member.name!r} is a sparse file")
+            if member.size < 0 or not -_LATEST_S < member.mtime < _LATEST_S:
+                raise tarfile.ReadError(f"{member.name!r} has {member.size} bytes, and its time is {member.mtime}")
             end = headers.end_of(member)  # who gets the member may change it, such as its size, to write it elsewhere
             yield member, cast("IO[bytes]", _Content(source, member.size)) if member.isreg() else None
             headers.skip_to(end)
@@ -179,13 +182,6 @@ def _opened(headers: _Headers) -> tarfile.TarFile:
     except tarfile.ReadError:
         headers.check_end()
         raise
-
-
-def _check(member: tarfile.TarInfo) -> None:
-    if member.issparse():
-        raise tarfile.ReadError(f"{member.name!r} is a sparse file")
-    if member.size < 0 or not -_LATEST_S < member.mtime < _LATEST_S:
-        raise tarfile.ReadError(f"{member.name!r} has {member.size} bytes, and its time is {member.mtime}")
 
 
 class _Headers:

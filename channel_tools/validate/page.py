@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from channel_tools.doctor import Diagnosis
     from channel_tools.validate.model import HistoryRow, ValidationReport
 
 _GIB = 1 << 30
@@ -51,17 +50,25 @@ def render_page(report: ValidationReport) -> str:
     findings, checks, cases, *figures = report_tables(report)
     troubled = any(finding.level != "ok" for finding in report.findings)
     folded = ((findings, troubled), *((table, bool(table.failed_rows)) for table in figures))
+    reasons = Counter({case.reason: 0 for case in report.result.cases if case.reason})
+    for case in report.result.cases:
+        if case.reason:
+            reasons[case.reason] += case.calls
     return _TEMPLATES.get_template("report.html.jinja").render(
         report=report,
         summary=_summary(report),
         facts=_facts(report),
         doubts=doubts(report),
         carried=_carried(report),
-        reasons=_reasons(report),
+        reasons=[f"{reason} {calls}" for reason, calls in reasons.most_common()],
         checks=checks,
         tables=folded,
         groups=tuple(_groups(report, cases)),
-        packages=_package_table(report),
+        packages=ReportTable(
+            title="Packages of the environment",
+            columns=("package", "version", "build"),
+            rows=tuple((package.name, package.version, package.build) for package in report.environment.records),
+        ),
         charts=tuple(_charts(report)),
     )
 
@@ -77,7 +84,11 @@ def _summary(report: ValidationReport) -> str:
 
 def _facts(report: ValidationReport) -> dict[str, str]:
     host = report.host
-    interfaces = [f"{finding.subject.removeprefix(_INTERFACE)}: {finding.found}" for finding in _interfaces(report)]
+    interfaces = [
+        f"{finding.subject.removeprefix(_INTERFACE)}: {finding.found}"
+        for finding in report.findings
+        if finding.subject.startswith(_INTERFACE)
+    ]
     return {
         "Ranks": f"{report.ranks}" + (f" on {counted(len(report.hosts), 'host')}" if len(report.hosts) > 1 else ""),
         "Method": report.method,
@@ -96,18 +107,6 @@ def _facts(report: ValidationReport) -> dict[str, str]:
 _INTERFACE = "interface "
 
 
-def _interfaces(report: ValidationReport) -> list[Diagnosis]:
-    return [finding for finding in report.findings if finding.subject.startswith(_INTERFACE)]
-
-
-def _package_table(report: ValidationReport) -> ReportTable:
-    return ReportTable(
-        title="Packages of the environment",
-        columns=("package", "version", "build"),
-        rows=tuple((package.name, package.version, package.build) for package in report.environment.records),
-    )
-
-
 def _carried(report: ValidationReport) -> Markup | None:
     """The jobs by what carried them, None if nothing counted them."""
     jobs = [(totals.name, totals.jobs) for totals in report.result.transports if totals.jobs is not None]
@@ -115,15 +114,6 @@ def _carried(report: ValidationReport) -> Markup | None:
         return None
     listed = ", ".join(f"{name} {count}" for name, count in jobs)
     return share_bar("carried", "What carried the jobs", jobs, description=f"Jobs: {listed}.")
-
-
-def _reasons(report: ValidationReport) -> list[str]:
-    """Why calls of the cases went over something else than the stack's transport: how many, by reason."""
-    reasons = Counter({case.reason: 0 for case in report.result.cases if case.reason})
-    for case in report.result.cases:
-        if case.reason:
-            reasons[case.reason] += case.calls
-    return [f"{reason} {calls}" for reason, calls in reasons.most_common()]
 
 
 def _groups(report: ValidationReport, cases: ReportTable) -> Iterator[CaseGroup]:
@@ -147,23 +137,24 @@ def _groups(report: ValidationReport, cases: ReportTable) -> Iterator[CaseGroup]
 
 
 def _charts(report: ValidationReport) -> Iterator[Markup]:
-    yield from bandwidth_charts(report.stack, report.result.baseline, _figures(report), styled=True)
+    yield from bandwidth_charts(
+        report.stack,
+        report.result.baseline,
+        [
+            SizeFigure(
+                dtype=row.dtype,
+                size_bytes=row.size_bytes,
+                own=row.transport.median,
+                beside=row.baseline.median,
+                spread=(row.transport.lower, row.transport.upper),
+            )
+            for row in report.result.bandwidth
+        ],
+        styled=True,
+    )
     for number, row in enumerate(report.history.rows if report.history else ()):
         if row.earlier:
             yield _history_chart(row, f"history-{number}")
-
-
-def _figures(report: ValidationReport) -> list[SizeFigure]:
-    return [
-        SizeFigure(
-            dtype=row.dtype,
-            size_bytes=row.size_bytes,
-            own=row.transport.median,
-            beside=row.baseline.median,
-            spread=(row.transport.lower, row.transport.upper),
-        )
-        for row in report.result.bandwidth
-    ]
 
 
 def _history_chart(row: HistoryRow, name: str) -> Markup:

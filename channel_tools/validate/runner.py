@@ -44,7 +44,6 @@ from channel_tools.validate.model import Check, HostFacts, MethodContext, Valida
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from channel_tools.doctor import Diagnosis
     from channel_tools.environments import EnvironmentResult
     from channel_tools.ranks.hosts import RankHosts
     from channel_tools.system.progress import Progress
@@ -109,9 +108,31 @@ def validate_stack(
         environment = _environment(setup, specs, prefix, folder, progress)
         standing = _self_contained_check(setup, environment)
         variables = activated_environment(environment.prefix, environ=environ)
-        findings = _examine(setup, environment.prefix, variables)
+        subject = subject_of(
+            setup.stack,
+            find_method(setup.stack, setup.method).backend(setup.options),
+            setup.options,
+            setup.specs,
+            prefix=environment.prefix,
+            variables=variables,
+            installed=installed_builds(environment.prefix),
+            starts_switch=True,
+        )
+        findings = examine(subject)
         try:
-            result = method.run(_context(setup, environment.prefix, variables, folder, progress))
+            result = method.run(
+                MethodContext(
+                    stack=setup.stack,
+                    prefix=environment.prefix,
+                    variables=variables,
+                    ranks=setup.ranks,
+                    options=setup.options,
+                    folder=folder,
+                    deadline=Deadline.after(setup.timeout_s),
+                    progress=progress,
+                    hosts=setup.hosts,
+                )
+            )
         except ValidationError:
             on_broken(environment, started.isoformat(timespec="seconds"), time.monotonic() - clock)
             raise
@@ -127,23 +148,6 @@ def validate_stack(
         environment=environment,
         findings=findings,
         result=replace(result, checks=(standing, *result.checks)),
-    )
-
-
-def _context(
-    setup: ValidationSetup, prefix: Path, variables: Mapping[str, str], folder: Path, progress: Progress
-) -> MethodContext:
-    """What the method runs with; its time begins now."""
-    return MethodContext(
-        stack=setup.stack,
-        prefix=prefix,
-        variables=variables,
-        ranks=setup.ranks,
-        options=setup.options,
-        folder=folder,
-        deadline=Deadline.after(setup.timeout_s),
-        progress=progress,
-        hosts=setup.hosts,
     )
 
 
@@ -230,21 +234,6 @@ def _prefix(setup: ValidationSetup, folder: Path) -> Iterator[Path]:
     else:
         with temporary_folder(setup.work.absolute()) as own:
             yield own / _ENVIRONMENT
-
-
-def _examine(setup: ValidationSetup, prefix: Path, variables: Mapping[str, str]) -> tuple[Diagnosis, ...]:
-    """Doctor's findings on the machine and the new environment; only the run itself proves what carries the data."""
-    subject = subject_of(
-        setup.stack,
-        find_method(setup.stack, setup.method).backend(setup.options),
-        setup.options,
-        setup.specs,
-        prefix=prefix,
-        variables=variables,
-        installed=installed_builds(prefix),
-        starts_switch=True,
-    )
-    return examine(subject)
 
 
 def _self_contained_check(setup: ValidationSetup, environment: EnvironmentResult) -> Check:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         ArchiveFacts,
         Dependencies,
         ElfFacts,
-        FileFacts,
         Finding,
         Instruction,
         Occurrence,
@@ -208,7 +207,11 @@ def libstdcxx_rule(package: PackageFacts, dependencies: Dependencies) -> Iterato
     """The package requires a libstdcxx and a libgcc that have all symbol versions its files need."""
     for library, names in _LIBRARY_NAMES.items():
         newest = newest_release(package, library)
-        if newest is None or package.name in names or _is_own(package, library):
+        if (
+            newest is None
+            or package.name in names
+            or any(path.rpartition("/")[2] == _LIBRARIES[library] for path in package.files)
+        ):
             continue
         file, release = newest
         declared = _declared_release(package, dependencies, names)
@@ -268,13 +271,8 @@ def _archives(package: PackageFacts) -> Iterator[tuple[str, ArchiveFacts]]:
 
 def _elf_files(package: PackageFacts) -> Iterator[tuple[str, ElfFacts]]:
     for path, file in package.files.items():
-        if file.elf is not None and not _is_for_linking(file):
+        if file.elf is not None and not (SYSROOT in file.path or file.path.endswith(".o")):
             yield path, file.elf
-
-
-def _is_for_linking(file: FileFacts) -> bool:
-    """Whether a file is never loaded: libraries of a sysroot, which are only linked against, and object files."""
-    return SYSROOT in file.path or file.path.endswith(".o")
 
 
 def newest_release(package: PackageFacts, library: str) -> tuple[str, NeededRelease] | None:
@@ -285,10 +283,6 @@ def newest_release(package: PackageFacts, library: str) -> tuple[str, NeededRele
         if needed and (newest is None or newest[1].release < needed.release):
             newest = path, needed
     return newest
-
-
-def _is_own(package: PackageFacts, library: str) -> bool:
-    return any(path.rpartition("/")[2] == _LIBRARIES[library] for path in package.files)
 
 
 def _specs(package: PackageFacts, names: Collection[str]) -> list[str]:

@@ -85,8 +85,10 @@ def relayout(tree: Path, context: RepairContext, placement: Placement) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
             _place_link(path, old, new, target, context, placement)
-        else:
-            _place_file(path, target, context)
+        elif not os.path.lexists(target):
+            path.rename(target)
+        elif target.is_symlink() or not filecmp.cmp(path, target, shallow=False):
+            raise step_error(context, f"two different files would both become {target.name} ({path})")
     for leftover in tree.iterdir():
         if leftover.name != _STAGE:
             shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
@@ -94,13 +96,6 @@ def relayout(tree: Path, context: RepairContext, placement: Placement) -> None:
         for item in stage.iterdir():
             item.rename(tree / item.name)
         stage.rmdir()
-
-
-def _place_file(path: Path, target: Path, context: RepairContext) -> None:
-    if not os.path.lexists(target):
-        path.rename(target)
-    elif target.is_symlink() or not filecmp.cmp(path, target, shallow=False):
-        raise step_error(context, f"two different files would both become {target.name} ({path})")
 
 
 def _place_link(

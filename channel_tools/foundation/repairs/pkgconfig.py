@@ -107,11 +107,9 @@ def relocatable_cmake(text: str, *, up: str, multiarch: str) -> str:
     depth = up.count("..")
     text = _UP_LINES.sub(lambda _: _UP_LINE * depth, text)
     text = _LIST_DIR_UP.sub("../" * depth, text)
-    return _CMAKE_ABSOLUTE.sub(lambda match: _anchored(match.group(), up), text)
-
-
-def _anchored(folder: str, up: str) -> str:
-    return f"${{CMAKE_CURRENT_LIST_DIR}}/{up}" + ("/lib" if folder.endswith("lib") else "")
+    return _CMAKE_ABSOLUTE.sub(
+        lambda match: f"${{CMAKE_CURRENT_LIST_DIR}}/{up}" + ("/lib" if match.group().endswith("lib") else ""), text
+    )
 
 
 def write_protobuf_cmake(tree: Path, context: RepairContext) -> None:

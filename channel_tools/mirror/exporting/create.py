@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.conda.fetch import FetchOptions
-    from channel_tools.mirror.exporting.plan import BundlePlan, ExtraFile
+    from channel_tools.mirror.exporting.plan import BundlePlan
     from channel_tools.mirror.keys import Signing
     from channel_tools.system.progress import Progress
 
@@ -71,7 +71,10 @@ def create_bundle(
             check_space(folder, _needed_bytes(files, plan, tar=_is_tar(destination)))
             fetched = fetch_files(plan.new_packages, folder, options=options, progress=progress)
             for extra in plan.new_extras:
-                _copy(extra, files)
+                if extra.file != files.path / extra.path:  # copied, never linked: a bundle may be changed
+                    files.remove(extra.path)
+                    with open_regular(extra.file) as stream:
+                        files.copy(stream, extra.path)
             version, metadata = _sign(plan, files, signing)
             names = _complete(plan, files, metadata)
             size_bytes = sum(status.st_size for name in names if (status := files.file_stat(name)) is not None)
@@ -127,14 +130,6 @@ def _remove_leftovers(folder: Path) -> None:
 def _remove_lock(lock_file: Path) -> None:
     for leftover in (lock_file, lock_file.with_name(lock_file.name + ".owner")):
         leftover.unlink(missing_ok=True)
-
-
-def _copy(extra: ExtraFile, files: Beneath) -> None:
-    """Copy and never link: changes of a bundle must not change the files that it was made from."""
-    if extra.file != files.path / extra.path:
-        files.remove(extra.path)
-        with open_regular(extra.file) as stream:
-            files.copy(stream, extra.path)
 
 
 def _needed_bytes(files: Beneath, plan: BundlePlan, *, tar: bool) -> int:

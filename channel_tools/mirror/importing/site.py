@@ -199,7 +199,12 @@ def open_trusted(
     is new leaves out is not checked. Raises BundleRejectedError, and UsageError as verify_metadata.
     """
     bundle = verify_metadata(reader, trusted=trusted, root_sha256=root_sha256)
-    manifest = _read_manifest(reader, bundle)
+    manifest = decode_manifest(read_target(reader, bundle, MANIFEST), where=f"{reader.path}: {MANIFEST}")
+    if manifest.version != bundle.version:
+        message = (
+            f"{reader.path}: {MANIFEST} is from bundle {manifest.version}, the metadata from bundle {bundle.version}"
+        )
+        raise BundleRejectedError("mixed", message, hint=COPY_AGAIN)
     _check_names(reader, bundle, frozenset(manifest.omitted), received)
     return bundle, manifest
 
@@ -259,16 +264,6 @@ def read_target(reader: BundleReader, bundle: TrustedBundle, path: str) -> bytes
     if sha256_of(content) != file.sha256:
         raise BundleRejectedError("changed", f"{reader.path}: {path} differs from what was signed", hint=COPY_AGAIN)
     return content
-
-
-def _read_manifest(reader: BundleReader, bundle: TrustedBundle) -> Manifest:
-    manifest = decode_manifest(read_target(reader, bundle, MANIFEST), where=f"{reader.path}: {MANIFEST}")
-    if manifest.version != bundle.version:
-        message = (
-            f"{reader.path}: {MANIFEST} is from bundle {manifest.version}, the metadata from bundle {bundle.version}"
-        )
-        raise BundleRejectedError("mixed", message, hint=COPY_AGAIN)
-    return manifest
 
 
 def _check_names(

@@ -124,7 +124,8 @@ class _Transfer:
                 disk_full_reported(request.folder.path),
                 self._client.get(request.url, start=start, etag=self._etag) as response,
             ):
-                self._etag = _strong_etag(response)
+                etag = response.headers.get("ETag")
+                self._etag = None if etag is None or etag.startswith("W/") else etag
                 return self._receive(response)
         except RangeError:
             return self._digest_there().hexdigest()
@@ -181,9 +182,3 @@ class _Transfer:
         """The size of the partial file; 0 if there is none."""
         status = self._request.folder.file_stat(self._request.part)
         return 0 if status is None else status.st_size
-
-
-def _strong_etag(response: Response) -> str | None:
-    """The ETag if it identifies the file's exact bytes, which a weak one does not."""
-    etag = response.headers.get("ETag")
-    return None if etag is None or etag.startswith("W/") else etag

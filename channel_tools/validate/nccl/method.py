@@ -297,9 +297,8 @@ def read_nccl_log(text: str) -> NcclLog:
     return NcclLog(
         networks=tuple(sorted(set(_NETWORK.findall(text)))),
         abi=int(loaded[-1][1]) if loaded else None,
-        connections=Counter(_transport(way) for way in _CHANNEL.findall(text)),
+        connections=Counter(
+            (_DEVICE.sub("", way) if way.startswith("NET/") else way.partition("/")[0])
+            for way in _CHANNEL.findall(text)
+        ),
     )
-
-
-def _transport(way: str) -> str:
-    return _DEVICE.sub("", way) if way.startswith("NET/") else way.partition("/")[0]

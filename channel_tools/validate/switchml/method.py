@@ -237,7 +237,14 @@ class SwitchmlMethod(ValidationMethod):
         return read_results(job, RankResult, hint=_HINT)
 
     def _plan_of_ranks(self, context: MethodContext, plan: SwitchmlPlan, controller: str) -> RankPlan:
-        own = _rank_variables(plan.options, controller)
+        own = {
+            CONTROLLER: controller,
+            "SWITCHML_NUM_THREADS": str(plan.options.num_threads),
+            "SWITCHML_PACKET_NUMEL": str(plan.options.packet_numel),
+            "SWITCHML_MAX_OUTSTANDING_PACKETS": str(plan.options.max_outstanding_packets),
+            "SWITCHML_CONNECT_TIMEOUT_MS": str(round(plan.options.connect_timeout_s * 1000)),
+            "SWITCHML_JOB_TIMEOUT_MS": str(round(plan.options.job_timeout_s * 1000)),
+        }
         if context.hosts is not None:
             own["SWITCHML_WORKER_PORT"] = str(choose_port())
             return plan_on_hosts(self, context, context.hosts, words=rank_words(WORKER, context.folder), own=own)
@@ -348,17 +355,6 @@ def _with_switch(placement: Placement, stack: str) -> StartSettings:
     return StartSettings(variables=variables, services=(service,))
 
 
-def _rank_variables(options: SwitchmlOptions, controller: str) -> dict[str, str]:
-    return {
-        CONTROLLER: controller,
-        "SWITCHML_NUM_THREADS": str(options.num_threads),
-        "SWITCHML_PACKET_NUMEL": str(options.packet_numel),
-        "SWITCHML_MAX_OUTSTANDING_PACKETS": str(options.max_outstanding_packets),
-        "SWITCHML_CONNECT_TIMEOUT_MS": str(round(options.connect_timeout_s * 1000)),
-        "SWITCHML_JOB_TIMEOUT_MS": str(round(options.job_timeout_s * 1000)),
-    }
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankCounts:
     """Increases of the plugin's counters: jobs and elements by dtype, fallbacks by reason, without zeros."""
@@ -457,14 +453,22 @@ def judge(
         *_switch_checks(plan, len(results), switch),
         *(() if here is None else (_here_check(*here),)),
     )
+    if hosts:
+        carrier = f"the ranks of a host ({plan.ranks_per_worker}) in its memory, the hosts through a software switch"
+    else:
+        carrier = "each rank through a software switch, not in this host's memory, as ranks of one host reduce"
+    first = results[0]
+    details = {"python": first.python, "torch": first.torch, "torch_switchml": first.stats.version}
+    if first.stats.library:
+        details["libswitchml"] = f"{first.stats.library.transport} {first.stats.library.version}"
     return MethodResult(
         checks=checks,
         cases=cases,
         transports=_totals(plan, results, switch),
         bandwidth=tuple(bandwidth_row(speed, ranks) for speed, ranks in speeds),
         baseline=BASELINE,
-        details=_details(results),
-        remarks=_remarks(plan, hosts),
+        details=details,
+        remarks=(f"Measured: {carrier}, a process that shares the ranks' cores; a switch in hardware is faster.",),
         on_this_host=None if here is None else _rates_here(*here),
     )
 
@@ -510,14 +514,6 @@ def _rates_here(speeds: Sequence[Speed], results: Sequence[RankResult]) -> Rates
         carrier=_carrier(speeds, results[0]) or MEMORY,
         bandwidth=tuple(bandwidth_row(speed, [result.speeds[number] for result in results]) for number, speed in rows),
     )
-
-
-def _remarks(plan: SwitchmlPlan, hosts: Sequence[str]) -> tuple[str, ...]:
-    if hosts:
-        carrier = f"the ranks of a host ({plan.ranks_per_worker}) in its memory, the hosts through a software switch"
-    else:
-        carrier = "each rank through a software switch, not in this host's memory, as ranks of one host reduce"
-    return (f"Measured: {carrier}, a process that shares the ranks' cores; a switch in hardware is faster.",)
 
 
 def _judge_case(case: Case, ranks: Sequence[CountedCase], *, allowed: float) -> CaseResult:
@@ -682,14 +678,6 @@ def _totals(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchSta
             counted_by="plugin",
         ),
     )
-
-
-def _details(results: Sequence[RankResult]) -> dict[str, str]:
-    first = results[0]
-    details = {"python": first.python, "torch": first.torch, "torch_switchml": first.stats.version}
-    if first.stats.library:
-        details["libswitchml"] = f"{first.stats.library.transport} {first.stats.library.version}"
-    return details
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
