@@ -3,7 +3,7 @@
 
 Ranks of one host share its loopback network with a software switch. Those of several hosts are in network namespaces,
 joined by a bridge that the switch is at; that needs root, and is left out by name without. Loss is the switch's own: it
-drops that share of the packets each way, while gloo's TCP loses nothing. Writes allreduce.json, .md and .svg.
+drops that share of the packets each way, while gloo's TCP loses nothing. Writes allreduce.json and .md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The figures of the allreduce benchmark: as JSON, as a table and as a picture."""
+"""The figures of the allreduce benchmark: as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import groupby
-from typing import TYPE_CHECKING, Literal
-
-from channel_tools.system.charts import Bar, BarGroup, bar_chart
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +35,7 @@ class Measured:
 
 
 def write_report(rows: Sequence[Measured], folder: Path) -> str:
-    """Write allreduce.json, .md and .svg; the table."""
+    """Write allreduce.json and .md; the table."""
     about = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cores": os.cpu_count(),
@@ -55,7 +52,6 @@ def write_report(rows: Sequence[Measured], folder: Path) -> str:
     )
     (folder / "allreduce.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     (folder / "allreduce.md").write_text(table + "\n", encoding="utf-8")
-    (folder / "allreduce.svg").write_text(draw(rows), encoding="utf-8")
     return table
 
 
@@ -84,19 +80,3 @@ def format_spread(spread: Spread) -> str:
     scale, unit = (1e3, "ms") if spread.median >= 1e-3 else (1e6, "µs")  # noqa: PLR2004 - a millisecond
     lower, median, upper = (f"{seconds * scale:.3g}" for seconds in (spread.lower, spread.median, spread.upper))
     return f"{median} ({lower} to {upper}) {unit}"
-
-
-def draw(rows: Sequence[Measured]) -> str:
-    """An SVG with a bar per row; the line marks gloo's speed."""
-    groups = tuple(
-        BarGroup(label=setting, bars=tuple(map(_bar, group)))
-        for setting, group in groupby(rows, key=lambda row: row.setting)
-    )
-    listed = "; ".join(f"{row.setting}, {format_size(row.size_bytes)}: {row.ratio:.2f}" for row in rows)
-    title = "Allreduce of float32: how many times as fast as gloo"
-    return f"{bar_chart('allreduce', title, groups, description=listed + '.', reference=1.0)}\n"
-
-
-def _bar(row: Measured) -> Bar:
-    look: Literal["own", "less"] = "own" if row.ratio >= 1 else "less"
-    return Bar(label=format_size(row.size_bytes), value=row.ratio, figure=f"{row.ratio:.2f}", look=look)

@@ -94,8 +94,6 @@ def page(
         sentence=request.sentence,
         contact=request.contact,
         logo=None if request.logo is None else read_logo(request.logo),
-        accent=request.accent,
-        with_logs=request.with_logs,
     )
     index, report = write_channel_page(address, settings, label=request.label, choices=choices, environ=os.environ)
     if as_json:

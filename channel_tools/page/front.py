@@ -1,30 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which files a page has, and the pages of the channel as a whole: index, stacks, package lists, search names, feed.
-
-The feed (Atom, RFC 4287) has the channel's own builds, the newest first. Its ids are made of a build's sha256, so an
-entry keeps its id wherever the channel moves; without the channel's address, links are relative to the feed.
-"""
+"""Which files a page has, and the pages of the channel as a whole: index, stacks, package lists, search names."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import shlex
-import uuid
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from channel_tools.channel.results import last_built
 from channel_tools.conda.package import NOARCH, split_stem
 from channel_tools.conda.specs import matches, name_or_none, read_spec, record_of, spec_name, specs_on, texts_of
 from channel_tools.page.content import as_numbers, machine_needs, variant_value, versions_for
-from channel_tools.page.look import accent_style
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, name_page, stack_page, validated_list
 from channel_tools.page.render import (
-    FEED,
     HERE,
     duration,
     exact_commands,
@@ -35,11 +27,10 @@ from channel_tools.page.render import (
     logo_page,
     package_files,
     page_file,
-    render,
     render_page,
     shared_parts,
 )
-from channel_tools.system.charts import Line, SizeFigure, bandwidth_charts, chart_style, line_chart
+from channel_tools.system.charts import SizeFigure, bandwidth_charts, chart_style
 from channel_tools.system.counting import counted
 from channel_tools.system.pages import shared_style, size_in_words
 
@@ -57,35 +48,7 @@ _SEARCH = f"{PAGE_FOLDER}/names.js"
 _FRONT_NAMES = 150
 _LICENCES_SHOWN = 20
 _RUNS_SHOWN = 20
-_ENTRIES = 50
-_NEVER = "1970-01-01T00:00:00+00:00"
-_PLOTTED_RUNS = 20
-_FEWEST_PLOTTED = 2
 _FAULTY = "\N{MULTIPLICATION SIGN}"
-
-
-def feed_file(site: Site, newest: list[Build]) -> PageFile:
-    """The feed of the first of these builds, which are the newest, as a file of the site."""
-    entries = [
-        {
-            "id": _id(build.row.sha256),
-            "title": f"{build.row.name} {build.version} ({build.build}, {build.subdir})",
-            "page": quote(build.page),
-            "updated": _timed(site.built(build) or _NEVER),
-            "summary": site.summaries[build.row.name],
-        }
-        for build in newest[:_ENTRIES]
-    ]
-    settings = site.settings
-    base = "../" if settings.address is None else f"{settings.address.rstrip('/')}/"
-    updated = (site.built(newest[0]) or newest[0].timestamp) if newest else ""
-    values = {
-        "entries": entries,
-        "base": base,
-        "updated": _timed(updated or _NEVER),
-        "id": _id(settings.address or settings.title),
-    }
-    return page_file(FEED, [values, settings.title], lambda: render("feed.xml.jinja", settings=settings, **values))
 
 
 def newest_builds(site: Site) -> list[Build]:
@@ -97,15 +60,6 @@ def newest_builds(site: Site) -> list[Build]:
         if build.hidden is None and not build.foundation
     ]
     return [build for _moment, _name, build in sorted(dated, key=itemgetter(0, 1), reverse=True)]
-
-
-def _id(text: str) -> str:
-    return uuid.uuid5(uuid.NAMESPACE_URL, text).urn
-
-
-def _timed(moment: str) -> str:
-    """A time as RFC 3339 has it; a day alone is its start."""
-    return moment if "T" in moment else f"{moment}T00:00:00+00:00"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -442,51 +396,13 @@ def slower_sizes(run: ShownRun) -> list[str]:
     ]
 
 
-def stack_charts(stack: ShownStack) -> Iterator[Markup]:
-    """For each size on each kind of machine that measured it twice or more, its bandwidth over time."""
-    machines = dict.fromkeys(_machine(run) for run in stack.runs if run.bandwidth)
-    for number, machine in enumerate(machines):
-        runs = [run for run in stack.runs if _machine(run) == machine and run.bandwidth][-_PLOTTED_RUNS:]
-        if len(runs) >= _FEWEST_PLOTTED:
-            yield from _charts_of(stack.name, runs, f"plot-{number}")
-
-
-def _machine(run: ShownRun) -> tuple[object, ...]:
-    return run.processor, run.cores, run.ranks, run.hosts, run.python, run.pytorch, run.baseline
-
-
-def _charts_of(stack: str, runs: Sequence[ShownRun], name: str) -> Iterator[Markup]:
-    sizes = dict.fromkeys((row.dtype, row.size_bytes) for row in runs[-1].bandwidth)
-    setting = f"{runs[-1].ranks} ranks on {runs[-1].cores} cores of {runs[-1].processor or 'an unknown processor'}"
-    for number, (dtype, size_bytes) in enumerate(sizes):
-        rows = [
-            (run, row) for run in runs for row in run.bandwidth if (row.dtype, row.size_bytes) == (dtype, size_bytes)
-        ]
-        listed = ", ".join(
-            f"{run.started[:10]} {row.transport_mb_s:.0f} beside {row.baseline_mb_s:.0f}" for run, row in rows
-        )
-        yield line_chart(
-            f"{name}-{number}",
-            f"{dtype}, {size_in_words(size_bytes)}: {stack}, and {runs[-1].baseline} (dotted)",
-            Line(
-                figures=[row.transport_mb_s for _run, row in rows],
-                others=[row.baseline_mb_s for _run, row in rows],
-                unit="MB/s",
-                first=rows[0][0].started[:10],
-                last=rows[-1][0].started[:10],
-            ),
-            description=f"MB/s with {setting}, the baseline {runs[-1].baseline} beside it: {listed}.",
-            styled=False,
-        )
-
-
 def page_files(site: Site, store: PageStore) -> list[PageFile]:
     """All files of the site, linked pages before those that link to them; ``store`` is where the package files are."""
     return [
         page_file(
             _STYLE,
-            [site.settings.accent],
-            lambda: shared_style() + chart_style() + _static("page.css") + accent_style(site.settings.accent),
+            [],
+            lambda: shared_style() + chart_style() + _static("page.css"),
         ),
         *_logo_file(site.settings),
         page_file(_SCRIPT, [], lambda: _static("page.js")),
@@ -524,7 +440,6 @@ def _front_files(site: Site) -> Iterator[PageFile]:
     ]
     content = json.dumps(rows, separators=(",", ":"))  # ASCII alone
     yield page_file(_SEARCH, [content], lambda: f"const packageNames = {content};\n")
-    yield feed_file(site, newest)
     yield _index_file(site, stacks, newest)
 
 
@@ -654,7 +569,6 @@ def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], liste
             stack=stack,
             variants=variants,
             builds=builds,
-            charts=list(stack_charts(stack)),
             size_charts=list(size_charts(stack, stack.runs[-1])) if stack.runs else [],
             **values,
         ),

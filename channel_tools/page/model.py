@@ -20,7 +20,6 @@ from channel_tools.conda.package import RECORD_FIELD, stem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.channel.model import Foundation
     from channel_tools.channel.records import CachedPackage
@@ -33,7 +32,6 @@ PAGE_FOLDER = "page"
 NAMES_FOLDER = f"{PAGE_FOLDER}/name"
 BUILDS_FOLDER = f"{PAGE_FOLDER}/build"
 STACKS_FOLDER = f"{PAGE_FOLDER}/stack"
-LOGS_FOLDER = f"{PAGE_FOLDER}/log"
 PAGE_SCHEMA = 1
 
 
@@ -120,9 +118,8 @@ class PageSettings:
     """page.json below ``.channel_tools``: says that the channel has a page, and keeps what only its owner knows.
 
     ``address`` is the channel's URL for clients, None if it was not given. ``sentence`` says what the channel is for,
-    ``contact`` is an e-mail or web address, ``logo`` the bytes of a PNG or SVG, ``accent`` a colour as #rrggbb ("" or
-    None if not given). ``builds`` are by file name; ``logs`` are the sha256 of builds' logs by file name, kept and
-    shown if ``with_logs`` is set.
+    ``contact`` is an e-mail or web address ("" if not given), ``logo`` the bytes of a PNG or SVG. ``builds`` are by
+    file name.
     """
 
     schema: int = PAGE_SCHEMA
@@ -131,11 +128,8 @@ class PageSettings:
     sentence: str = ""
     contact: str = ""
     logo: bytes | None = None
-    accent: str = ""
     stacks: tuple[ShownStack, ...] = ()
     builds: dict[str, BuildRecord] = field(default_factory=dict)
-    with_logs: bool = False
-    logs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,17 +141,14 @@ class PageChoices:
     sentence: str | None = None
     contact: str | None = None
     logo: bytes | None = None
-    accent: str | None = None
-    with_logs: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeRecords:
-    """What is recorded in a tree and its output: stacks with their runs; builds and logs by package file name."""
+    """What is recorded in a tree and its output: stacks with their runs; builds by package file name."""
 
     stacks: tuple[ShownStack, ...]
     builds: Mapping[str, BuildRecord]
-    logs: Mapping[str, Path]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,11 +205,6 @@ class Build:
     def page(self) -> str:
         """The path of its page below the channel."""
         return f"{BUILDS_FOLDER}/{self.subdir}/{self.stem}.html"
-
-    @property
-    def log_page(self) -> str:
-        """The path of its log's page, which exists if the log is published."""
-        return f"{LOGS_FOLDER}/{self.subdir}/{self.stem}.html"
 
     @property
     def attested(self) -> bool:
@@ -294,11 +280,6 @@ def stack_page(name: str) -> str:
 def validated_list(name: str) -> str:
     """The path of the explicit list of what a stack's validation had installed, below the channel."""
     return f"{STACKS_FOLDER}/{quote(name, safe='')}.txt"
-
-
-def log_file(file_name: str) -> str:
-    """The path of a build's log below the channel, if it is published."""
-    return f"{RECORD_FOLDER}/logs/{stem_of(file_name)}.log"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How each page is rendered, and the pages of builds, logs and packages; those of the whole channel are in front.py.
+"""How each page is rendered, and the pages of builds and packages; those of the whole channel are in front.py.
 
 A file's digest covers all that it shows and the code that renders it, so a page is rendered, and its package opened,
 only if the result would differ. The smallest parts of pages, dozens on each, are made by filters: a template's macro
@@ -47,7 +47,6 @@ from channel_tools.page.look import logo_kind
 from channel_tools.page.model import (
     INDEX_PAGE,
     PAGE_FOLDER,
-    log_file,
     name_page,
     stack_page,
     validated_list,
@@ -70,12 +69,11 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 _MINUTE, _HOUR = 60, 3600
-FEED = f"{PAGE_FOLDER}/feed.xml"
 OWN_MARK = '<meta name="generator" content="channel_tools channel page">'
 """In every page that this program writes, and in no other."""
 _START = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
 _TEMPLATES = page_templates(HERE / "templates")
-_PAGES = {"index_page": INDEX_PAGE, "list_page": f"{PAGE_FOLDER}/packages-1.html", "feed_page": FEED}
+_PAGES = {"index_page": INDEX_PAGE, "list_page": f"{PAGE_FOLDER}/packages-1.html"}
 _LINKS = {"home": "Home", "dev_url": "Source", "source_url": "Archive", "doc_url": "Documentation"}
 """Fields of about.json, as a page calls them."""
 _SEE_FILES = "see its licence files"
@@ -91,21 +89,7 @@ SHOWN_FILES = 1000
 _PATHS, _RECIPE = "paths.json", "recipe/rendered_recipe.yaml"
 _REASON_CHARACTERS = 2000
 _PATCH_STARTS = ("---", "diff ", "Index: ", "+++ ")
-_DIFF_STARTS = ("diff ", "--- ", "Index: ")
-_PATCH_LINES, _LINE_CHARACTERS = 400, 300
 _SUBJECT = "Subject: "
-_TERMINAL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-"""Sequences that colour a terminal, move its cursor or set its title (ECMA-48)."""
-_LOG_BYTES = 1_000_000
-_PHASES = (
-    ("Sources", ("Fetching source",)),
-    ("Environments", ("  Platform:",)),
-    ("Build", ("\N{HEAVY CHECK MARK} Successfully updated the host environment",)),
-    ("Package", ("Copying done!",)),
-    ("Tests", ("Collecting tests",)),
-    ("What was built", ("Variant configuration",)),
-)
-"""What rattler-build prints at the start of each of its phases; a log of other lines has one phase."""
 _BESIDE_SOURCES = ("file:", "source:", "pkg:conda/")
 """Materials that are files of the recipe and packages of its environments."""
 _SHOWN_SOURCES = 20
@@ -151,16 +135,10 @@ def need(spec: str, root: str, page: str | None, summary: str) -> Markup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcePatch:
-    """A patch of upstream's source: its file name and the reason in its header (empty if there is none).
-
-    ``lines`` are the first of its differences, each with its kind: ``ins``, ``del``, ``b`` for a heading, "" for what
-    stays; ``left_out`` counts those that are not among them.
-    """
+    """A patch of upstream's source: its file name and the reason in its header (empty if there is none)."""
 
     name: str
     reason: str
-    lines: tuple[tuple[str, str], ...]
-    left_out: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -238,7 +216,8 @@ def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, b
         address=" or ".join([*texts(row.get("url")), *texts(row.get("git"))]),
         pinned=", ".join(pins),
         patches=tuple(
-            _patch(posixpath.basename(name), patches.get(wanted[name], b"")) for name in texts(row.get("patches"))
+            SourcePatch(name=posixpath.basename(name), reason=patch_reason(patches.get(wanted[name], b"")))
+            for name in texts(row.get("patches"))
         ),
     )
 
@@ -266,20 +245,6 @@ def _folder(name: str, within: Sequence[tuple[str, int | None]]) -> ListedFile:
     return ListedFile(name=name, size_bytes=total, entries=entries, file_count=len(within))
 
 
-def _patch(name: str, content: bytes) -> SourcePatch:
-    text = content.decode(errors="replace").splitlines()
-    start = next((number for number, line in enumerate(text) if line.startswith(_DIFF_STARTS)), len(text))
-    diff = text[start:]
-    shown = [(_kind_of(line), line[:_LINE_CHARACTERS]) for line in diff[:_PATCH_LINES]]
-    return SourcePatch(name=name, reason=patch_reason(content), lines=tuple(shown), left_out=len(diff) - len(shown))
-
-
-def _kind_of(line: str) -> str:
-    if line.startswith(("diff ", "index ", "--- ", "+++ ", "@@", "Index: ", "new file", "deleted file")):
-        return "b"
-    return {"+": "ins", "-": "del"}.get(line[:1], "")
-
-
 def patch_reason(content: bytes) -> str:
     """The text above the first difference of a patch in git's format."""
     lines: list[str] = []
@@ -289,31 +254,6 @@ def patch_reason(content: bytes) -> str:
         if not line.startswith(_HEADERS):
             lines.append(line.removeprefix(_SUBJECT))
     return "\n".join(lines).strip()[:_REASON_CHARACTERS]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShownLog:
-    """A log's text without terminal escape sequences, by phases; ``left_out`` counts the bytes that are not shown.
-
-    Phases are (name, text), in the order of the log; the name is "" before the first.
-    """
-
-    phases: tuple[tuple[str, str], ...]
-    left_out: int
-
-
-def readable_log(content: bytes) -> ShownLog:
-    """The end of a log as text; bytes that are not valid UTF-8 are replaced."""
-    shown = content[-_LOG_BYTES:]
-    text = _TERMINAL.sub(b"", shown).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
-    phases: list[tuple[str, list[str]]] = [("", [])]
-    for line in text.splitlines(keepends=True):
-        name = next((name for name, starts in _PHASES if line.startswith(starts)), None)
-        if name is not None and name not in {known for known, _lines in phases}:
-            phases.append((name, []))
-        phases[-1][1].append(line)
-    shown_phases = tuple((name, "".join(lines)) for name, lines in phases if lines)
-    return ShownLog(phases=shown_phases, left_out=len(content) - len(shown))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -560,29 +500,12 @@ def exact_commands(environment: str, address: str) -> list[tuple[str, str]]:
 
 
 def package_files(site: Site, store: PageStore) -> list[PageFile]:
-    """The pages of logs, builds and packages, linked pages before those that link to them; ``store`` has the files."""
+    """The pages of builds and packages, linked pages before those that link to them; ``store`` has the files."""
     builds = list(_build_files(site, store))
     return [
-        *_log_files(site, store),
         *builds,
         *_name_files(site, {file.path: file.digest for file in builds}),
     ]
-
-
-def _log_files(site: Site, store: PageStore) -> Iterator[PageFile]:
-    for package in site.packages.values():
-        for build in package.builds:
-            if (sha256 := site.settings.logs.get(build.file_name)) is not None:
-                parts = [sha256, shared_parts(site.settings)]
-                yield page_file(build.log_page, parts, partial(_render_log, site, build, store))
-
-
-def _render_log(site: Site, build: Build, store: PageStore) -> str:
-    content = store.read(log_file(build.file_name))
-    shown = None if content is None else readable_log(content)
-    title = f"Log of {build.file_name}: {site.settings.title}"
-    described = f"What the build of {build.file_name} printed, in phases"
-    return render_page("log.html.jinja", title, described, site, build.log_page, build=build, log=shown)
 
 
 def _build_files(site: Site, store: PageStore) -> Iterator[PageFile]:
@@ -601,7 +524,6 @@ def _build_files(site: Site, store: PageStore) -> Iterator[PageFile]:
                 [(name, site.summaries[name]) for name in build.needs if name in site.packages],
                 settings.builds.get(build.file_name),
                 [(stack, run.started, run.ranks) for stack, run in site.validations.get(row.sha256, ())],
-                build.file_name in settings.logs,
             ]
             if before is not None:
                 parts += [before.page, before.record, before.row.origin_json, before.row.stamp.size_bytes]
@@ -623,7 +545,6 @@ def _render_build(site: Site, package: Package, build: Build, store: PageStore, 
         built=site.settings.builds.get(build.file_name),
         validations=site.validations.get(build.row.sha256, ()),
         claims=read_claims(store.read(f"{build.subdir}/{build.file_name}.sigs"), build) if build.attested else None,
-        has_log=build.file_name in site.settings.logs,
         constrains=texts_of(build.record, "constrains"),
         run_exports=field_lines(build.record.get("run_exports")),
         variant=sorted((build.row.origin.variant or {}).items()),

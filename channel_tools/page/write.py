@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,15 +24,12 @@ from channel_tools.page.model import (
     PageChoices,
     PageSettings,
     PageStore,
-    log_file,
 )
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, ChannelToolsError
-from channel_tools.system.files import read_regular, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.channel.model import Channel, ChannelWriter
     from channel_tools.page.model import ShownRun, TreeRecords
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
 SETTINGS = f"{RECORD_FOLDER}/page.json"
 _NO_CHOICES = PageChoices()
 _DIGESTS = f"{RECORD_FOLDER}/state/page.msgpack"
-_LOG_BYTES = 512 << 20
 MOST_RUNS = 50
 """Validations kept per stack; the oldest are dropped."""
 _log = logging.getLogger(__name__)
@@ -75,7 +70,6 @@ def add_page(
     chosen = {name: value for name in fields if (value := getattr(choices, name)) is not None}
     changed = dataclasses.replace(before, **chosen)
     settings = changed if known is None else _with_records(changed, known)
-    settings = _with_logs(store, settings, {} if known is None else known.logs)
     _write_settings(store, settings)
     return _write(writer.channel, store, settings)
 
@@ -86,7 +80,7 @@ def remember_records(writer: ChannelWriter, known: TreeRecords) -> None:
     before = _read_settings(store)
     if before is None:
         return
-    after = _with_logs(store, _with_records(before, known), known.logs)
+    after = _with_records(before, known)
     if after != before:
         _write_settings(store, after)
 
@@ -114,18 +108,6 @@ def _with_records(settings: PageSettings, known: TreeRecords) -> PageSettings:
         ),
         builds=dict(sorted({**settings.builds, **known.builds}.items())),
     )
-
-
-def _with_logs(store: PageStore, settings: PageSettings, logs: Mapping[str, Path]) -> PageSettings:
-    """The settings with the present logs, which are copied into the channel; without any if none are to be shown."""
-    if not settings.with_logs:
-        store.remove([log_file(name) for name in settings.logs])
-        return dataclasses.replace(settings, logs={})
-    now = {name: sha256_of_file(path) for name, path in logs.items()}
-    fresh = sorted(name for name in now if settings.logs.get(name) != now[name])
-    read = partial(read_regular, limit_bytes=_LOG_BYTES)
-    store.write([(log_file(name), partial(read, logs[name])) for name in fresh])
-    return dataclasses.replace(settings, logs=dict(sorted((settings.logs | now).items())))
 
 
 def _merged(earlier: Sequence[ShownRun], now: Sequence[ShownRun]) -> tuple[ShownRun, ...]:

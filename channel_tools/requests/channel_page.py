@@ -38,11 +38,3 @@ class PageRequest:
         Path | None,
         Option(help="A PNG or SVG file of at most 100 kB; none removes it.", show_default="as given last"),
     ] = None
-    accent: Annotated[
-        str | None,
-        Option(help="The colour of links and marks, as #rrggbb; none removes it.", show_default="as given last"),
-    ] = None
-    with_logs: Annotated[
-        bool | None,
-        Option("--logs/--no-logs", help="Publish the builds' logs on the page.", show_default="as given last, else no"),
-    ] = None

@@ -12,7 +12,7 @@ import urllib.parse
 from dataclasses import dataclass
 
 from channel_tools.conda.package import HASHED_NAME
-from channel_tools.page.model import BUILDS_FOLDER, INDEX_PAGE, LOGS_FOLDER, NAMES_FOLDER, PAGE_FOLDER, STACKS_FOLDER
+from channel_tools.page.model import BUILDS_FOLDER, INDEX_PAGE, NAMES_FOLDER, PAGE_FOLDER, STACKS_FOLDER
 from channel_tools.publish.model import LABEL_NAME, MAIN_LABEL
 
 RESERVED = frozenset({"api", "health", "metrics", "t"})
@@ -23,7 +23,7 @@ _CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 CHANNEL_NAME_HINT = f"use letters, digits, '.', '_' and '-', and not a reserved name ({', '.join(sorted(RESERVED))})"
 SUBDIR_NAME = re.compile(r"noarch|[a-z]{1,15}-[a-z0-9_]{1,15}")
 FILE_NAME = re.compile(_NAME)
-_PAGES = rf"{PAGE_FOLDER}|{NAMES_FOLDER}|{STACKS_FOLDER}|(?:{BUILDS_FOLDER}|{LOGS_FOLDER})/(?:{SUBDIR_NAME.pattern})"
+_PAGES = rf"{PAGE_FOLDER}|{NAMES_FOLDER}|{STACKS_FOLDER}|{BUILDS_FOLDER}/(?:{SUBDIR_NAME.pattern})"
 _ADDRESS = re.compile(
     rf"/(?P<channel>{_CHANNEL_NAME.pattern})(?:/label/(?P<label>{LABEL_NAME.pattern}))?"
     rf"(?:/(?P<folder>(?:{SUBDIR_NAME.pattern})(?:/shards)?|{_PAGES}))?/(?P<name>{_NAME})?"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Charts as SVG, in pages and as separate files: bars with their spread, figures over time, figures by size.
+"""Charts as SVG in pages: shares, and figures by size.
 
 A chart contains its own light and dark style (without ``styled``, the page's style sheet has ``chart_style``), loads
 nothing, and has a title and a description for screen readers; its labels and marks say what it shows, never colour
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 WIDTH = 460
-_LABELS = 96
-_FIGURES = 90
-_BAR_HEIGHT = 15
-_GROUP_HEIGHT = 22
-_TOP = 40
-_LINE_HEIGHT = 150
-_LINE_TOP, _LINE_BOTTOM = 34, 118
 _SIZE_LEFT, _SIZE_RIGHT = 46, 330
 _SIZE_TOP, _SIZE_BOTTOM = 44, 216
 _LABEL_HEIGHT = 14
@@ -36,79 +29,7 @@ _SHARE_LEFT = 8
 _TEMPLATES = page_templates(SHARED_TEMPLATES)
 
 
-class Quartiles(Protocol):
-    """The quartiles of a value."""
-
-    @property
-    def lower(self) -> float:
-        """The lower quartile."""
-        ...
-
-    @property
-    def upper(self) -> float:
-        """The upper quartile."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
-    """One value with its quartiles, if it has any, and the text shown at the right edge, apart from the whisker."""
-
-    label: str
-    value: float
-    figure: str
-    look: Literal["own", "other", "less"]
-    spread: Quartiles | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BarGroup:
-    """Bars under one heading."""
-
-    label: str
-    bars: tuple[Bar, ...]
-
-
-def bar_chart(
-    name: str, title: str, groups: Sequence[BarGroup], *, description: str, reference: float | None = None
-) -> Markup:
-    """A chart of horizontal bars from 0; ``name`` is unique on the page, a dashed line marks ``reference``."""
-    values = [bar.spread.upper if bar.spread else bar.value for group in groups for bar in group.bars]
-    largest = max([*values, reference or 0.0]) or 1.0
-    scale = (WIDTH - _LABELS - _FIGURES) / largest
-    headings, bars, y = [], [], _TOP
-    for group in groups:
-        headings.append((y + 14, group.label))
-        y += _GROUP_HEIGHT
-        for bar in group.bars:
-            bars.append((y, bar, round(bar.value * scale, 1), _whisker(bar, scale)))
-            y += _BAR_HEIGHT + 3
-    return _render(
-        "bars.svg.jinja",
-        styled=True,
-        name=name,
-        title=title,
-        description=description,
-        width=WIDTH,
-        height=y + 10,
-        left=_LABELS,
-        bar_height=_BAR_HEIGHT,
-        headings=headings,
-        bars=bars,
-        reference=None if reference is None else round(_LABELS + reference * scale, 1),
-    )
-
-
-def _whisker(bar: Bar, scale: float) -> tuple[float, float]:
-    """The ends of the line of the quartiles; both are the bar's end if it has none."""
-    if bar.spread is None:
-        return (_LABELS + bar.value * scale,) * 2
-    return round(_LABELS + bar.spread.lower * scale, 1), round(_LABELS + bar.spread.upper * scale, 1)
-
-
-def share_bar(
-    name: str, title: str, parts: Sequence[tuple[str, int]], *, description: str, styled: bool = True
-) -> Markup:
+def share_bar(name: str, title: str, parts: Sequence[tuple[str, int]], *, description: str) -> Markup:
     """One bar of (label, amount), each as wide as its share; labels and amounts stand below it, in the same order.
 
     The first part is what the chart is about, the others are drawn as less. ``name`` is unique on the page.
@@ -123,7 +44,7 @@ def share_bar(
         left += width
     return _render(
         "share.svg.jinja",
-        styled=styled,
+        styled=True,
         name=name,
         title=title,
         description=description,
@@ -131,52 +52,6 @@ def share_bar(
         height=62 + 16 * len(parts),
         left=_SHARE_LEFT,
         parts=drawn,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    """Figures from the oldest to the newest, which is marked; others to compare (dashed), and a dashed ``limit``.
-
-    ``first`` and ``last`` are the labels below the ends.
-    """
-
-    figures: Sequence[float]
-    others: Sequence[float] = ()
-    unit: str
-    limit: float | None = None
-    first: str = "earlier runs, oldest first"
-    last: str = "now"
-
-
-def line_chart(name: str, title: str, line: Line, *, description: str, styled: bool = True) -> Markup:
-    """A chart of figures over time; ``name`` is unique on the page."""
-    largest = max([*line.figures, *line.others, line.limit or 0.0]) or 1.0
-    step = (WIDTH - _LABELS - 30) / max(len(line.figures) - 1, 1)
-
-    def height(value: float) -> float:
-        return round(_LINE_BOTTOM - (_LINE_BOTTOM - _LINE_TOP) * value / largest, 1)
-
-    def points(figures: Sequence[float]) -> list[tuple[float, float]]:
-        return [(round(_LABELS + number * step, 1), height(figure)) for number, figure in enumerate(figures)]
-
-    return _render(
-        "line.svg.jinja",
-        styled=styled,
-        name=name,
-        title=title,
-        description=description,
-        width=WIDTH,
-        height=_LINE_HEIGHT,
-        left=_LABELS,
-        top=_LINE_TOP,
-        bottom=_LINE_BOTTOM,
-        largest=f"{largest:.0f} {line.unit}",
-        points=points(line.figures),
-        others=points(line.others),
-        limit=None if line.limit is None else height(line.limit),
-        first=line.first,
-        last=line.last,
     )
 
 

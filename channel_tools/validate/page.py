@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.system.charts import Line, SizeFigure, bandwidth_charts, line_chart, share_bar
+from channel_tools.system.charts import SizeFigure, bandwidth_charts, share_bar
 from channel_tools.system.counting import counted
 from channel_tools.system.files import write_text_atomically
-from channel_tools.system.pages import day, page_templates, size_in_words
+from channel_tools.system.pages import day, page_templates
 from channel_tools.validate.report import ReportTable, doubts, drops_in_words, report_tables
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from channel_tools.validate.model import HistoryRow, ValidationReport
+    from channel_tools.validate.model import ValidationReport
 
 _GIB = 1 << 30
 _TEMPLATES = page_templates(Path(__file__).parent / "templates")
@@ -151,20 +151,4 @@ def _charts(report: ValidationReport) -> Iterator[Markup]:
             for row in report.result.bandwidth
         ],
         styled=True,
-    )
-    for number, row in enumerate(report.history.rows if report.history else ()):
-        if row.earlier:
-            yield _history_chart(row, f"history-{number}")
-
-
-def _history_chart(row: HistoryRow, name: str) -> Markup:
-    size = f"{row.dtype} of {size_in_words(row.size_bytes)}"
-    figures = [*(earlier.transport_mb_s for earlier in row.earlier), row.now_mb_s]
-    limit = "" if row.limit_mb_s is None else f", at least {row.limit_mb_s:.0f} expected (dashed)"
-    listed = ", ".join(f"{figure:.0f}" for figure in figures)
-    return line_chart(
-        name,
-        f"{size}: {row.verdict}",
-        Line(figures=figures, unit="MB/s", limit=row.limit_mb_s),
-        description=f"Bandwidth of {size} in MB/s, earlier runs and now: {listed}{limit}.",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes a channel's page, with what the local tree knows: stacks, how they were built and validated, and logs."""
+"""Writes a channel's page, with what the local tree knows: stacks, how they were built and validated."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from channel_tools.channel import channel_writer
 from channel_tools.channel.results import read_builds
 from channel_tools.channel.state import load_channel
 from channel_tools.conda.addresses import channel_address, has_credentials, without_credentials
-from channel_tools.conda.package import stem_of
 from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
-from channel_tools.page.look import LOGO_BYTES, checked_accent, checked_logo, is_contact
+from channel_tools.page.look import LOGO_BYTES, checked_logo, is_contact
 from channel_tools.page.model import (
     INDEX_PAGE,
     PageChoices,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from channel_tools.validate.history import KeptBandwidth, KeptRun
 
 NOTHING = "none"
-"""What takes away a sentence, contact, accent or logo that was given before."""
+"""What takes away a sentence, contact or logo that was given before."""
 
 
 def write_channel_page(
@@ -111,12 +110,10 @@ def read_logo(path: Path) -> bytes:
 
 
 def _checked(choices: PageChoices) -> PageChoices:
-    removed = {name: "" for name in ("sentence", "contact", "accent") if getattr(choices, name) == NOTHING}
+    removed = {name: "" for name in ("sentence", "contact") if getattr(choices, name) == NOTHING}
     choices = dataclasses.replace(choices, **removed)  # type: ignore[arg-type]
     if choices.address is not None:
         choices = dataclasses.replace(choices, address=_shown_address(choices.address))
-    if choices.accent is not None:
-        choices = dataclasses.replace(choices, accent=checked_accent(choices.accent))
     if choices.contact and not is_contact(choices.contact):
         message = f"--contact {choices.contact}: neither an e-mail nor a web address"
         raise UsageError(message, hint="write it as NAME@HOST or https://HOST/PATH")
@@ -140,11 +137,9 @@ def _tree_records(settings: Settings, file_names: Collection[str]) -> TreeRecord
         runs[run.stack].append(_shown_run(run))
     _files, every = read_every_stack(settings.tree, upstream_trees(settings.tree))
     stacks = [stack for stack in every.values() if stack.upstream is None]
-    logs = {name: settings.logs / f"{stem_of(name)}.log" for name in file_names}
     return TreeRecords(
         stacks=tuple(_shown_stack(stack, runs[stack.name]) for stack in stacks),
         builds={name: record for name, record in read_builds(settings.channel).items() if name in file_names},
-        logs={name: path for name, path in logs.items() if path.is_file()},
     )
 
 

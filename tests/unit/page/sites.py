@@ -42,17 +42,15 @@ def write_page(
     *,
     title: str | None = None,
     address: str | None = None,
-    with_logs: bool | None = None,
     stacks: tuple[ShownStack, ...] = (),
     builds: Mapping[str, BuildRecord] = MappingProxyType({}),
-    logs: Mapping[str, Path] = MappingProxyType({}),
     chosen: Mapping[str, object] = MappingProxyType({}),
 ) -> PageReport:
     stacks = tuple(
         dataclasses.replace(stack, runs=tuple(with_files(channel, run) for run in stack.runs)) for stack in stacks
     )
-    known = TreeRecords(stacks=stacks, builds=builds, logs=logs)
-    choices = PageChoices(title=title, address=address, with_logs=with_logs)
+    known = TreeRecords(stacks=stacks, builds=builds)
+    choices = PageChoices(title=title, address=address)
     choices = dataclasses.replace(choices, **chosen)  # type: ignore[arg-type]
     with channel_writer(channel) as writer:
         return add_page(writer, choices, known=known)
@@ -158,7 +156,7 @@ OTHERS = (
 
 
 def whole_channel(work: Path) -> Channel:
-    """A channel in the new folder ``work`` whose page has all that one can have: stacks, validations, logs, yanked."""
+    """A channel in the new folder ``work`` whose page has all that one can have: stacks, validations, yanked."""
     channel = new_channel(work)
     hostile = make_conda(work / "made", "hostile", about=own("d7") | {"summary": HOSTILE})
     older = make_conda(work / "made", "libtoy", version="0.9", about=own("d0"), index={"depends": ["older"]})
@@ -166,8 +164,6 @@ def whole_channel(work: Path) -> Channel:
     with channel_writer(channel) as writer:
         hidden = {"linux-64/toy-1.0-py11_pt6.conda": "superseded by another"}
         relist(writer, lambda loaded: dataclasses.replace(loaded.listing, hidden=hidden, yanked=YANKED))
-    log = work / "log"
-    log.write_text(f"\x1b[31mbuilding\x1b[0m {HOSTILE}\n" * 50)
     names = ("libtoy-1.0-0.conda", "toy-1.0-py11_pt5.conda")
     write_page(
         channel,
@@ -176,8 +172,6 @@ def whole_channel(work: Path) -> Channel:
         builds={
             name: BuildRecord(file_name=name, finished="2026-11-20T09:30:00+00:00", seconds=34.0) for name in names
         },
-        logs={names[0]: log},
-        with_logs=True,
     )
     return channel
 

@@ -73,7 +73,7 @@ def test_runs_and_builds_are_remembered_until_something_newer_is_said(channel: C
     with channel_writer(channel) as writer:
         remember_records(
             writer,
-            TreeRecords(stacks=(dataclasses.replace(stack, runs=(run_of(21),)),), builds={}, logs={}),
+            TreeRecords(stacks=(dataclasses.replace(stack, runs=(run_of(21),)),), builds={}),
         )
         follow_page(writer)
     words = pages(channel)["page/stack/toys.html"].words
@@ -88,13 +88,12 @@ def test_an_index_that_another_indexer_has_written_over_the_page_is_replaced(cha
     assert "A conda channel" in pages(channel)["index.html"].words
 
 
-def test_every_link_leads_to_something_and_nothing_is_loaded_from_elsewhere(channel: Channel, tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b"built")
+def test_every_link_leads_to_something_and_nothing_is_loaded_from_elsewhere(channel: Channel) -> None:
     runs = tuple(run_of(day, "libtoy-1.0-0") for day in (20, 21))
     stack = ShownStack(name="toys", description="Toys", install=("libtoy",), validated=True, runs=runs)
     build = BuildRecord(file_name="libtoy-1.0-0.conda", finished="2026-11-20T09:00:00+00:00", seconds=3.2)
     known = {build.file_name: build}
-    write_page(channel, stacks=(stack,), builds=known, logs={build.file_name: tmp_path / "log"}, with_logs=True)
+    write_page(channel, stacks=(stack,), builds=known)
     for path, page in pages(channel).items():
         place = channel.path / path
         assert next(value for tag, name, value in page.attributes if (tag, name) == ("a", "href")) == "#content"
@@ -151,9 +150,9 @@ def test_only_what_changed_is_written(channel: Channel, tmp_path: Path) -> None:
     assert first.written == first.files
     assert write_page(channel).written == 0
     report = publish(channel, make_conda(tmp_path / "made", "other", index={"depends": ["libtoy"]}, about=own("d5")))
-    # its own two pages, that of what it needs, the list, the names for the search, the feed, the index
+    # its own two pages, that of what it needs, the list, the names for the search, the index
     assert report is not None
-    assert (report.written, report.removed) == (7, 0)
+    assert (report.written, report.removed) == (6, 0)
     (channel.path / "page" / "page.css").unlink()
     assert write_page(channel).written == 1
 

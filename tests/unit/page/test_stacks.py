@@ -157,13 +157,10 @@ def test_a_validation_with_the_foundations_build_is_of_the_present_ones_beside_a
     assert "20 November 2026, with earlier builds" in pages(channel)["index.html"].words
 
 
-def test_bandwidth_over_time_is_drawn_for_runs_of_one_machine_only(channel: Channel) -> None:
-    runs = [run_of(day, mb_s=1000.0 + day) for day in (20, 21, 22)]
-    others = [run_of(23, mb_s=9.0, cores=64), run_of(24, mb_s=8.0, ranks=2)]
-    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(*runs, *others))
+def test_bandwidth_is_drawn_by_size_in_the_pages_own_style(channel: Channel) -> None:
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(run_of(20),))
     write_page(channel, stacks=(stack,))
     page = pages(channel)["page/stack/toys.html"]
-    assert page.tags["svg"] == ICONS + 3  # by size twice, and over time
+    assert page.tags["svg"] == ICONS + 2
     assert page.tags["style"] == 0  # the page allows none
-    assert "2026-11-20 1020 beside 500, 2026-11-21 1021 beside 500, 2026-11-22 1022 beside 500." in page.words
-    assert ".chart .beside" in (channel.path / "page" / "page.css").read_text()
+    assert ".chart .limit" in (channel.path / "page" / "page.css").read_text()

@@ -83,13 +83,8 @@ class Changes:
         record = BuildRecord(file_name=name, finished=f"2026-11-20T00:00:{self._number:02}", seconds=seconds)
         with channel_writer(self.channel) as writer:
             paged = writer
-            remember_records(paged, TreeRecords(stacks=(stack,), builds={name: record}, logs={}))
+            remember_records(paged, TreeRecords(stacks=(stack,), builds={name: record}))
             follow_page(paged)
-
-    def show_a_log(self) -> None:
-        log = self._made / "a.log"
-        log.write_text(f"line {self._number}\n")
-        write_page(self.channel, with_logs=self._chance.random() < 0.7, logs={f"{self._stem()}.conda": log})
 
     def say_something_else(self) -> None:
         write_page(self.channel, title=self._chance.choice(("One", "Other")), address="https://channel.example/ours")

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from channel_tools.system.charts import Bar, BarGroup, bar_chart
 from channel_tools.validate import report_document, report_tables, write_page
 from channel_tools.validate.history import KeptRun, compare_with_history
 from channel_tools.validate.model import Check, Spread, ValidationReport
@@ -138,14 +137,3 @@ def test_cases_are_folded_by_type_and_those_that_failed_are_open(report: Validat
     assert len(opened) == 2  # the failed case's, and a finding with a warning
     alike = sum(case.dtype == first.dtype for case in report.result.cases)
     assert f"{first.dtype}: {alike} cases, 1 failed" in page.texts
-
-
-def test_a_chart_stands_alone() -> None:
-    bars = (Bar(label="<b>", value=0.5, figure="0.50", look="less"), Bar(label="c", value=0, figure="0", look="own"))
-    text = str(bar_chart("one", "A & B", (BarGroup(label="g", bars=bars),), description="d", reference=1.0))
-    drawn = read_page(text)
-    assert text.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
-    assert "A & B" in drawn.texts
-    assert "<b>" in drawn.texts
-    assert drawn.tags["rect"] == 2
-    assert drawn.tags["line"] == 1

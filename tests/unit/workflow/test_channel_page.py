@@ -45,9 +45,6 @@ def settings(tmp_path: Path) -> Settings:
     (made.reports / "udp.json").write_bytes(REPORT.read_bytes())
     earlier = json.loads(REPORT.read_bytes()) | {"started": "2026-01-01T00:00:00+00:00"}
     (made.reports / "history" / "udp" / "one.json").write_text(json.dumps(earlier))
-    made.logs.mkdir()
-    (made.logs / "libtoy-1.0-0.log").write_text("made it")
-    (made.logs / "libtoy-0.9-0.log").write_text("an older one")
     return made
 
 
@@ -58,23 +55,22 @@ def channel(tmp_path: Path) -> Channel:
     return channel
 
 
-def write(channel: Channel, settings: Settings | None, *, with_logs: bool | None = None) -> None:
-    write_channel_page(str(channel.path), settings, choices=PageChoices(with_logs=with_logs), environ={})
+def write(channel: Channel, settings: Settings | None) -> None:
+    write_channel_page(str(channel.path), settings, environ={})
 
 
-def test_reports_builds_and_logs_of_the_tree_are_shown_without_the_machines_name(
+def test_reports_and_builds_of_the_tree_are_shown_without_the_machines_name(
     channel: Channel, settings: Settings
 ) -> None:
-    write(channel, settings, with_logs=True)
+    write(channel, settings)
     stack = (channel.path / "page/stack/udp.html").read_text()
     assert "2026-01-02 03:04 UTC" in stack
     assert "2026-01-01 00:00 UTC" in stack
     assert "Validation needs</dt><dd>gpu, switch" in stack
     assert "in 34 s" in (channel.path / "page/build/linux-64/libtoy-1.0-0.html").read_text()
-    assert "made it" in (channel.path / "page/log/linux-64/libtoy-1.0-0.html").read_text()
-    texts = [path.read_bytes() for path in channel.path.rglob("*") if path.suffix in {".html", ".json", ".log"}]
+    texts = [path.read_bytes() for path in channel.path.rglob("*") if path.suffix in {".html", ".json"}]
     assert b"node7" in REPORT.read_bytes()
-    assert not any(b"node7" in text or b"an older one" in text for text in texts)
+    assert not any(b"node7" in text for text in texts)
 
 
 def test_what_is_published_brings_what_the_tree_knows_of_it(channel: Channel, settings: Settings) -> None:
@@ -98,11 +94,10 @@ def test_a_report_that_is_none_is_named(channel: Channel, settings: Settings) ->
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        (PageChoices(accent="red"), "--accent red: not a colour"),
         (PageChoices(contact="the team"), "--contact the team: neither an e-mail nor a web address"),
         (PageChoices(address="https://user:secret@conda.our.site"), "has credentials"),
     ],
-    ids=["accent", "contact", "address"],
+    ids=["contact", "address"],
 )
 def test_what_a_page_cannot_show_is_refused_before_anything_is_written(
     channel: Channel, chosen: PageChoices, said: str
@@ -114,16 +109,13 @@ def test_what_a_page_cannot_show_is_refused_before_anything_is_written(
 
 def test_none_takes_away_what_was_given(channel: Channel, tmp_path: Path) -> None:
     (tmp_path / "logo.svg").write_bytes(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
-    given = PageChoices(
-        sentence="For us", contact="a@b.example", accent="#a02060", logo=read_logo(tmp_path / "logo.svg")
-    )
+    given = PageChoices(sentence="For us", contact="a@b.example", logo=read_logo(tmp_path / "logo.svg"))
     write_channel_page(str(channel.path), None, choices=given, environ={})
     assert (channel.path / "page/logo.svg").is_file()
-    gone = PageChoices(sentence="none", contact="none", accent="none", logo=read_logo(Path("none")))
+    gone = PageChoices(sentence="none", contact="none", logo=read_logo(Path("none")))
     write_channel_page(str(channel.path), None, choices=gone, environ={})
     front = (channel.path / "index.html").read_text()
     assert not re.search("For us|a@b|logo", front)
-    assert "#a02060" not in (channel.path / "page/page.css").read_text()
     assert not (channel.path / "page/logo.svg").exists()
 
 
