@@ -31,9 +31,8 @@ from botocore.config import Config
 
 from channel_tools.channel import channel_writer, indexed_files, open_channel
 from channel_tools.channel.content import INDEX_FILES
-from channel_tools.channel.listing import Listing
 from channel_tools.channel.model import RECORD_FOLDER
-from channel_tools.channel.state import LISTING, STATE_BYTES, read_listing
+from channel_tools.channel.state import LISTING, STATE_BYTES
 from channel_tools.conda.addresses import parse_address
 from channel_tools.conda.package import HASHED_NAME, NOARCH, PACKAGE_SUFFIXES, subdirs_of
 from channel_tools.conda.repodata import (
@@ -78,7 +77,7 @@ GRACE_S = 24 * 3600.0
 _SCHEMA = 1
 _RECORD = f"{RECORD_FOLDER}/replica.json"
 _IDENTITY = f"{RECORD_FOLDER}/identity"
-_PAGE_SETTINGS, _PAGE_FOLDER, _INDEX_PAGE = f"{RECORD_FOLDER}/page.json", "page", "index.html"
+_INDEX_PAGE = "index.html"
 _FOREVER = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "public, no-cache, max-age=0"
 """Caches keep the object and ask each time whether it is still the same."""
@@ -242,12 +241,7 @@ class _Copy:
         ]
         gone = {*record.files, *record.waiting} & stored.keys() - files.keys()
         since = {name: record.waiting.get(name, self.now_s) for name in sorted(gone)}
-        # no client reads the records of a channel that was written in place
-        removed = [
-            name
-            for name, since_s in since.items()
-            if RECORD_FOLDER in name.split("/") or self.now_s - since_s >= GRACE_S
-        ]
+        removed = [name for name, since_s in since.items() if self.now_s - since_s >= GRACE_S]
         waiting = {name: since_s for name, since_s in since.items() if name not in removed}
         done = _Record(folder=identity, files={name: file.sha256 for name, file in files.items()}, waiting=waiting)
         if not dry_run and done != record:
@@ -268,58 +262,30 @@ class _Copy:
         """What earlier copies sent. Raises ChannelError if the bucket is no copy of this folder, nor can become one."""
         record = self.bucket.read_record() if _RECORD in stored else None
         if record is None:
-            return _Record(folder=identity, files=dict.fromkeys(self._taken_over(stored), ""))
+            self._require_no_other_channel(stored)
+            return _Record(folder=identity)
         if record.folder != identity:
             message = f"{self.bucket.address}: is a copy of another folder, not of {self.channel.path}"
             hint = f"copy to another prefix; if this folder takes the place of that one, delete {_RECORD} there first"
             raise ChannelError(message, hint=hint)
         return record
 
-    def _taken_over(self, stored: Mapping[str, int]) -> Iterator[str]:
-        """The names of what becomes this copy's of a channel that was written in place.
-
-        Raises ChannelError if people would lose something of it: packages, yanks, patches, a page.
-        """
+    def _require_no_other_channel(self, stored: Mapping[str, int]) -> None:
+        """Raise ChannelError if the bucket has a channel of its own, of which people would lose something."""
         address, folder = self.bucket.address, self.channel.path
+        if any(base + LISTING in stored for base in self.labels):
+            message = f"{address}: version 0.2 wrote a channel there, which is no copy of a folder"
+            hint = (
+                f"publish its packages into {folder}, with its yanks, patches and page; then delete {RECORD_FOLDER}/ "
+                "in the bucket, and copy again"
+            )
+            raise ChannelError(message, hint=hint)
         lacking = sorted(name for name in stored if name.endswith(PACKAGE_SUFFIXES) and name not in self.files)
         if lacking:
             label = lacking[0].split("/")[1] if lacking[0].startswith(f"{LABEL_FOLDER}/") else None
             message = f"{address}: has {counted(len(lacking), 'package')} that {folder} lacks, such as {lacking[0]}"
             words = f"channel_tools publish FILE --to {folder}{'' if label is None else f' --label {label}'}"
             raise ChannelError(message, hint=f"publish them into the folder first ({words}), or copy to another prefix")
-        for base, channel in self.labels.items():
-            if base + LISTING in stored:
-                self._require_same_listing(base, channel)
-            if base + _PAGE_SETTINGS in stored and channel.files.file_stat(_PAGE_SETTINGS) is None:
-                message = (
-                    f"{address}/{base}{_INDEX_PAGE}: the channel in the bucket has a page, {channel.path} has none"
-                )
-                raise ChannelError(message, hint=f"make it there first: channel_tools channel page --at {folder}")
-        paged = [base for base in self.labels if base + _PAGE_SETTINGS in stored]
-        for name in stored:
-            is_shard = posixpath.basename(posixpath.dirname(name)) == SHARDS_FOLDER and name.endswith(SHARD_SUFFIX)
-            is_page = any(name.startswith(f"{base}{_PAGE_FOLDER}/") for base in paged)
-            if is_shard or is_page or RECORD_FOLDER in name.split("/"):
-                yield name
-
-    def _require_same_listing(self, base: str, channel: Channel) -> None:
-        where = f"{self.bucket.address}/{base}{LISTING}"
-        try:
-            former = decode_json(self.bucket.get(base + LISTING), Listing)
-        except msgspec.DecodeError as err:
-            message = f"{where}: not a valid listing ({err})"
-            raise ChannelError(message, hint="copy to another prefix") from None
-        listing = read_listing(channel)
-        if yanked := sorted(former.yanked.keys() - listing.yanked.keys()):
-            message = f"{where}: {yanked[0]} was yanked in the bucket, and is not in {channel.path}"
-            hint = f"channel_tools yank {posixpath.basename(yanked[0])} --at {self.channel.path} --reason ..."
-            raise ChannelError(message, hint=hint)
-        for subdir, patch in sorted(former.patches.items()):
-            if patch.names() and patch != listing.patches.get(subdir):
-                message = (
-                    f"{where}: records of {subdir} were patched in the bucket in another way than in {channel.path}"
-                )
-                raise ChannelError(message, hint=f"channel_tools hotfix FILE --at {self.channel.path}")
 
     def _require_same_bytes(self, stored: Mapping[str, int], record: _Record) -> None:
         """Raise ChannelError for a package that the bucket has with other bytes, before anything is sent."""

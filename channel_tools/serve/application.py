@@ -240,7 +240,7 @@ def make_routes(*, root: Path, guard: Guard, metrics: Metrics, log: AccessLog, u
             yield
         finally:
             flushing.cancel()
-            await asyncio.to_thread(log.close)
+            log.flush()
 
     async def health(_request: Request) -> Response:
         if root.is_dir():

@@ -5,8 +5,8 @@ Several processes serve one address. Their counters are in shared memory from be
 slot, and are added up on request: a killed process leaves no file behind, and a full disk does not stop the counting.
 A process that replaces another continues in its slot.
 
-Log lines are collected and written together by a thread, only whole lines at a time, so that processes can share the
-file and no request waits for a slow disk or reader.
+Log lines are collected and written together, only whole lines at a time, so that processes can share the file. A log
+that is a pipe is opened so that no request waits for its reader.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import errno
 import fcntl
 import mmap
 import os
-import queue
-import threading
 import time
 from typing import TYPE_CHECKING, Literal
 
@@ -40,10 +38,7 @@ _FIGURES = 3
 _SLOT = len(_METHODS) * len(_KINDS) * _STATUSES * _FIGURES + len(_EVENTS)
 _DOUBLE_BYTES = 8
 _GATHERED_BYTES = 512 << 10
-"""This many are written without waiting for a flush; not fewer, since each write takes the interpreter's lock."""
-_WAITING_LIMIT = 4
-"""Pieces of _GATHERED_BYTES that may wait to be written."""
-_CLOSE_S = 5.0
+"""This many are written without waiting for a flush."""
 
 
 class Metrics:
@@ -131,17 +126,15 @@ class AccessLog:
     """Writes lines to an open file descriptor."""
 
     def __init__(self, descriptor: int, *, lost: Callable[[int], None], clock: Callable[[], float] = time.time) -> None:
-        """``lost`` is called with the number of lines that could not be written, by another thread."""
+        """``lost`` is called with the number of lines that could not be written."""
         self._descriptor = descriptor
         self._lost = lost
         self._clock = clock
         self._encoder = msgspec.json.Encoder()
         self._lines: list[bytes] = []
         self._gathered = 0
-        self._waiting: queue.Queue[list[bytes]] = queue.Queue(_WAITING_LIMIT)
         self._torn = False
         self._second, self._second_text = -1, ""
-        self._thread: threading.Thread | None = None
 
     def add(
         self, client: str, method: str, path: str, *, status: int, size_bytes: int, seconds: float, token: str | None
@@ -167,42 +160,16 @@ class AccessLog:
             self.flush()
 
     def flush(self) -> None:
-        """Have the collected lines written; on a full disk only log lines are lost."""
+        """Write the collected lines; on a full disk, or to a pipe that nobody reads, only log lines are lost."""
         lines, self._lines, self._gathered = self._lines, [], 0
         if not lines:
             return
-        if self._thread is None:  # not earlier: it would not survive the fork of a worker
-            self._thread = threading.Thread(target=self._write_all, daemon=True)
-            self._thread.start()
-        try:
-            self._waiting.put_nowait(lines)
-        except queue.Full:
-            self._lost(len(lines))
-
-    def close(self) -> None:
-        """Write what is left, as far as that succeeds within a few seconds."""
-        self.flush()
-        if self._thread is not None:
-            with contextlib.suppress(queue.Full):
-                self._waiting.put([], timeout=_CLOSE_S)
-            self._thread.join(_CLOSE_S)
-
-    def _write_all(self) -> None:
-        while lines := self._waiting.get():
-            self._write_all_of(lines)
-
-    def _write_all_of(self, lines: list[bytes]) -> None:
         begin = b"\n" if self._torn else b""  # the rest of a line that did not fit stays a line of its own
         text = begin + b"\n".join(lines) + b"\n"
-        written = self._write(text)
-        self._torn = text[written - 1 : written] != b"\n" if written else self._torn
-        if lost := min(len(lines), text.count(b"\n", written)):
-            self._lost(lost)
-
-    def _write(self, text: bytes) -> int:
-        """How many bytes of it could be written."""
         written = 0
         with contextlib.suppress(OSError):
             while written < len(text):
                 written += os.write(self._descriptor, text[written:])
-        return written
+        self._torn = text[written - 1 : written] != b"\n" if written else self._torn
+        if lost := min(len(lines), text.count(b"\n", written)):
+            self._lost(lost)

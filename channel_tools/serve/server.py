@@ -314,7 +314,6 @@ def _log_of(request: ServeRequest) -> Iterator[int]:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK  # do not wait for a pipe's reader
         descriptor = os.open(request.access_log, flags, 0o640)
-        os.set_blocking(descriptor, True)
     except OSError as err:
         message = f"{request.access_log}: cannot be written: {err.strerror}"
         raise UsageError(message, hint="choose another --access-log") from None

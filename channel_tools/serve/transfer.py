@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import tempfile
 import time
 from typing import TYPE_CHECKING
 
 from starlette.responses import StreamingResponse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
     from starlette.types import Message, Receive, Scope, Send
 
@@ -96,7 +95,7 @@ async def send_part(
     send: Send,
     *,
     status: int,
-    headers: Mapping[str, str] | list[tuple[bytes, bytes]],
+    headers: list[tuple[bytes, bytes]],
     descriptor: int,
     part: range,
     idle_s: float = IDLE_S,
@@ -122,10 +121,7 @@ async def send_part(
             await send(message)
 
     response = StreamingResponse(pieces(), status)
-    if isinstance(headers, list):
-        response.raw_headers = headers
-    else:
-        response.init_headers(headers)
+    response.raw_headers = headers
     try:
         await response(scope, receive, sending)
     except TimeoutError:
@@ -134,27 +130,3 @@ async def send_part(
         raise CutResponseError(str(err)) from err
     if sent < len(part):
         raise CutResponseError("the client closed the connection")
-
-
-class SpooledResponse(StreamingResponse):
-    """A response whose body is kept in a file, of which one piece is in memory."""
-
-    def __init__(self, content: bytes, status: int, headers: Mapping[str, str], media_type: str) -> None:
-        super().__init__((), status, {**headers, "content-length": str(len(content))}, media_type)
-        self._size = len(content)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed after sending
-        self._file.write(content)
-        self._file.flush()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it. Raises as send_part does."""
-        with self._file:
-            await send_part(
-                scope,
-                receive,
-                send,
-                status=self.status_code,
-                headers=self.raw_headers,
-                descriptor=self._file.fileno(),
-                part=range(self._size),
-            )

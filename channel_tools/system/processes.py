@@ -275,10 +275,14 @@ def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TER
         remaining = _await_end_of_group(process, dying)
         if remaining:
             _log.warning("%s", left_in_words(remaining))
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):  # the rest of its input
-                    stream.close()
+        _close_streams(process)
+
+
+def _close_streams(process: subprocess.Popen[bytes]) -> None:
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):  # the rest of its input
+                stream.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

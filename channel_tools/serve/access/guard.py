@@ -21,8 +21,6 @@ from starlette.responses import Response
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.server.protocol import ErrorResponse, encode
 from channel_tools.serve.access.tokens import TokenTable, id_of, is_token, read_token_file
-from channel_tools.serve.files import IN_MEMORY_LIMIT_BYTES
-from channel_tools.serve.transfer import SpooledResponse
 from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,
@@ -268,10 +266,7 @@ class Guard:
 
 def json_response(message: object, status: int = 200, *, headers: dict[str, str] | None = None) -> Response:
     """A message encoded as a JSON response."""
-    content, all_headers = encode(message), {**NOT_CACHED, **(headers or {})}
-    if len(content) > IN_MEMORY_LIMIT_BYTES:
-        return SpooledResponse(content, status, all_headers, "application/json")
-    return Response(content, status, media_type="application/json", headers=all_headers)
+    return Response(encode(message), status, media_type="application/json", headers={**NOT_CACHED, **(headers or {})})
 
 
 def busy_response() -> Response:

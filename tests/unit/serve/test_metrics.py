@@ -87,7 +87,7 @@ def test_a_log_that_cannot_be_written_loses_lines_and_says_how_many() -> None:
         log = AccessLog(full.fileno(), lost=lost.append)
         for _ in range(3):
             entry(log)
-        log.close()
+        log.flush()
     assert sum(lost) == 3
 
 
@@ -107,10 +107,9 @@ def test_what_is_left_of_a_line_spoils_no_other(monkeypatch: pytest.MonkeyPatch)
     log = AccessLog(-1, lost=lost.append)
     entry(log, "/first")
     entry(log, "/second")
-    log._write_all_of(log._lines)
-    log._lines = []
+    log.flush()
     entry(log, "/third")
-    log._write_all_of(log._lines)
+    log.flush()
     lines = b"".join(written).splitlines()
     assert [json.loads(line)["path"] for line in (lines[0], lines[-1])] == ["/first", "/third"]
     assert lost == [1]
@@ -118,12 +117,12 @@ def test_what_is_left_of_a_line_spoils_no_other(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_reader_that_stalls_keeps_no_request_waiting() -> None:
     lost: list[int] = []
-    reading, writing = os.pipe()
+    reading, writing = os.pipe2(os.O_NONBLOCK)
     log = AccessLog(writing, lost=lost.append)
     for _ in range(40_000):
         entry(log)
     assert sum(lost) > 0
     os.close(reading)
-    log.close()
+    log.flush()
     os.close(writing)
     assert sum(lost) > 30_000

@@ -16,7 +16,6 @@ from channel_tools.serve.transfer import (
     CutResponseError,
     RequestBody,
     SlowClientError,
-    SpooledResponse,
     bounded,
     send_part,
 )
@@ -150,9 +149,3 @@ def test_a_file_that_becomes_shorter_is_noticed(descriptor: int) -> None:
     os.truncate(descriptor, 100)
     with pytest.raises(CutResponseError, match="the file became shorter while it was sent"):
         sent(Client(), descriptor, range(len(CONTENT)))
-
-
-def test_a_large_answer_comes_from_a_file() -> None:
-    client = Client()
-    asyncio.run(SpooledResponse(CONTENT, 200, {}, "application/json")(SCOPE, client.receive, client.send))
-    assert b"".join(client.pieces) == CONTENT
