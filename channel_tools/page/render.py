@@ -520,7 +520,7 @@ def _build_files(site: Site, store: PageStore) -> Iterator[PageFile]:
                 row.about_json,
                 row.origin_json,
                 build.record if build.patched else None,
-                (build.hidden, build.foundation),
+                (build.hidden, build.foundation, site.summaries[package.name]),
                 [(name, site.summaries[name]) for name in build.needs if name in site.packages],
                 settings.builds.get(build.file_name),
                 [(stack, run.started, run.ranks) for stack, run in site.validations.get(row.sha256, ())],

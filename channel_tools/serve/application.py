@@ -28,7 +28,6 @@ from channel_tools.serve.access.guard import (
     NOT_CACHED,
     RETRY_AFTER_S,
     RejectedError,
-    TooManyGuesses,
     busy_response,
     error_response,
     json_response,
@@ -60,7 +59,6 @@ _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
 _NOT_FOUND = 404
 _REQUEST_TIMEOUT = 408
-_TOO_MANY_REQUESTS = 429
 _UNAVAILABLE = 503
 _CLIENT_GONE = 499
 """As in nginx: the client closed the connection before it got a response."""
@@ -124,7 +122,7 @@ class ChannelServer:
                 await self._routes(scope, body.receive, noting)
                 outcome.token = scope.get("channel_tools.token")
         except WithoutMeansError:
-            await _reject(send, outcome, _UNAVAILABLE, head=method == "HEAD", wait_s=RETRY_AFTER_S - 1)
+            await _reject(send, outcome, _UNAVAILABLE, head=method == "HEAD")
         except (ConnectionError, CutResponseError):
             outcome.status = _CLIENT_GONE  # granian closes the connection, since the response is not complete
         finally:
@@ -159,11 +157,7 @@ class ChannelServer:
         public = self._gate.is_public(channel_file.channel, channel_file.label)
         if not public:
             tokens = tokens_of(path_token, headers.get(b"authorization"), headers.get(b"x-api-key"))
-            try:
-                record = self._gate.identify(tokens, _address(scope))
-            except TooManyGuesses as err:
-                await _reject(send, outcome, _TOO_MANY_REQUESTS, head=head, wait_s=err.wait_s)
-                return
+            record = self._gate.identify(tokens)
             outcome.token = record.id if record else None
             if not self._gate.may(record, "read", channel_file.channel, channel_file.label):
                 await _reject(send, outcome, _UNAUTHORIZED, head=head)
@@ -208,15 +202,13 @@ def _address(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-async def _reject(send: Send, outcome: _Outcome, status: int, *, head: bool, wait_s: float = 0.0) -> None:
+async def _reject(send: Send, outcome: _Outcome, status: int, *, head: bool) -> None:
     """Send a short text response that must not be cached; without its body for ``head``."""
     more: list[tuple[bytes, bytes]] = []
     if status == _UNAUTHORIZED:
         body, more = b"a valid token for this channel and label is required\n", CHALLENGE
-    elif status == _TOO_MANY_REQUESTS:
-        body, more = b"too many wrong tokens from this address\n", [(b"retry-after", b"%d" % (int(wait_s) + 1))]
     elif status == _UNAVAILABLE:
-        body, more = b"the server is overloaded\n", [(b"retry-after", b"%d" % (int(wait_s) + 1))]
+        body, more = b"the server is overloaded\n", [(b"retry-after", b"%d" % RETRY_AFTER_S)]
     else:
         body = b"there is no such file\n"
     headers = [

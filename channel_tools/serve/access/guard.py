@@ -13,14 +13,13 @@ import binascii
 import logging
 import os
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.server.protocol import ErrorResponse, encode
-from channel_tools.serve.access.tokens import TokenTable, id_of, is_token, read_token_file
+from channel_tools.serve.access.tokens import TokenTable, is_token, read_token_file
 from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _TOKEN_LENGTH_LIMIT = 256
-_GUESSES_LIMIT = 10_000
 _Signature = tuple[int, int, int] | None
 Public = frozenset[tuple[str, str]]
 """(channel, label) pairs that everybody may read."""
@@ -101,50 +99,12 @@ def _text(value: bytes) -> str:
     return value[: _TOKEN_LENGTH_LIMIT + 1].decode("latin-1")
 
 
-@dataclass(kw_only=True, slots=True)
-class GuessLimit:
-    """Limits how many secrets an address may try for one id: ``burst`` at once, then one per ``seconds_each``."""
-
-    burst: int = 20
-    seconds_each: float = 3.0
-    clock: Callable[[], float] = time.monotonic
-    _until: dict[tuple[str, str], float] = field(default_factory=dict)
-
-    def wait_s(self, address: str, token_id: str) -> float:
-        """How long the address must wait before it may try the id again; 0 if it need not."""
-        until = self._until.get((address, token_id))
-        return 0.0 if until is None else max(0.0, until - self.clock() - self.burst * self.seconds_each)
-
-    def wrong(self, address: str, token_id: str) -> None:
-        """Count a wrong secret."""
-        until = self._until.pop((address, token_id), 0.0)
-        if len(self._until) >= _GUESSES_LIMIT:
-            del self._until[next(iter(self._until))]  # the entry that was tried longest ago
-        self._until[address, token_id] = max(until, self.clock()) + self.seconds_each
-
-
-class TooManyGuesses(Exception):  # noqa: N818 - becomes a response, not an error of ours
-    """The address tried too many wrong secrets for an id; it may try again after ``wait_s``."""
-
-    def __init__(self, wait_s: float) -> None:
-        super().__init__(wait_s)
-        self.wait_s = wait_s
-
-
 class Gatekeeper:
     """Decides on every request of one server process; not for several threads."""
 
-    def __init__(
-        self,
-        tokens_file: Path,
-        public: Public,
-        *,
-        limit: GuessLimit | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, tokens_file: Path, public: Public, *, clock: Callable[[], float] = time.time) -> None:
         self._file = tokens_file
         self._public = public
-        self._limit = limit or GuessLimit()
         self._clock = clock
         self._signature: _Signature = (-1, -1, -1)
         self._table = TokenTable(())
@@ -153,30 +113,15 @@ class Gatekeeper:
         """Whether the label may be read without a token."""
         return (channel, label) in self._public
 
-    def identify(self, tokens: tuple[str, ...], address: str) -> TokenRecord | None:
-        """The record of the valid token among those in a request from ``address``, None if there is none.
+    def identify(self, tokens: tuple[str, ...]) -> TokenRecord | None:
+        """The record of the valid token among those in a request, None if there is none.
 
-        Raises TooManyGuesses if none of them is right and the address is over its limit for the id of one. A right
-        secret is never limited, whatever others at the address do: looking it up takes one hash, and 192 random bits
-        cannot be guessed. An expired or revoked token does not count as a guess, since its secret is right.
-
-        Raises WithoutMeansError if the token file cannot be read now.
+        Wrong ones are not limited: looking one up takes a hash, and 192 random bits cannot be guessed. Raises
+        WithoutMeansError if the token file cannot be read now.
         """
         self._refresh()
-        wrong = []
-        for token in tokens:
-            if not is_token(token):
-                continue
-            record = self._table.find(token)
-            if record is None:
-                wrong.append(id_of(token))
-            elif record.is_valid(self._clock()):
-                return record
-        for token_id in wrong:
-            if (wait_s := self._limit.wait_s(address, token_id)) > 0:
-                raise TooManyGuesses(wait_s)
-            self._limit.wrong(address, token_id)
-        return None
+        records = (self._table.find(token) for token in tokens if is_token(token))
+        return next((record for record in records if record is not None and record.is_valid(self._clock())), None)
 
     def may(self, record: TokenRecord | None, access: Access, channel: str, label: str) -> bool:
         """Whether a token, or a request without one (None), may read or write the label of the channel."""
@@ -227,15 +172,10 @@ class Guard:
         self._gate = gate
 
     def token_of(self, request: Request) -> TokenRecord | None:
-        """The valid token of a request, None if it has none. Raises RejectedError for too many guesses."""
+        """The valid token of a request, None if it has none."""
         headers = dict(request.scope["headers"])
         tokens = tokens_of(None, headers.get(b"authorization"), headers.get(b"x-api-key"))
-        try:
-            record = self._gate.identify(tokens, request.client.host if request.client else "")
-        except TooManyGuesses as err:
-            body = ErrorResponse(kind="UsageError", message="too many wrong tokens from this address")
-            response = json_response(body, 429, headers={"retry-after": str(int(err.wait_s) + 1)})
-            raise RejectedError(response) from None
+        record = self._gate.identify(tokens)
         request.scope["channel_tools.token"] = record.id if record else None
         return record
 

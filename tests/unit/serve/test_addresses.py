@@ -43,7 +43,7 @@ def test_every_file_of_a_channels_page_may_be_asked_for(tmp_path: Path) -> None:
     channel = whole_channel(tmp_path)
     files = [file.relative_to(channel.path).as_posix() for file in (channel.path / "page").rglob("*") if file.is_file()]
     folders = {file.split("/")[1] for file in files if file.count("/") > 1}
-    assert folders == {"build", "log", "name", "stack"}
+    assert folders == {"build", "name", "stack"}
     for file in files:
         place = parse_path(f"/ours/{file}")
         assert place is not None, file
