@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.channel.content import INDEX_FILES, SubdirContent, make_channeldata, subdir_content
+from channel_tools.channel.content import (
+    INDEX_FILES,
+    SubdirContent,
+    make_channeldata,
+    remove_stale_shards,
+    shards_on_disk,
+    subdir_content,
+    write_shards,
+)
 from channel_tools.channel.listing import Listing, Patch, names_in, not_listed
 from channel_tools.channel.model import ChannelFault
 from channel_tools.channel.records import CachedPackage, Records, Stamp, refresh_records
-from channel_tools.channel.shards import remove_stale_shards, shards_on_disk, write_shards
 from channel_tools.channel.state import (
     STATE_BYTES,
     LoadedChannel,

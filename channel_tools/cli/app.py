@@ -14,13 +14,11 @@ from channel_tools.cli import (
     attest,
     audit,
     build,
-    bump,
     channel,
     config,
     doctor,
     environment,
     foundation,
-    inventory,
     launch,
     maintenance,
     mirror,
@@ -91,7 +89,7 @@ app.command("render", rich_help_panel=_MAKE)(render.render)
 app.command("config", rich_help_panel=_MAKE)(config.config)
 app.add_typer(export.app, name="export", rich_help_panel=_MAKE)
 app.add_typer(upstream.app, name="upstream", rich_help_panel=_MAKE)
-app.command("bump", rich_help_panel=_MAKE)(bump.bump)
+app.command("bump", rich_help_panel=_MAKE)(upstream.bump)
 app.command("build", rich_help_panel=_BUILD)(build.build)
 app.command("debug", rich_help_panel=_BUILD, context_settings={"allow_interspersed_args": False})(build.debug)
 app.command("rebuild", rich_help_panel=_BUILD)(build.rebuild)
@@ -115,8 +113,8 @@ app.add_typer(serve.app, name="token", rich_help_panel=_PUBLISH)
 app.add_typer(mirror.app, name="mirror", rich_help_panel=_PUBLISH)
 app.add_typer(attest.app, name="attest", rich_help_panel=_TRUST)
 app.command("verify", rich_help_panel=_TRUST)(attest.verify)
-app.command("sbom", rich_help_panel=_TRUST)(inventory.sbom)
-app.command("licenses", rich_help_panel=_TRUST)(inventory.licenses)
+app.command("sbom", rich_help_panel=_TRUST)(attest.sbom)
+app.command("licenses", rich_help_panel=_TRUST)(attest.licenses)
 
 
 def app_for(arguments: Sequence[str], *, plain: bool = False) -> typer.Typer:

@@ -12,7 +12,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line
-from channel_tools.requests.channel_page import PageRequest
+from channel_tools.requests.publish import PageRequest
 from channel_tools.system.counting import counted
 
 app = typer.Typer(no_args_is_help=True, help="The local channel folder, or one that was published to.")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ReportTable, ValidationReport
-    from channel_tools.validate.variants import VariantResult
+    from channel_tools.validate.report import VariantResult
 
 
 @handled
@@ -115,7 +115,7 @@ def _write_output(data: bytes) -> None:
 def _run_here(
     settings: Settings, request: ValidateRequest, print_one: Callable[[ValidationReport, Path], None]
 ) -> None:
-    from channel_tools.validate.variants import raise_worst
+    from channel_tools.validate.report import raise_worst
     from channel_tools.workflow.validate import validate_variants
 
     with shown_progress() as progress:

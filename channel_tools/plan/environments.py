@@ -37,8 +37,7 @@ from channel_tools.conda.specs import InvalidSpecError, as_record, is_virtual, r
 from channel_tools.plan.foundation import not_asked_for
 from channel_tools.plan.lock import split_key
 from channel_tools.plan.locking import text_of
-from channel_tools.plan.own import OWN_CHANNEL
-from channel_tools.plan.solve_cache import Resolved, SolveCache, Solved
+from channel_tools.plan.own import OWN_CHANNEL, Resolved, SolveCache, Solved
 from channel_tools.system.errors import NetworkError
 
 if TYPE_CHECKING:
@@ -50,8 +49,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import Requirement, VariantScalar
     from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.plan.locking import LockedFoundation
-    from channel_tools.plan.own import OwnRecords
-    from channel_tools.plan.solve_cache import SolveKey
+    from channel_tools.plan.own import OwnRecords, SolveKey
 
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _MAX_REASON = 400

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from channel_tools.matrix.model import RecipeFile, RenderedPackage
     from channel_tools.plan.model import EnvironmentName, PublishedPackage
-    from channel_tools.plan.solve_cache import Resolved
+    from channel_tools.plan.own import Resolved
     from channel_tools.system.yamlfile import YamlValue
 
 HASH_DIGITS = 7

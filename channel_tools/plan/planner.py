@@ -27,9 +27,8 @@ from channel_tools.plan.inputs import (
     recipe_inputs,
 )
 from channel_tools.plan.model import Plan, PlannedPackage, UnsatisfiablePackage
-from channel_tools.plan.own import OwnPackage, OwnRecords
+from channel_tools.plan.own import OwnPackage, OwnRecords, SolveCache
 from channel_tools.plan.resolve import own_run_exports, resolve_environments, resolve_pin
-from channel_tools.plan.solve_cache import SolveCache
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import RenderedPackage, Requirement
     from channel_tools.plan.foundation import FoundationIndex
     from channel_tools.plan.model import BuildFile, PublishedPackage
+    from channel_tools.plan.own import Resolved
     from channel_tools.plan.resolve import ResolvedEnvironments
-    from channel_tools.plan.solve_cache import Resolved
 
 _PlannedStack = tuple[list[PlannedPackage], list[UnsatisfiablePackage]]
 FORCED = "--force"

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import RenderedPackage, Requirement
     from channel_tools.plan.environments import EnvironmentSolver
     from channel_tools.plan.model import EnvironmentName
-    from channel_tools.plan.own import OwnPackage
-    from channel_tools.plan.solve_cache import Resolved
+    from channel_tools.plan.own import OwnPackage, Resolved
     from channel_tools.system.yamlfile import YamlValue
 
     FindSibling = Callable[[RenderedPackage, str], OwnPackage | None]

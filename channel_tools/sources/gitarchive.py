@@ -22,6 +22,7 @@ from channel_tools.sources.git import (
     LINK_MODE,
     SUBMODULE_MODE,
     GitRepository,
+    TreeEntry,
     commit_fields,
     exclusion,
     link_target_of,
@@ -29,7 +30,6 @@ from channel_tools.sources.git import (
     object_name,
     tree_name,
 )
-from channel_tools.sources.gittree import TreeEntry
 from channel_tools.system.archives import members_of_tar
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError

@@ -23,8 +23,7 @@ from channel_tools.matrix.site import (
     upstream_record_text,
     upstream_tree,
 )
-from channel_tools.sources.git import SUBMODULE_MODE, GitFetcher, git_environment_for, link_target_of
-from channel_tools.sources.gittree import clash_in
+from channel_tools.sources.git import SUBMODULE_MODE, GitFetcher, clash_in, git_environment_for, link_target_of
 from channel_tools.system.archives import UnsafeMemberError, check_link, check_links
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError
 from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, located, write_text_atomically
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from channel_tools.sources.git import GitRepository
-    from channel_tools.sources.gittree import TreeEntry
+    from channel_tools.sources.git import GitRepository, TreeEntry
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Tree
 

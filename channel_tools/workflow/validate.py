@@ -49,8 +49,8 @@ from channel_tools.validate import (
     write_report,
 )
 from channel_tools.validate.local_scratch import local_scratch_of
+from channel_tools.validate.report import VariantResult
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
-from channel_tools.validate.variants import VariantResult
 from channel_tools.workflow.environment import built_requests, install_channels, variants_of
 from channel_tools.workflow.launch import installed_stack, method_of, method_options, root_words
 

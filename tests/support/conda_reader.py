@@ -21,7 +21,7 @@ import msgspec
 import pytest
 import zstandard
 
-from channel_tools.channel import shards
+from channel_tools.channel import content
 from channel_tools.conda import repodata
 
 _EXPLICIT = re.compile(
@@ -36,7 +36,7 @@ def earlier_form() -> Iterator[None]:
     """Within, shards are made as until 0.2: all hashes as bytes, at which conda fails."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(repodata, "SHARD_BYTES", ("md5", "sha256", "attestations_sha256"))
-        patched.setattr(shards, "_FORM", b"")
+        patched.setattr(content, "_FORM", b"")
         yield
 
 

@@ -13,7 +13,6 @@ import pytest
 from channel_tools.pins.choice import LockChoice
 from channel_tools.requests.attest import AttestRequest, SignRequest, TrustRequest
 from channel_tools.requests.build import BuildRequest, ClusterRequest, RebuildRequest
-from channel_tools.requests.channel_page import PageRequest
 from channel_tools.requests.environment import EnvironmentRequest, InstallRequest
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.requests.init import BumpRequest, FeedstockRequest, InitRequest
@@ -23,7 +22,7 @@ from channel_tools.requests.mirror import MirrorRequest
 from channel_tools.requests.names import CiService
 from channel_tools.requests.pins import PinRequest
 from channel_tools.requests.plan import PlanRequest
-from channel_tools.requests.publish import PublishRequest
+from channel_tools.requests.publish import PageRequest, PublishRequest
 from channel_tools.requests.serve import ServeRequest
 from channel_tools.requests.validate import JobRequest, ValidateRequest
 from channel_tools.system.errors import UsageError

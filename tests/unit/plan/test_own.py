@@ -11,8 +11,7 @@ import pytest
 from channel_tools.conda.package import RunExports
 from channel_tools.plan import open_foundation
 from channel_tools.plan.environments import EnvironmentSolver, UnsatisfiableError
-from channel_tools.plan.own import OwnPackage, OwnRecords
-from channel_tools.plan.solve_cache import SolveCache, Solved
+from channel_tools.plan.own import OwnPackage, OwnRecords, SolveCache, Solved
 from tests.unit.matrix.toytree import PLATFORM, Record, write_foundation
 from tests.unit.plan.conftest import VIRTUAL_PACKAGES
 
