@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 REPODATA_CACHE = ".repodata"
 _MAX_EXPLANATION_LINES = 15
 _INDEX_AGAIN = "remove it, and index the channel again"
+_MAX_BUILDS = 4
+_NO_CANDIDATE = re.compile(r"No candidates were found for ([^\s.]\S*)")
 _SOLVER_HEADER = "Cannot solve the request because of: "
 DISK_FULL = re.compile(r"os error (28|122)\b|no space left on device", re.IGNORECASE)
 _REFUSED = re.compile(r"HTTP status client error \((401|403)\b")
@@ -168,9 +170,25 @@ async def solve_specs(
     except (GatewayError, FetchRepoDataError) as err:
         raise gateway_error(err, channels=channels) from err
     except SolverError as err:
-        raise solve_error(err, specs=specs, channels=channels) from err
+        offered = await _offered(gateway, channels, subdir, str(err))
+        raise solve_error(err, specs=specs, channels=channels, offered=offered) from err
     check_not_downgraded(solved)
     return solved
+
+
+async def _offered(gateway: rattler.Gateway, channels: Sequence[str], subdir: str, explanation: str) -> str:
+    """What the channels have of the package of which the solver found no candidate; "" if it is not about one."""
+    if (match := _NO_CANDIDATE.search(explanation)) is None:
+        return ""
+    name = match[1]
+    subdirs = [rattler.Subdir(subdir), rattler.Subdir(NOARCH)]
+    groups = await gateway.query(list(channels), subdirs, [name], recursive=False, channel_relations="disabled")
+    records = sorted((record for group in groups for record in group), key=lambda record: record.version, reverse=True)
+    builds = list(dict.fromkeys(f"{record.version} {record.build}" for record in records))
+    if not builds:
+        return f"No channel has a package {name}."
+    more = f" and {len(builds) - _MAX_BUILDS} more" if len(builds) > _MAX_BUILDS else ""
+    return f"The channels have {name} {', '.join(builds[:_MAX_BUILDS])}{more}."
 
 
 def check_not_downgraded(records: Iterable[rattler.RepoDataRecord]) -> None:
@@ -182,12 +200,13 @@ def check_not_downgraded(records: Iterable[rattler.RepoDataRecord]) -> None:
             raise IntegrityError(message, hint="correct base_url in the channel's index; expected one of https")
 
 
-def solve_error(err: Exception, *, specs: Sequence[str], channels: Sequence[str]) -> SolveError:
-    """The error for no solution: the solver's own explanation, cut to what fits on a screen."""
+def solve_error(err: Exception, *, specs: Sequence[str], channels: Sequence[str], offered: str = "") -> SolveError:
+    """The error for no solution: the solver's explanation, cut to what fits on a screen, and what is ``offered``."""
     lines = str(err).removeprefix(_SOLVER_HEADER).strip().splitlines()
     if len(lines) > _MAX_EXPLANATION_LINES:
         omitted = len(lines) - _MAX_EXPLANATION_LINES
         lines = [*lines[:_MAX_EXPLANATION_LINES], f"({omitted} more lines)"]
+    lines += [offered] if offered else []
     message = f"no set of packages in {shown_channels(channels)} satisfies {', '.join(specs)}:\n" + "\n".join(lines)
     if any(local_path(channel) is not None for channel in channels):
         return SolveError(message, hint="build what is missing (channel_tools build), or relax the specs")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.ranks.launchers import HostCommand
-    from channel_tools.ranks.plan import RankPlan
+    from channel_tools.ranks.plan import Account, RankPlan
     from channel_tools.ranks.watch import Watch
     from channel_tools.system.processes import Program
     from channel_tools.system.progress import Progress
@@ -86,8 +86,12 @@ def run_with_services(plan: RankPlan, *, progress: Progress, watch: Watch | None
                 if stdin is not None and not plan.commands[0].is_local and not _is_null(stdin):
                     progress.note(f"rank 0 reads no standard input: ssh starts it; {_NAME_FIRST}")
                 code = ranks.wait(services) if watch is None else _wait_watched(ranks, services, watch)
+            if code and plan.launcher == "mpiexec":
+                progress.note(
+                    f"mpiexec ended with {code}, the exit code of the rank that ended first; it ended the others"
+                )
             if plan.account is not None and report is not None:
-                progress.note(plan.account.summary(report.read()))
+                progress.note(_account_in_words(plan.account, report.read(), code))
     return code
 
 
@@ -97,6 +101,13 @@ def _wait_watched(ranks: RunningRanks, companions: Sequence[Companion], watch: W
             message = f"no rank has moved for {watch.options.seconds:g} s, so --watch-end ends the job"
             raise ValidationError(message, hint="the report above says where each stands")
     return code
+
+
+def _account_in_words(account: Account, report: Mapping[str, Any] | None, code: int) -> str:
+    """What carried the job; a rank 0 that was ended before it could say so has left no report."""
+    if code and report is None:
+        return "what carried this job is not known: rank 0 ended before it could report it"
+    return account.summary(report)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

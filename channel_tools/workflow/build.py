@@ -163,11 +163,21 @@ class _Build:
     def make_foundation(self) -> None:
         """Make or update the registry foundation with what the request needs of it."""
         # only this foundation needs what downloads and unpacks wheels and Debian's packages
-        from channel_tools.workflow.foundation import make_registry_foundation, with_needs  # noqa: PLC0415
+        from channel_tools.workflow.foundation import (  # noqa: PLC0415
+            has_pytorch_for_cpu,
+            how_to_get_cuda,
+            make_registry_foundation,
+            with_needs,
+        )
 
         pythons = self._built_pythons()
         asked = replace(with_needs(self.settings, self.request.foundation, self.expansion), pythons=pythons)
         make_registry_foundation(self.settings, asked, progress=self.progress, attester=self.attester)
+        if self.expansion.wants_cuda and has_pytorch_for_cpu(self.settings):
+            how = how_to_get_cuda(self.request.plan.stack)
+            self.progress.note(
+                f"this foundation has PyTorch for the CPU, and the stack is used with CUDA's; 2.7 GB bring it: {how}"
+            )
 
     def _built_pythons(self) -> dict[str, Path]:
         """The further Pythons for the registry foundation, by minor version; built if missing."""

@@ -40,7 +40,7 @@ from channel_tools.provenance.verify import attestation_check
 from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.names import FormatName
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.settings import STACKS_PACKAGE, find_cache, package_cache_in
 from channel_tools.workflow.plan import asked_versions, offered_versions
 
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
 
 
+_OF_CUDA = re.compile(r"No candidates were found for (?:pytorch \S* ?cuda|nccl\b|cuda-|nvidia-)")
 _ASKED_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*(t?)")
 
 
@@ -125,12 +126,27 @@ def install(
     if request.lock is not None:
         result = _install_lock(request.lock, request.choice, request.install.channels, installation)
     else:
-        result = installation.solved(*_specs_and_channels(settings, request))
+        try:
+            result = installation.solved(*_specs_and_channels(settings, request))
+        except SolveError as err:
+            raise naming_cuda(err, settings, request.install) from err
     for file in request.modulefiles:
         packages = counted(len(result.records), "package")
         about = f"{result.prefix.name}: a conda environment of {packages} at {result.prefix}"
         write_modulefile(file, result.prefix, about=about, environ=environ)
     return result
+
+
+def naming_cuda(err: SolveError, settings: Settings | None, request: InstallRequest) -> SolveError:
+    """The error; where the local foundation lacks what comes with CUDA's PyTorch, with how it gets that."""
+    if settings is None or request.channels or not _OF_CUDA.search(err.message):
+        return err
+    from channel_tools.workflow.foundation import has_pytorch_for_cpu, how_to_get_cuda  # noqa: PLC0415 - makes packages
+
+    if not has_pytorch_for_cpu(settings):
+        return err
+    hint = f"this foundation has PyTorch for the CPU; 2.7 GB bring that with CUDA: {how_to_get_cuda(request.stack)}"
+    return SolveError(err.message, hint=hint)
 
 
 def add(

@@ -19,6 +19,8 @@ from channel_tools.channel.state import CHANNEL_RECORD, read_listing
 from channel_tools.conda.platforms import current_platform, machine_glibc
 from channel_tools.foundation.build import build_foundation, remove_superseded
 from channel_tools.foundation.model import table_summary
+from channel_tools.foundation.plan import flavour
+from channel_tools.foundation.pypi import TORCH
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
 from channel_tools.requests.foundation import FoundationRequest
@@ -101,6 +103,20 @@ def with_needs(settings: Settings, request: FoundationRequest, expansion: Expans
     cuda = request.cuda or (is_new and expansion.wants_cuda)
     needed, base = foundation_needs(settings, expansion), expansion.foundation.release
     return replace(request, base=base, needed=needed, asked=asked, cuda=cuda)
+
+
+def has_pytorch_for_cpu(settings: Settings) -> bool:
+    """Whether the tree has a registry foundation, whose PyTorch is for the CPU."""
+    if not (settings.foundation / RECORD_NAME).is_file():
+        return False
+    taken = read_record(settings.foundation).artifacts().get(("wheel", TORCH))
+    return taken is not None and not flavour(taken).startswith("cuda")
+
+
+def how_to_get_cuda(stack: str | None) -> str:
+    """The command that gives a foundation PyTorch with CUDA, for this stack."""
+    named = "" if stack is None else f" --variant {stack}"
+    return f"channel_tools build{named} --cuda --update"
 
 
 def is_up_to_date(settings: Settings, request: FoundationRequest, expansion: Expansion, *, progress: Progress) -> bool:

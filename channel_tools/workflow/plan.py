@@ -94,9 +94,17 @@ class Expansion:
 
 
 def required_names(packages: Iterable[RenderedPackage], stacks: Iterable[Stack]) -> frozenset[str]:
-    """The packages that recipes or the environments of stacks name, their own ones among them."""
-    installed = (requirement_name(spec) for stack in stacks for spec in stack.install)
+    """The packages that recipes or the environments of stacks name, their own ones among them.
+
+    Also of environments in which a stack is validated without a GPU.
+    """
+    installed = (requirement_name(spec) for stack in stacks for spec in (*stack.install, *_without_gpu(stack)))
     return frozenset(installed).union(*(package.requirement_names() for package in packages))
+
+
+def _without_gpu(stack: Stack) -> Sequence[str]:
+    specs = stack.validation.get("without_gpu", ())
+    return [spec for spec in specs if isinstance(spec, str)] if isinstance(specs, (list, tuple)) else []
 
 
 def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]:

@@ -32,7 +32,7 @@ from channel_tools.ranks.jobs import (
     seconds_of,
 )
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import ChannelToolsError, UsageError
+from channel_tools.system.errors import ChannelToolsError, SolveError, UsageError
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.schedulers import scheduler_of
 from channel_tools.system.settings import CACHE_VARIABLE
@@ -51,7 +51,7 @@ from channel_tools.validate import (
 from channel_tools.validate.local_scratch import local_scratch_of
 from channel_tools.validate.report import VariantResult
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
-from channel_tools.workflow.environment import built_requests, install_channels, variants_of
+from channel_tools.workflow.environment import built_requests, install_channels, naming_cuda, variants_of
 from channel_tools.workflow.launch import installed_stack, method_of, method_options, root_words
 
 if TYPE_CHECKING:
@@ -154,7 +154,10 @@ def validate_installed(
             with contextlib.suppress(OSError):  # the error of the run is more important
                 _keep_result(settings, wanted, environment, passed=False, started=started, seconds=seconds)
 
-    report = validate_stack(wanted, environ=environ, progress=progress, on_broken=broke_off)
+    try:
+        report = validate_stack(wanted, environ=environ, progress=progress, on_broken=broke_off)
+    except SolveError as err:
+        raise naming_cuda(err, settings, request.install) from err
     if not is_elsewhere and settings.channel.exists():
         report = replace(report, runs_on=open_channel(settings.channel).foundation.runs_on([current_platform()]))
     if request.history:

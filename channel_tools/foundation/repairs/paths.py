@@ -27,11 +27,31 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
-VERSION = 2
+VERSION = 3
 """Raised with each change of what a step here makes of a tree."""
 
 FOLDERS: Mapping[str, Mapping[str, str]] = {
+    "cmake": {"/usr/local/ssl": "ssl"},
     "cryptography": {"/opt/pyca/cryptography/openssl": "ssl"},
+    # gRPC looks for certificates in this order: its own, Debian's, and last FreeBSD's
+    "libgrpc": {
+        "/usr/share/grpc": "share/grpc",
+        "/etc/ssl/certs/ca-certificates.crt": "ssl/cacert.pem",
+        "/usr/local/share/certs": "ssl/certs",
+    },
+    "libnl": {
+        "/etc/libnl": "etc/libnl",
+        "/usr/lib/tc": "lib/tc",
+        "/usr/lib64/tc": "lib/tc",
+        "/usr/local/lib/tc": "lib/tc",
+    },
+    "make": {
+        "/usr/gnu/include": "include",
+        "/usr/include": "include",
+        "/usr/lib/{multiarch}": "lib",
+        "/usr/local/include": "include",
+        "/usr/local/lib": "lib",
+    },
     "mpich": {"/usr/etc": "etc"},
     "mpich-abi": {"/opt/mpich": ""},
     "openmpi": {"/opt/openmpi": ""},
@@ -39,7 +59,7 @@ FOLDERS: Mapping[str, Mapping[str, str]] = {
     "rdma-core": {"/etc/libibverbs.d": "etc/libibverbs.d"},
     "ucx": {"/etc/ucx": "etc/ucx"},
 }
-"""By package: each folder that is compiled in, and the folder of the prefix that takes its place."""
+"""By package: each folder (or file) that is compiled in, and that of the prefix that takes its place."""
 
 _ROOM = "@"
 _RELATIVE = {8, 1027}

@@ -72,10 +72,7 @@ if(backend STREQUAL "dpdk")
 elseif(backend STREQUAL "rdma")
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(VERBS REQUIRED IMPORTED_TARGET libibverbs)
-  find_library(SWITCHML_HUGETLBFS hugetlbfs REQUIRED DOC "libhugetlbfs")
-  find_path(SWITCHML_HUGETLBFS_INCLUDE hugetlbfs.h REQUIRED)
-  target_include_directories(switchml_published SYSTEM PRIVATE "${SWITCHML_HUGETLBFS_INCLUDE}")
-  target_link_libraries(switchml_published PUBLIC PkgConfig::VERBS "${SWITCHML_HUGETLBFS}")
+  target_link_libraries(switchml_published PUBLIC PkgConfig::VERBS)
 endif()
 
 add_library(switchml_transport STATIC

@@ -62,6 +62,13 @@ bool initialized_and_not_finalized() {
     return initialized != 0 && finalized == 0;
 }
 
+// No others that would wait; MPICH's MPI_Abort ends a process that plain python started with a backtrace of its own.
+bool is_alone() {
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    return size == 1;
+}
+
 void abort_all(int status) {
     wait_until_read(STDOUT_FILENO);
     wait_until_read(STDERR_FILENO);
@@ -73,6 +80,9 @@ void abort_all(int status) {
 void end_with_status(int status, void * /*unused*/) {
     const bool mine = owner == Owner::kThisProcess || owner == Owner::kEndingProcess;
     if (!mine || !ends_here || !initialized_and_not_finalized()) {
+        return;
+    }
+    if (status != 0 && is_alone()) {
         return;
     }
     if (status != 0) {
@@ -181,7 +191,7 @@ void finish_library() {
 }
 
 void abort_library(int code) {
-    if (library_usable() && ends_here) {
+    if (library_usable() && ends_here && !is_alone()) {
         abort_all(code);
     }
 }

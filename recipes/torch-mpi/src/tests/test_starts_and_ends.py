@@ -22,7 +22,17 @@ def test_no_launcher_is_one_error(launcher: Launcher) -> None:
     ended = launcher.alone(launcher.code(BEGIN))
     assert ended.code == 1
     assert ended.said.count("Error: ") == 1
-    assert "LaunchError: no MPI launcher started this process: run mpiexec -n N python script.py" in ended.said
+    said = ended.said.rstrip().rpartition("\n")[2]
+    assert "LaunchError: no MPI launcher started this process: run mpiexec -n N python script.py" in said
+
+
+def test_a_rank_alone_ends_with_its_own_error_and_code(launcher: Launcher) -> None:
+    """MPI_Abort would print a backtrace of the C library after it."""
+    script = launcher.code(f"{BEGIN}dist.all_reduce(torch.ones(3))\nsys.exit('no data')\n")
+    ended = launcher.mpiexec(script, ranks=1)
+    assert ended.code == 1
+    assert ended.said.startswith("no data\n")
+    assert "MPI_Abort" not in ended.said
 
 
 @pytest.mark.parametrize(

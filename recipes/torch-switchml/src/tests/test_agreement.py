@@ -179,6 +179,19 @@ def test_an_earlier_group_on_the_same_store_does_not_answer_for_this_one() -> No
     assert "rank 1: no report" in texts[0]
 
 
+def test_a_later_group_on_the_same_store_is_named_as_the_likely_reason() -> None:
+    """Of a connection that has closed: ranks find each other by what the group before left in the store."""
+    store = MemoryStore()
+    assert settle_all(store, [Report()] * 2) == [None] * 2
+    agreement = Agreement.begin(store=store, rank=0, size=2, find_ended=lambda: (1, "closed"))
+    with pytest.raises(SwitchMLError) as caught:
+        agreement.settle(stage="load", report=Report(), timeout=LATE, compare=compare)
+    assert re.search(
+        r"rank 1: its process ended .*, or it is still in the group before \(.*number 2", str(caught.value)
+    )
+    assert str(caught.value) == f"SwitchML was asked for but cannot be used: {caught.value.reason}"
+
+
 def test_a_store_that_ends_with_its_rank_hides_no_reason() -> None:
     class Ending(MemoryStore):
         """Fails whoever comes back to it after the reports are in."""

@@ -50,6 +50,7 @@ def assert_left_to_gloo(results: list[RankResult], reason: str) -> None:
         assert result.value["sum"] == 2
         assert result.stderr.count(LEFT_TO_GLOO) == (result.rank == 0)
     assert reason in results[0].stderr
+    assert "asked for" not in results[0].stderr
 
 
 def test_ranks_of_several_hosts_stay_with_gloo_without_a_controller(unasked: Launcher) -> None:

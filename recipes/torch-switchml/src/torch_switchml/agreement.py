@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
-from torch_switchml.errors import SwitchMLError
+from torch_switchml.errors import ASKED, SwitchMLError
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class Agreement:
     def share(self, name: str, value: str, *, timeout: timedelta) -> str:
         """Rank 0's value, on every rank. SwitchMLError where rank 0 gives none within `timeout`, or another failed."""
         key = f"switchml/{self.generation}/{name}"
-        with _ends_of_the_store(self.find_ended):
+        with _ends_of_the_store(self.find_ended, self.generation):
             if self.rank == 0:
                 self.store.set(key, value)
                 return value
@@ -188,7 +188,7 @@ class Agreement:
     def exchange(self, *, stage: str, value: str, timeout: timedelta) -> list[str]:
         """Every rank's value, by rank. SwitchMLError names the ranks that gave none within `timeout`, or failed."""
         keys = [f"switchml/{self.generation}/{stage}/{rank}" for rank in range(self.size)]
-        with _ends_of_the_store(self.find_ended):
+        with _ends_of_the_store(self.find_ended, self.generation):
             self.store.set(keys[self.rank], value)
             missing = self._missing(keys, timeout)
             if missing:
@@ -204,7 +204,7 @@ class Agreement:
         """
         prefix = f"switchml/{self.generation}/{stage}"
         keys = [f"{prefix}/{rank}" for rank in range(self.size)]
-        with _ends_of_the_store(self.find_ended):
+        with _ends_of_the_store(self.find_ended, self.generation):
             if report.error:
                 self.store.set(f"{prefix}/failed", "1")
             self.store.set(keys[self.rank], report.text())
@@ -220,7 +220,7 @@ class Agreement:
                 complaint = compare(reports, round(limit.total_seconds() * 1000))
         if complaint:
             self._say_farewell(prefix, num_absent=len(absent))
-            raise SwitchMLError(f"SwitchML was asked for but cannot be used: {complaint}", unanimous=not missing)
+            raise SwitchMLError(f"{ASKED}{complaint}", unanimous=not missing)
 
     def has_failed(self, stage: str) -> bool:
         """Whether a rank has already reported that it failed in the stage, or ended otherwise in any.
@@ -258,7 +258,7 @@ class Agreement:
         if ended is None or self.store.check([self._announcement]):  # its last word may have come meanwhile
             return ended is not None
         self.store.set(f"{self._announcement}/of the ended", "1")
-        self.store.set(self._announcement, _ending(*ended))
+        self.store.set(self._announcement, _ending(*ended, self.generation))
         return True
 
     def _announce(self, err: BaseException) -> None:
@@ -286,12 +286,12 @@ class Agreement:
 
     def raise_announced(self) -> None:
         """SwitchMLError where the end of a rank was announced; a rank that stopped for it has nothing to settle."""
-        with _ends_of_the_store(self.find_ended):
+        with _ends_of_the_store(self.find_ended, self.generation):
             if not self._has_announced():
                 return
             announced = self.store.get(self._announcement).decode()
         self._say_farewell(self._announcement)
-        raise SwitchMLError(f"SwitchML was asked for but cannot be used: {announced}")
+        raise SwitchMLError(f"{ASKED}{announced}")
 
     def _wait(self, keys: list[str], timeout: timedelta, *, unless: Callable[[], bool] = lambda: False) -> bool:
         """Whether all the keys had a value in time, and before `unless`. The stores' own wait would not hear Ctrl-C."""
@@ -324,7 +324,7 @@ def _on_one_line(text: str) -> str:
 
 
 @contextmanager
-def _ends_of_the_store(find_ended: Find) -> Iterator[None]:
+def _ends_of_the_store(find_ended: Find, generation: int = 1) -> Iterator[None]:
     """SwitchMLError for RuntimeError, the stores' only type for it, where the peer that serves them is gone."""
     try:
         yield
@@ -333,10 +333,9 @@ def _ends_of_the_store(find_ended: Find) -> Iterator[None]:
     except RuntimeError as err:
         _wait_briefly(lambda: find_ended() is not None)
         ended = find_ended()
-        reason = f"{_ending(*ended)}; " if ended is not None else ""
+        reason = f"{_ending(*ended, generation)}; " if ended is not None else ""
         raise SwitchMLError(
-            f"SwitchML was asked for but cannot be used: {reason}the group's store ended, which rank 0 or the launcher "
-            f"serves: {err}"
+            f"{ASKED}{reason}the group's store ended, which rank 0 or the launcher serves: {err}"
         ) from err
 
 
@@ -349,15 +348,22 @@ def _wait_briefly(has_come: Callable[[], bool], limit: timedelta = _NAMING_TIMEO
     return come
 
 
-def _ending(rank: int, reason: str) -> str:
-    return f"{name_ranks([rank])}: its process ended while the ranks set SwitchML up ({_on_one_line(reason)})"
+def _ending(rank: int, reason: str, generation: int) -> str:
+    """The words for a rank whose connection has closed.
+
+    In a later group on the same store, that may be one of the group before: ranks find each other by what that left.
+    """
+    what = "its process ended while the ranks set SwitchML up"
+    if generation > 1:
+        what += (
+            f", or it is still in the group before (this is number {generation} on one store: give each a store of its "
+            "own, such as dist.PrefixStore(NEW_NAME, store))"
+        )
+    return f"{name_ranks([rank])}: {what} ({_on_one_line(reason)})"
 
 
 def _silence(ranks: list[int], timeout: timedelta) -> SwitchMLError:
-    return SwitchMLError(
-        f"SwitchML was asked for but cannot be used: {name_ranks(ranks)} did not answer "
-        f"within {timeout.total_seconds():g} s"
-    )
+    return SwitchMLError(f"{ASKED}{name_ranks(ranks)} did not answer within {timeout.total_seconds():g} s")
 
 
 def name_ranks(ranks: list[int]) -> str:

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The plugin's errors. RuntimeErrors, as everything torch.distributed raises."""
 
+ASKED = "SwitchML was asked for but cannot be used: "
+
 
 class SwitchMLError(RuntimeError):
     """A process group cannot use SwitchML although it was asked to.
 
-    `unanimous` where all its ranks know that, so that all can go on without SwitchML alike.
+    `unanimous` where all its ranks know that, so that all can go on without SwitchML alike. `reason` is the message for
+    a group that has not asked for SwitchML.
     """
 
     def __init__(self, message: str, *, unanimous: bool = False) -> None:
         super().__init__(message)
         self.unanimous = unanimous
+        self.reason = message.removeprefix(ASKED)
 
 
 class SettingsError(SwitchMLError):
@@ -28,8 +32,9 @@ class MissingControllerError(SwitchMLError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"SwitchML was asked for but cannot be used: {reason}, and SWITCHML_CONTROLLER is not set: set it to "
+            f"{ASKED}{reason}, and SWITCHML_CONTROLLER is not set: set it to "
             "host[:port] of the controller on every rank, or ask for gloo (without SWITCHML_REQUIRE)",
             unanimous=True,
         )
+        # of ranks that have not asked, which gloo serves as well
         self.reason = f"{reason}, and SWITCHML_CONTROLLER, host[:port] of the controller, is not set"

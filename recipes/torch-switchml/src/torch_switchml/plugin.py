@@ -239,7 +239,7 @@ class Plugin:
                 try:
                     session = self._open_together(store, membership, watch)
                 except SwitchMLError as err:
-                    reason = err.reason if isinstance(err, MissingControllerError) else str(err)
+                    reason = err.reason
                 else:
                     reason = "a rank could not open its session"
                 if not vote.is_unanimous(
