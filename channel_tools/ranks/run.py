@@ -91,7 +91,7 @@ def run_with_services(plan: RankPlan, *, progress: Progress, watch: Watch | None
                     f"mpiexec ended with {code}, the exit code of the rank that ended first; it ended the others"
                 )
             if plan.account is not None and report is not None:
-                progress.note(_account_in_words(plan.account, report.read(), code))
+                progress.note(account_in_words(plan.account, report.read(), code))
     return code
 
 
@@ -103,7 +103,7 @@ def _wait_watched(ranks: RunningRanks, companions: Sequence[Companion], watch: W
     return code
 
 
-def _account_in_words(account: Account, report: Mapping[str, Any] | None, code: int) -> str:
+def account_in_words(account: Account, report: Mapping[str, Any] | None, code: int) -> str:
     """What carried the job; a rank 0 that was ended before it could say so has left no report."""
     if code and report is None:
         return "what carried this job is not known: rank 0 ended before it could report it"

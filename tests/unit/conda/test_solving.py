@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,32 @@ def test_a_package_at_plain_http_of_an_https_channel_is_not_asked_for() -> None:
     with pytest.raises(IntegrityError, match="at the plain http address http://host/ours"):
         check_not_downgraded(index.load_records("toy"))
     check_not_downgraded(memory_index("https://host/ours", "noarch", {"toy-1-0.conda": row}).load_records("toy"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("toy 3.*", "The channels have toy 2 0, 1 b, 1 a."),
+        ("toy * cuda*", "The channels have toy 2 0, 1 b, 1 a."),
+        ("many 9.*", "The channels have many 6 0, 5 0, 4 0, 3 0 and 3 more."),
+        ("other", "No channel has a package other."),
+    ],
+)
+def test_what_the_channels_have_instead_is_said(tmp_path: Path, spec: str, said: str) -> None:
+    builds = [("toy", "1", "a"), ("toy", "1", "b"), ("toy", "2", "0"), *(("many", str(n), "0") for n in range(7))]
+    rows = {
+        f"{name}-{version}-{build}.conda": {
+            "name": name, "version": version, "build": build, "build_number": 0, "subdir": "noarch", "depends": [],
+        }
+        for name, version, build in builds
+    }  # fmt: skip
+    for subdir, packages in (("noarch", rows), ("linux-64", {})):
+        (tmp_path / subdir).mkdir()
+        document = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": packages}
+        (tmp_path / subdir / "repodata.json").write_text(json.dumps(document))
+    solved = solve_specs(
+        [spec], [tmp_path.as_uri()], subdir="linux-64", gateway=make_gateway(tmp_path / "cache"), virtual_packages=()
+    )
+    with pytest.raises(SolveError) as caught:
+        asyncio.run(solved)
+    assert caught.value.message.splitlines()[-1] == said

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from channel_tools.ranks.plan import Account
+from channel_tools.ranks.run import account_in_words
 from tests.support.processes import TEST_TIMEOUT_S, processes_naming
 from tests.unit.ranks.conftest import Site
 
@@ -69,6 +71,16 @@ def test_the_exit_code_is_the_scripts_and_nothing_is_left(
     assert result.returncode == code, result.stderr
     assert " ".join(["1", "2", "1", "127.0.0.1", *words]) in result.stdout.splitlines()
     assert processes_naming(site.folder) == []
+    assert ("mpiexec ended with 7, the exit code of the rank that ended first" in result.stderr) is (
+        launcher == "mpiexec"
+    )
+
+
+def test_what_carried_a_job_that_rank_0_did_not_live_to_report_is_not_known() -> None:
+    account = Account(variable="REPORT", summary=lambda report: "gloo" if report is None else "the fabric")
+    assert account_in_words(account, None, 0) == "gloo"
+    assert account_in_words(account, None, 9).startswith("what carried this job is not known: rank 0 ended before")
+    assert account_in_words(account, {}, 9) == "the fabric"
 
 
 def shell(site: Site, line: str, *words: str) -> subprocess.CompletedProcess[bytes]:

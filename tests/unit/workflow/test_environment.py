@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import add_set, channel_writer
+from channel_tools.foundation.model import LockedArtifact
+from channel_tools.foundation.record import FoundationRecord, RecordedPackage, write_record
 from channel_tools.matrix.choice import version_of
 from channel_tools.requests.environment import AddRequest, EnvironmentRequest, InstallRequest
+from channel_tools.system.errors import SolveError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import CACHE_VARIABLE, STACKS_PACKAGE, make_settings, make_stacks_settings
-from channel_tools.workflow.environment import add, install, install_specs
+from channel_tools.workflow.environment import add, install, install_specs, naming_cuda
 from tests.support.conda_history import conda_requests
 from tests.support.packages import make_conda, new_channel
 from tests.unit.validate.conftest import report
@@ -115,3 +118,35 @@ def test_a_trees_stack_from_a_named_channel_comes_with_the_stacks_that_this_chan
     request = EnvironmentRequest(prefix=tmp_path / "env", install=InstallRequest(channels=(channel.path.as_uri(),)))
     result = install(settings, request, environ=environ, progress=SilentProgress())
     assert {record.name for record in result.records} == {"toy", *([STACKS_PACKAGE] if has_them else [])}
+
+
+@pytest.mark.parametrize(
+    ("lacking", "version", "is_named"),
+    [
+        ("pytorch * cuda*", "2.13.0+cpu", True),
+        ("nccl *", "2.13.0+cpu", True),
+        ("pytorch * cuda*", "2.13.0+cu130", False),
+        ("python 3.14.*", "2.13.0+cpu", False),
+    ],
+)
+def test_what_comes_with_cudas_pytorch_is_brought_by_a_command(
+    tmp_path: Path, lacking: str, version: str, *, is_named: bool
+) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=tmp_path)
+    torch = LockedArtifact(
+        kind="wheel", name="torch", version=version, file_name="torch.whl", sha256="0" * 64, size_bytes=1
+    )
+    package = RecordedPackage(
+        name="pytorch", version="2.13.0", build="0", subdir="linux-64", file_name="pytorch-2.13.0-0.conda",
+        size_bytes=1, unpacked_bytes=1, sha256="0" * 64, digest="0" * 64, taken=(torch,),
+    )  # fmt: skip
+    record = FoundationRecord(
+        digest="1" * 64, suite="toys", python="3.11", subdir="linux-64", requirements=(), packages=(package,)
+    )
+    settings.foundation.mkdir(parents=True)
+    write_record(settings.foundation, record)
+    err = SolveError(f"no set of packages:\n    No candidates were found for {lacking}.", hint="relax the specs")
+    hint = naming_cuda(err, settings, InstallRequest(stack="nccl-ofi")).hint or ""
+    assert hint.endswith("channel_tools build --variant nccl-ofi --cuda --update") is is_named
+    elsewhere = InstallRequest(stack="nccl-ofi", channels=("https://a.example",))
+    assert naming_cuda(err, settings, elsewhere) is err

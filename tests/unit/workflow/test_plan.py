@@ -13,7 +13,14 @@ from channel_tools.plan import PublishedPackage, judge_again
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.plan import check_served, expand_request, list_stacks, plan_request, unserved_on
+from channel_tools.workflow.plan import (
+    check_served,
+    expand_request,
+    list_stacks,
+    plan_request,
+    required_names,
+    unserved_on,
+)
 from channel_tools.workflow.render import render_stacks
 from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
 
@@ -151,3 +158,9 @@ def test_a_stack_says_whether_it_wants_pytorch_with_cuda(tmp_path: Path, *, stac
     settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=ROOT)
     request = PlanRequest(stack=stack, every_stack=stack is None, foundation="registry")
     assert expand_request(settings, request).wants_cuda is wants
+
+
+def test_the_foundation_has_what_a_stack_is_validated_with_where_there_is_no_gpu(tmp_path: Path) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=ROOT)
+    expansion = expand_request(settings, PlanRequest(stack="nccl-ofi", foundation="registry"))
+    assert "nccl" in required_names(expansion.packages, expansion.stacks)
