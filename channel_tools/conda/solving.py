@@ -183,11 +183,8 @@ async def _offered(gateway: rattler.Gateway, channels: Sequence[str], subdir: st
     name = match[1]
     subdirs = [rattler.Subdir(subdir), rattler.Subdir(NOARCH)]
     groups = await gateway.query(list(channels), subdirs, [name], recursive=False, channel_relations="disabled")
-    records = sorted(
-        (record for group in groups for record in group),
-        key=lambda record: (record.version, record.build),
-        reverse=True,
-    )
+    records = [record for group in groups for record in group]
+    records.sort(key=lambda record: (record.version, str(record.build)), reverse=True)
     builds = list(dict.fromkeys(f"{record.version} {record.build}" for record in records))
     if not builds:
         return f"No channel has a package {name}."
