@@ -18,8 +18,8 @@ import pytest
 from channel_tools.environments import activated_environment
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.system.elf import GLIBC_LIBRARIES
-from channel_tools.system.settings import Settings
-from tests.integration.conftest import build_into_output
+from channel_tools.system.settings import Settings, Tree
+from tests.integration.conftest import ROOT, build_into_output
 from tests.support.stacks import build_from_upstream, install
 from tests.support.switch import SUM_SCRIPT, SUMMED_BY_TWO, running_switch
 from tests.support.traces import Traced, run_traced
@@ -57,21 +57,40 @@ OF_EVERY_SYSTEM = {
     "/usr/sbin/*": "a program of the system, by PATH",
     "/nonexistent/*": "what a library had compiled in, made a name of nothing (foundation/repairs/elf.py)",
 }
-LIBNL = {"/etc/libnl/classid": "names that libnl has for the traffic of the machine, and its administrator writes"}
 HWLOC = {"/run/udev/data/*": "hwloc: what the machine's udev knows of its disks"}
 OF_STACK: Mapping[str, Mapping[str, str]] = {
     "udp": {},
-    "cray-mpich": {**LIBNL, **HWLOC},
-    "openmpi": {**LIBNL, **HWLOC},
+    "dummy": {},
+    "dpdk": {},
+    "cray-mpich": HWLOC,
+    "openmpi": HWLOC,
     "mpi-abi": {
-        **LIBNL,
         **HWLOC,
         "/etc/mpich.conf": "MPICH: settings for a machine, which its administrator writes",
         "/tmp/hydra_hwloc_xmlfile_??????": "hydra: a new file of its own (mkstemp) with the cores of the machine",  # noqa: S108
     },
-    "oneccl": {**LIBNL, **HWLOC},
-    "nccl-ofi": {**LIBNL, **HWLOC, "/boot/config-*": "NVIDIA's runtime: what the kernel was built with"},
-    "rdma": {**LIBNL, "/etc/rdma/*": "librdmacm: numbers that the machine's administrator writes"},
+    "oneccl": HWLOC,
+    "nccl-ofi": {**HWLOC, "/boot/config-*": "NVIDIA's runtime: what the kernel was built with"},
+    "rdma": {"/etc/rdma/*": "librdmacm: numbers that the machine's administrator writes"},
+    "accl": {},
+    "torchvision": {},
+    "python": {},
+    "grpc": {},
+    "tools": {},
+    "fabric-profile": {},
+    "mpich-external": {
+        "/opt/cray/*": "the site's Cray MPICH, which it is made to find",
+        "/opt": "around the site's Cray MPICH",
+    },
+}
+NOT_HERE: Mapping[str, str] = {
+    "dpdk-mlx5": "dpdk with another driver; wants DPDK built with rdma-core",
+    "dpdk-mlx4": "dpdk with another driver; wants DPDK built with rdma-core",
+    "switchml-patched": "PyTorch 1.7.1 from source takes hours",
+    "cray-mpich-patched": "PyTorch from source takes hours: test_pytorch_whole.py",
+    "accl-cuda": "accl for CUDA's PyTorch",
+    "accl-rocm": "accl for ROCm's PyTorch",
+    "accl-xrt": "wants the site's XRT",
 }
 LOADERS_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 OF_GLIBC = (*GLIBC_LIBRARIES, "libnss_*.so.2", "libgcc_s.so.1")
@@ -154,6 +173,15 @@ def test_ranks_of_udp(stack_channel: Path, installed: Install, tmp_path: Path) -
     judge(traced, "udp", prefix, tmp_path)
 
 
+def test_ranks_of_dummy(own_settings: Settings, installed: Install, tmp_path: Path) -> None:
+    build_from_upstream(own_settings, "dummy", "libswitchml")
+    prefix = installed("dummy", "torch-switchml", "libswitchml=*=dummy_h*")
+    (tmp_path / "sum.py").write_text(SUM_SCRIPT)
+    command: list[str | Path] = [prefix / "bin" / "torchrun", "--nproc-per-node=2", "--standalone", "sum.py"]
+    variables = variables_of(prefix, tmp_path) | {"SWITCHML_CONTROLLER": "none"}
+    judge(run_traced(command, folder=tmp_path, variables=variables), "dummy", prefix, tmp_path)
+
+
 @pytest.mark.parametrize("stack", ["cray-mpich", "openmpi", "mpi-abi"])
 def test_ranks_over_mpi(stack: str, installed: Install, tmp_path: Path) -> None:
     result = build_into_output("build", "--variant", stack)
@@ -174,36 +202,56 @@ def run_mpi(prefix: Path, stack: str, script: str, folder: Path) -> None:
     judge(traced, stack, prefix, folder)
 
 
-@pytest.mark.parametrize(
-    ("stack", "package", "specs", "code"),
-    [
-        (
-            "nccl-ofi",
-            "nccl-ofi",
-            ("nccl-ofi=*=generic*static*", "python"),
-            "ctypes.CDLL(prefix + '/lib/libnccl-net.so')",
-        ),
-        ("rdma", "libswitchml", ("torch-switchml", "libswitchml=*=rdma_h*"), "import torch, torch_switchml"),
-    ],
-    ids=["nccl-ofi", "rdma"],
-)
-def test_what_needs_hardware_is_loaded(
-    stack: str,
-    package: str,
-    specs: tuple[str, ...],
-    code: str,
-    own_settings: Settings,
-    installed: Install,
-    tmp_path: Path,
-) -> None:
+_LOADED: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "nccl-ofi": ("nccl-ofi", ("nccl-ofi=*=generic*static*", "python"), "ctypes.CDLL(prefix + '/lib/libnccl-net.so')"),
+    "rdma": ("libswitchml", ("torch-switchml", "libswitchml=*=rdma_h*"), "import torch, torch_switchml; load()"),
+    "dpdk": ("libswitchml", ("torch-switchml", "libswitchml=*=dpdk_h*"), "import torch, torch_switchml; load()"),
+    "accl": ("torch-accl", ("torch-accl=*=cpu*", "accl=*=sim*"), "import torch, torch_accl"),
+    "torchvision": ("torchvision-stock", (), "import torchvision; torchvision.ops.nms"),
+    "python": ("python", (), "import ssl, sqlite3, lzma, bz2, readline; ssl.create_default_context()"),
+    "grpc": ("grpc", ("libgrpc=*=source*", "python"), "ctypes.CDLL(prefix + '/lib/libgrpc++.so')"),
+}
+"""By stack: the package that is built, what is installed ("" the stack's own), and what Python then runs."""
+_LOAD = "load = lambda: ctypes.CDLL(prefix + '/lib/libswitchml.so.1')"
+
+
+@pytest.mark.parametrize("stack", _LOADED)
+def test_what_is_loaded(stack: str, own_settings: Settings, installed: Install, tmp_path: Path) -> None:
+    """Of stacks whose ranks want hardware, or that have none."""
+    package, specs, code = _LOADED[stack]
     build_from_upstream(own_settings, stack, package)
     prefix = installed(stack, *specs)
-    command: list[str | Path] = [
-        prefix / "bin" / "python",
-        "-c",
-        f"import ctypes, os; prefix = os.environ['CONDA_PREFIX']; {code}",
-    ]
+    script = f"import ctypes, os; prefix = os.environ['CONDA_PREFIX']; {_LOAD}; {code}"
+    command: list[str | Path] = [prefix / "bin" / "python", "-c", script]
     judge(run_traced(command, folder=tmp_path, variables=variables_of(prefix, tmp_path)), stack, prefix, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("stack", "specs", "script"),
+    [
+        ("fabric-profile", ("fabric-profile", "libzlib"), ". $CONDA_PREFIX/etc/conda/activate.d/*fabric-profile.sh"),
+        ("mpich-external", ("mpich=*=external_cray*", "libzlib"), "mpich-external-check; test $? = 3"),
+        ("tools", (), "channel_tools list --help > /dev/null"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_what_a_script_of_the_package_reads(
+    stack: str, specs: tuple[str, ...], script: str, installed: Install, tmp_path: Path
+) -> None:
+    result = build_into_output("build", "--variant", stack)
+    assert result.returncode == 0, result.stderr
+    prefix = installed(stack, *specs)
+    traced = run_traced(["bash", "-c", script], folder=tmp_path, variables=variables_of(prefix, tmp_path))
+    assert traced.returncode == 0, traced.output
+    assert outside(traced.found, traced.missed, [prefix, tmp_path], OF_STACK[stack]) == []
+
+
+def test_no_stack_is_left_out() -> None:
+    stacks = set(load_tree(Tree(root=ROOT)).stacks)
+    assert stacks == OF_STACK.keys() | NOT_HERE.keys()
+    assert not OF_STACK.keys() & NOT_HERE.keys()
+    mpi = {"cray-mpich", "openmpi", "mpi-abi", "oneccl"}
+    assert OF_STACK.keys() == {*_LOADED, "udp", "dummy", *mpi, "fabric-profile", "mpich-external", "tools"}
 
 
 def test_an_environment_that_is_not_activated(stack_channel: Path, installed: Install, tmp_path: Path) -> None:
