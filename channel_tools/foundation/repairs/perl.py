@@ -45,7 +45,7 @@ _RESTART = re.compile(rb"\bexec /usr/bin/perl\b")
 _OWN = re.compile(
     rb"/usr(?=/bin/(?:autoconf|autoheader|autom4te|m4)\b|/share/(?:autoconf|automake-|aclocal|libtool)|/share\")"
 )
-_SOLARIS = re.compile(rb":/usr/xpg4/bin(?=\")")
+_SOLARIS = re.compile(rb":/usr/xpg4/bin(?=[\"\n])|/usr/ucb/(?=echo\b)")
 _VERSIONED = re.compile(r"(automake|aclocal)-[\d.]+")
 
 
