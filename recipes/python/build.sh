@@ -64,6 +64,11 @@ for file in "${files[@]}"; do
 done
 sed -i "s#^prefix=.*#prefix=\${pcfiledir}/../..#" "${PREFIX}"/lib/pkgconfig/python*.pc
 
+# a module of 3.11 that is a program, too
+if [[ -e ${library}/cgi.py ]]; then
+  sed -i -e '1s,^#! */usr/local/bin/python.*,#!/usr/bin/env python3,' "${library}/cgi.py"
+fi
+
 # Byte code holds the hash of its source (PEP 552): times of installed files are the client's affair. The modules that
 # name the prefix have none, for no client replaces the prefix in byte code. What python wrote when it ran during its own
 # build names the folders of that. One process compiles all: what a module's byte code refers back to, and what it
