@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import os
 import sys
 import types
@@ -27,7 +28,7 @@ from typing import (
 import typer
 
 from channel_tools.requests import options as of_requests
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import ChannelError, NetworkError, UsageError
 from channel_tools.system.settings import (
     ROOT_VARIABLE,
     Settings,
@@ -78,6 +79,7 @@ Output = Annotated[
 At = Annotated[
     str, typer.Option("--at", metavar="TARGET", help="The target, as given to publish --to.", show_default=False)
 ]
+_log = logging.getLogger(__name__)
 _COLLECTIONS = (tuple, frozenset)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -108,7 +110,9 @@ def settings_for_stacks(
 
     Unless the stack ``is_named`` or a tree is, the stacks that the environment itself has come before those of a tree.
     Without a tree, the stacks are those of the channels, else those that the environment ``prefix`` (by default the
-    active one) or this program's own has. Raises as settings_from and install_stacks do.
+    active one) has. In one without any, as a client makes it from names of packages, they are those of the channels
+    that it is from; this program's own are the same if they are from there, and are taken where these channels have
+    none or cannot be read. Raises as settings_from and install_stacks do.
     """
     from channel_tools.system.settings import installed_settings, make_stacks_settings
 
@@ -131,15 +135,44 @@ def settings_for_stacks(
         with _stacks_of(channels, trust) as folder:
             yield make_stacks_settings(folder, output=output, environ=os.environ, cwd=cwd)
         return
-    prefixes = (*(() if chosen is None else (chosen,)), Path(sys.prefix))
-    if (settings_here := installed_settings(prefixes, output=output, environ=os.environ, cwd=cwd)) is None:
-        message = "nothing here says what a stack is: no tree of recipes, no channel, no installed channel_tools-stacks"
+    prefixes = () if chosen is None else (chosen,)
+    of_prefix, of_program = (
+        installed_settings(places, output=output, environ=os.environ, cwd=cwd)
+        for places in (prefixes, (Path(sys.prefix),))
+    )
+    reason = ""
+    if of_prefix is None and chosen is not None:
+        named = _channels_of(chosen)
+        if of_program is not None and not {*named}.isdisjoint(_channels_of(Path(sys.prefix))):
+            named = ()
+        with contextlib.ExitStack() as stack:
+            try:
+                found = stack.enter_context(_stacks_of(named, trust)) if named else None
+            except (ChannelError, NetworkError, UsageError) as err:
+                found, reason = None, f"; {err.message}"
+                if of_program is not None:
+                    _log.warning("stacks: those of this program's own environment; %s", err.message)
+            if found is not None:
+                yield make_stacks_settings(found, output=output, environ=os.environ, cwd=cwd)
+                return
+    if (settings_here := of_prefix or of_program) is None:
+        message = (
+            "nothing here says what a stack is: no tree of recipes, no channel, no installed "
+            f"channel_tools-stacks{reason}"
+        )
         hint = (
             "name one: --root TREE, or --channel ADDRESS where the command has it; or have an environment keep them: "
             "channel_tools env add PREFIX channel_tools-stacks --channel ADDRESS"
         )
         raise UsageError(message, hint=hint)
     yield settings_here
+
+
+def _channels_of(prefix: Path) -> tuple[str, ...]:
+    """The channels that an environment's packages are from, in order of priority; none for what is no environment."""
+    from channel_tools.environments.state import META, read_state
+
+    return read_state(prefix).channels if (prefix / META).is_dir() else ()
 
 
 @contextlib.contextmanager

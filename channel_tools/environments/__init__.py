@@ -18,7 +18,7 @@ from channel_tools.environments.create import (
 )
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
 from channel_tools.environments.packing import check_archive, pack_environment
-from channel_tools.environments.pip_packages import find_distributions
+from channel_tools.environments.pip_packages import find_distributions, missing_distributions
 from channel_tools.environments.transaction import (
     EnvironmentResult,
     InstalledPackage,
@@ -52,6 +52,7 @@ __all__ = [
     "installed_environment",
     "installed_lock",
     "listed_environment",
+    "missing_distributions",
     "missing_specs",
     "pack_environment",
     "reduce_environment",

@@ -12,11 +12,14 @@ addresses and hashes: then a package's requirements are read from the package it
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,6 +81,7 @@ async def create_environment(
     virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage] | None = None,
     check: Check | None = None,
     replace: Announce | None = None,
+    beside_python: Sequence[str] = (),
 ) -> EnvironmentResult:
     """Install ``specs`` only from ``channels`` (in order of priority) into ``prefix``.
 
@@ -85,7 +89,8 @@ async def create_environment(
     ``virtual_packages`` None means those of this machine. ``check`` gets the solution before anything is downloaded,
     and raises an error if it must not be installed; with it, cached files must be those of the packages, too.
     Nothing is done in an environment that has what the specs ask for (``check`` gets its packages). With ``replace``,
-    one that is there is made to have exactly the solution, if that function agrees to what goes.
+    one that is there is made to have exactly the solution, if that function agrees to what goes. With Python, packages
+    of the names ``beside_python`` are asked for, too, if they can be had.
     Raises ExistingEnvironmentError without it, UsageError (the prefix is something else, a spec does not parse),
     SolveError, NetworkError, ChannelError (no such channel; the prefix is in use by another run), IntegrityError (a
     damaged package, by name) and DiskFullError; the same call afterwards completes the environment.
@@ -105,17 +110,25 @@ async def create_environment(
     )
     with usable_target(target):
         state = read_state(target.prefix)
-        if replace is None and _is_there(state, target, state.unmet(specs, channels)):
+        if replace is None and _is_there(state, target, state.unmet(specs, channels), beside_python):
             if check is not None:
                 check(state.records)
             return unchanged(state, started=started)
-        solution = await solve_specs(
-            specs,
-            addresses,
+
+        solve = functools.partial(
+            solve_specs,
+            channels=addresses,
             subdir=subdir,
             gateway=make_gateway(target.package_cache, client),
             virtual_packages=detect_virtual_packages() if virtual_packages is None else virtual_packages,
         )
+        solution = await solve(specs)
+        names = {record.name.normalized for record in solution}
+        beside = [name for name in beside_python if "python" in names and name not in target.requested]
+        if beside:
+            with contextlib.suppress(SolveError):  # a channel without them, or for a Python that they do not know
+                solution = await solve([*specs, *beside])
+                target = replace_fields(target, requested={**target.requested, **by_name(beside)})
         if check is not None:
             check(solution)
         return await apply_solution(target, solution, state, started=started, progress=progress, announce=replace)
@@ -127,12 +140,17 @@ def _command(word: str, prefix: Path, specs: Sequence[str], channels: Sequence[s
     return ["channel_tools", "env", word, str(absolute_path(prefix)), *specs, *options]
 
 
-def _is_there(state: EnvironmentState, target: InstallTarget, unmet: Sequence[str]) -> bool:
+def _is_there(
+    state: EnvironmentState, target: InstallTarget, unmet: Sequence[str], beside_python: Sequence[str] = ()
+) -> bool:
     """Whether the environment is there and complete, of which ``unmet`` is missing; False if it is to be made.
 
+    What an interrupted run noted as asked for may have ``beside_python``, too.
     Raises ExistingEnvironmentError for any other than the one that the target is about.
     """
-    prefix, unfinished, requested = target.prefix, state.unfinished, state.requested
+    prefix, unfinished = target.prefix, state.unfinished
+    own = target.requested
+    requested = {name: texts for name, texts in state.requested.items() if name in own or name not in beside_python}
     word = shlex.quote(str(prefix))
     if not state.records and unfinished is None:
         return False
@@ -140,7 +158,7 @@ def _is_there(state: EnvironmentState, target: InstallTarget, unmet: Sequence[st
         return True
     if unfinished is not None:
         noted = unfinished.requested is not None
-        if requested == target.requested if noted else requested.keys() <= target.requested.keys():
+        if requested == own if noted else requested.keys() <= own.keys():
             return False
     packages = f"{counted(len(state.records), 'package')} for {_listed(sorted(requested)) or 'nothing in particular'}"
     if unfinished is not None:
@@ -171,6 +189,7 @@ async def extend_environment(
     channels: Sequence[str],
     *,
     newest: bool,
+    reinstall: bool = False,
     package_cache: Path,
     subdir: str,
     progress: Progress,
@@ -182,7 +201,8 @@ async def extend_environment(
 
     A spec takes the place of an earlier one of its name. Installed packages are kept as far as that is possible, unless
     the ``newest`` are wanted: then all are brought to the newest ones, except that Python keeps its minor version,
-    for which other programs may have installed modules. ``channels`` empty means those that the packages are from.
+    for which other programs may have installed modules. With ``reinstall``, what the specs name is linked again, and
+    asked for anew only if it is not there. ``channels`` empty means those that the packages are from.
     ``announce`` gets the change first. The rest, and what is raised, is as for create_environment.
     """
     started = time.monotonic()
@@ -196,6 +216,12 @@ async def extend_environment(
         message = f"{prefix}: was not installed from a channel, so nothing says where packages come from"
         raise UsageError(message, hint="name the channel: --channel ADDRESS")
     addresses, client = make_client([channel_address(channel) for channel in chosen])
+    if reinstall:
+        check_complete(state)
+    again = {
+        record.name.normalized: spec for spec in specs for record in state.records if reinstall and is_for(record, spec)
+    }
+    specs = [spec for spec in specs if spec not in again.values()]
     new = by_name(specs)
     earlier = {name: texts for name, texts in state.requested.items() if name not in new}
     target = InstallTarget(
@@ -206,6 +232,7 @@ async def extend_environment(
         subdir=subdir,
         client=client,
         hash_cached=check is not None,
+        relinked=frozenset(again),
     )
     with usable_target(target):
         solution = await solve_specs(

@@ -115,6 +115,18 @@ def find_distributions(prefix: Path, records: Iterable[PrefixRecord]) -> tuple[D
     return tuple(sorted(found, key=lambda row: canonicalize_name(row.name)))
 
 
+def missing_distributions(prefix: Path, records: Iterable[PrefixRecord]) -> dict[str, str]:
+    """The Python packages that conda packages brought and that are not there any more, with these packages."""
+    return {
+        _project(path.parent): record.name.normalized
+        for record in records
+        for row in record.paths_data.paths
+        if (path := Path(str(row.relative_path))).name == "METADATA"
+        and path.parent.suffix == ".dist-info"
+        and not (prefix / path).exists()
+    }
+
+
 def _project(folder: Path) -> str:
     return canonicalize_name(folder.name.partition("-")[0])
 

@@ -154,6 +154,8 @@ class InstallTarget:
     """Whether all files from the package cache are hashed, not only those of packages that may have changed."""
     locked: bool = False
     """Whether the packages are from a lock, not from channels' indexes."""
+    relinked: frozenset[str] = frozenset()
+    """The names of packages that are linked again, though they are there."""
     look_up: Callable[[RepoDataRecord], Mapping[str, object] | None] = lambda _record: None
     """As PackageStore has it."""
 
@@ -362,7 +364,7 @@ async def _bring_to(
     unfinished, installed = state.unfinished, list(state.records)
     present = state.identities
     identities = {identity(record) for record in solution}
-    if unfinished is None and present == identities:
+    if unfinished is None and present == identities and not target.relinked:
         _record(target, solution)
         return 0
     if unfinished is None:
@@ -373,6 +375,7 @@ async def _bring_to(
             for records in (installed, solution)
         )
         relinked = set() if before == after else {record.name.normalized for record in solution if record.noarch.python}
+        relinked |= target.relinked
     else:
         relinked = {record.name.normalized for record in solution}
     fresh = [record for record in solution if identity(record) not in present or record.name.normalized in relinked]

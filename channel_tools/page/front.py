@@ -29,6 +29,8 @@ from channel_tools.page.render import (
     page_file,
     render_page,
     shared_parts,
+    tool_commands,
+    with_stacks,
 )
 from channel_tools.system.charts import SizeFigure, bandwidth_charts, chart_style
 from channel_tools.system.counting import counted
@@ -529,7 +531,8 @@ def _stack_values(
         "subdirs": _counts([build.subdir for build in builds]),
         "installs": [(spec, name_page(spec_name(spec))) for spec in stack.install],
         "licences": sorted({licence(build.record["license"]) for build in builds if build.record.get("license")}),
-        "commands": install_commands(site, stack.name, stack.install),
+        "commands": install_commands(site, stack.name, with_stacks(site, stack.install)),
+        "tool": tool_commands(site),
         "locks": lock_commands(stack.name),
         "run_lines": run_lines(stack),
         "card": stack_card(site, stack),
@@ -606,7 +609,7 @@ def _index_file(site: Site, stacks: list[ShownStack], newest: list[Build]) -> Pa
         "updated": site.built(newest[0]) if newest else "",
         "commands": install_commands(site, "NAME", ["PACKAGE"])
         if main is None
-        else install_commands(site, main.name, main.install),
+        else install_commands(site, main.name, with_stacks(site, main.install)),
     }
     settings = site.settings
     title, described = f"{settings.title}: a conda channel", settings.sentence or "Packages for conda, mamba and pixi"

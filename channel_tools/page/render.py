@@ -58,6 +58,7 @@ from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.pages import day, escaped, page_templates, shared_style, size_in_words
 from channel_tools.system.progress import format_amount
+from channel_tools.system.settings import STACKS_PACKAGE
 from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ _LINKS = {"home": "Home", "dev_url": "Source", "source_url": "Archive", "doc_url
 """Fields of about.json, as a page calls them."""
 _SEE_FILES = "see its licence files"
 _ADDRESS = "CHANNEL"
+_TOOL = "channel_tools"
 """Placeholder for the channel's address if it was not given; JavaScript replaces it with the browser's address."""
 _log = logging.getLogger(__name__)
 _KEPT = 4096
@@ -473,6 +475,30 @@ def install_commands(site: Site, environment: str, specs: Sequence[str]) -> list
         ("mamba", f"mamba create -n {name} --override-channels {channels} {wanted}"),
         ("pixi", f"pixi init {channels} {name} && cd {name} && pixi add {wanted}"),
     ]
+
+
+def tool_commands(site: Site) -> list[tuple[str, str]]:
+    """For each client, the command that adds channel_tools to the active environment; none if the channel lacks it."""
+    if not is_listed(site, _TOOL):
+        return []
+    address = site.settings.address or _ADDRESS
+    channels = f"-c {shlex.quote(address)}"
+    return [
+        ("conda", f"conda install --override-channels {channels} {_TOOL}"),
+        ("mamba", f"mamba install --override-channels {channels} {_TOOL}"),
+        ("pixi", f"pixi add {_TOOL}"),
+    ]
+
+
+def with_stacks(site: Site, specs: Sequence[str]) -> tuple[str, ...]:
+    """MatchSpecs of a stack, with the package that says how it is run where the channel has it, as env create does."""
+    return (*specs, *([STACKS_PACKAGE] if is_listed(site, STACKS_PACKAGE) else []))
+
+
+def is_listed(site: Site, name: str) -> bool:
+    """Whether new solves see a package of this name."""
+    package = site.packages.get(name)
+    return package is not None and any(build.hidden is None for build in package.builds)
 
 
 def lock_commands(environment: str) -> list[tuple[str, str]]:

@@ -213,8 +213,15 @@ class AddRequest(UpdateRequest):
         str | None,
         Option("--pytorch", help="The stack for this PyTorch.", show_default="the environment's if possible"),
     ] = None
+    force_reinstall: Annotated[
+        bool,
+        Option("--force-reinstall", help="Link the packages that SPEC names again: something has changed their files."),
+    ] = False
 
     def __post_init__(self) -> None:
+        if self.force_reinstall and not self.specs:
+            message = "--force-reinstall without a MatchSpec: nothing says which packages"
+            raise UsageError(message, hint="name those that doctor names: env add PREFIX pytorch --force-reinstall")
         UpdateRequest.__post_init__(self)
         if self.specs and self.install.names_a_variant:
             message = "MatchSpecs with --variant, --python or --pytorch: only one of these says what to add"

@@ -14,7 +14,12 @@ from channel_tools.conda.specs import spec_name
 from channel_tools.doctor import Diagnosis, ExaminedStack, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
 from channel_tools.doctor.loaded import find_loaded
-from channel_tools.environments import activated_environment, find_distributions, installed_builds
+from channel_tools.environments import (
+    activated_environment,
+    find_distributions,
+    installed_builds,
+    missing_distributions,
+)
 from channel_tools.environments.state import read_state
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
@@ -157,17 +162,21 @@ def _environment(subject: ExaminedStack) -> Iterator[Diagnosis]:
 
 
 def _replaced_by_pip(prefix: Path) -> Iterator[Diagnosis]:
-    """Python packages that pip put over conda's: others, which know nothing of this environment's libraries."""
+    """Python packages that pip put over conda's, which know nothing of this environment's libraries, or removed."""
     records = read_state(prefix).records
     builds = {record.name.normalized: f"{record.version} {record.build}" for record in records}
     python, word = shlex.quote(str(prefix / "bin" / "python")), shlex.quote(str(prefix))
-    for row in find_distributions(prefix, records):
+    again = f"channel_tools env add {word} --force-reinstall"
+    rows = find_distributions(prefix, records)
+    for row in rows:
         if row.is_of_pip and row.package is not None:
             found = f"pip put {row.name} {row.version} over {row.package} {builds[row.package]}"
-            again = f"conda install -p {word} --force-reinstall {row.package}, or create it again: env create --lock"
-            yield Diagnosis(
-                subject=row.name, level="fault", found=found, fix=f"{python} -m pip uninstall {row.name}; {again}"
-            )
+            fix = f"{python} -m pip uninstall --yes {row.name} && {again} {row.package}"
+            yield Diagnosis(subject=row.name, level="fault", found=found, fix=fix)
+    for name, package in missing_distributions(prefix, records).items():
+        if package not in {row.package for row in rows if row.is_of_pip}:
+            found = f"not there any more, though {package} {builds[package]} brought it: pip or a user removed it"
+            yield Diagnosis(subject=name, level="fault", found=found, fix=f"{again} {package}")
 
 
 def _between_hosts(subject: ExaminedStack, hosts_file: Path | None) -> Iterator[Diagnosis]:

@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 
 
 _OF_CUDA = re.compile(r"No candidates were found for (?:pytorch \S* ?cuda|nccl\b|cuda-|nvidia-)")
+_BESIDE_PYTHON = ("pip",)
+"""As conda does it: another environment's pip on the PATH would install into that one."""
 _ASKED_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*(t?)")
 
 
@@ -169,9 +171,18 @@ def add(
         variants, install_request = variants_of(settings, request.stack), request.install
         is_chosen = request.python is not None or request.pytorch is not None
         choice = variants.choose(install_request) if is_chosen else ()
-        specs = variants.specs_for(choice) + _stacks_specs(settings, install_request)
+        specs = variants.specs_for(choice) + stacks_specs(settings, install_request)
         channels = install_channels(settings, install_request)
-    return _extended(request, specs, channels, environ=environ, progress=progress, trust=trust, announce=announce)
+    return _extended(
+        request,
+        specs,
+        channels,
+        reinstall=request.force_reinstall,
+        environ=environ,
+        progress=progress,
+        trust=trust,
+        announce=announce,
+    )
 
 
 def update(
@@ -233,6 +244,7 @@ def _extended(
     specs: tuple[str, ...],
     channels: tuple[str, ...],
     *,
+    reinstall: bool = False,
     environ: Mapping[str, str],
     progress: Progress,
     trust: Trust | None,
@@ -250,6 +262,7 @@ def _extended(
             specs,
             channels,
             newest=not specs,
+            reinstall=reinstall,
             check=check,
             package_cache=package_cache_in(find_cache(environ)),
             subdir=current_platform(),
@@ -272,10 +285,10 @@ def _specs_and_channels(
     channels = install_channels(settings, request.install)
     if request.specs:
         return request.specs, channels
-    return install_specs(settings, request.install) + _stacks_specs(settings, request.install), channels
+    return install_specs(settings, request.install) + stacks_specs(settings, request.install), channels
 
 
-def _stacks_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
+def stacks_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
     """The package that says what the stacks are, where a channel of the request (install_channels) has it.
 
     Channels from which the stacks themselves were read have it. Raises as query_records for one that cannot be read.
@@ -315,6 +328,7 @@ class _Installation:
                 progress=self.progress,
                 virtual_packages=self.virtual_packages,
                 replace=self.replace,
+                beside_python=_BESIDE_PYTHON,
             )
         )
 

@@ -19,7 +19,7 @@ from channel_tools.pins.lock import compare_locks
 from channel_tools.pins.solve import check_published, published_addresses, with_addresses
 from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
 from channel_tools.system.files import absolute_path
-from channel_tools.workflow.environment import install_channels, variants_of
+from channel_tools.workflow.environment import install_channels, stacks_specs, variants_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
     platforms = tuple(sorted(set(request.platforms or locked or (current_platform(),))))
     wanted = _Wanted(
         stack=variants.stack,
-        specs=variants.specs(request.install),
+        specs=variants.specs(request.install) + stacks_specs(settings, request.install),
         channels=channels,
         platforms=platforms,
         virtual_packages=assumed_virtual_packages(platforms, request.virtual_packages, earlier=locked),

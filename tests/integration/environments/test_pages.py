@@ -72,6 +72,10 @@ def test_pip_keeps_our_torch(tmp_path: Path, stack_channel: Path) -> None:
     typed("channel_tools env create ~/envs/job --variant udp", tmp_path, stack_channel)
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": os.devnull}
     script = commands("pip.md").replace("conda activate ~/envs/job", ACTIVATE)
+    lost = "rm -r ~/envs/job/lib/python3*/site-packages/torch-*.dist-info"
+    script = script.replace("channel_tools doctor", f"{lost}\nchannel_tools doctor").replace(
+        "doctor ~/envs/job", "doctor ~/envs/job || true"
+    )
     refused = "python -m pip install torch==2.5 2>&1 | grep 'user requested (constraint) torch=='"
     more = f"{refused}\nchannel_tools env list ~/envs/job"
     said = typed(script + more, tmp_path, stack_channel, **pip)
@@ -98,3 +102,17 @@ def test_an_image_is_made_validated_and_used(tmp_path: Path, stack_channel: Path
     assert "PASSED" in said
     assert said.count(f"{tmp_path}/mnt/lib/python3") == 2
     assert list((tmp_path / "mnt").iterdir()) == []
+
+
+def test_the_wheel_is_made_and_installed_with_what_environments_need(tmp_path: Path, stack_channel: Path) -> None:
+    (lines,) = [text for text in shell_blocks((ROOT / "docs/how-to/get.md").read_text()) if "pip wheel" in text.text]
+    script = f"""\
+set -e
+python -m venv --system-site-packages ~/own
+python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > ~/own/lib/python3.11/site-packages/deps.pth
+git clone --quiet {ROOT} ~/clone && cd ~/clone && . ~/own/bin/activate
+{lines.text}
+cd && ~/own/bin/python -P -c 'import channel_tools; print(channel_tools.__file__)'
+"""
+    said = typed(script, tmp_path, stack_channel)
+    assert said.splitlines()[-1].startswith(str(tmp_path / "own"))

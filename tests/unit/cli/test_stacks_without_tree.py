@@ -82,6 +82,22 @@ def test_an_environment_says_what_its_stacks_are(folder: Path) -> None:
     assert "--root" not in script
 
 
+def test_an_environment_made_from_names_takes_the_stacks_of_its_channel_and_stays_as_it_is(folder: Path) -> None:
+    installed(folder, "env", "toy", "base", "-c", "channel")
+    before = sorted(path.name for path in (folder / "env/conda-meta").iterdir())
+    assert "examined as the stack toy" in output_of(folder, "doctor", "env")
+    lines = output_of(folder, "launch", "--prefix", "env", "--dry-run", "train.py")
+    assert lines.splitlines()[-1].endswith("/bin/python train.py")
+    assert sorted(path.name for path in (folder / "env/conda-meta").iterdir()) == before
+    installed(folder, "other", "toy", "-c", "bare")
+    said = output_of(folder, "doctor", "other", code=2)
+    assert "nothing here says what a stack is" in said
+    assert "bare: has no package channel_tools-stacks" in said
+    (folder / "channel").rename(folder / "gone")
+    said = output_of(folder, "doctor", "env", code=2)
+    assert f"{folder}/channel" in said
+
+
 OWN = (
     BASE
     + b"""\

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from channel_tools.environments import create_environment, find_distributions, listed_environment
+from channel_tools.environments import create_environment, extend_environment, find_distributions, listed_environment
 from channel_tools.environments.pip_packages import PIP_CONSTRAINTS
 from channel_tools.environments.state import read_state
 from channel_tools.system.progress import SilentProgress
@@ -106,5 +107,45 @@ def test_what_pip_put_over_a_conda_package_is_found(prefix: Path, version: str) 
     assert {name: row.package for name, row in rows.items()} == {"torch": "pytorch", "pure": None}
     (finding,) = _replaced_by_pip(prefix)
     assert finding.found == f"pip put torch {version} over pytorch 1.0 0"
+    assert finding.fix.endswith(f"env add {shlex.quote(str(prefix))} --force-reinstall pytorch")
     listed = [(row.name, row.channel) for row in listed_environment(prefix).packages if row.channel == "pypi"]
     assert listed == [("pure", "pypi"), ("torch", "pypi")]
+
+
+def test_what_pip_removed_is_found_and_linked_again(demo: ToyChannel, prefix: Path) -> None:
+    for file in (prefix / SITE / "torch-2.13.0+cpu.dist-info").iterdir():
+        file.unlink()
+    (finding,) = _replaced_by_pip(prefix)
+    assert finding.found == "not there any more, though pytorch 1.0 0 brought it: pip or a user removed it"
+    words = {"package_cache": prefix.parent / "cache", "subdir": SUBDIR, "progress": SilentProgress()}
+    before = read_state(prefix).requested
+    (prefix / "bin").mkdir(exist_ok=True)
+    result = asyncio.run(
+        extend_environment(prefix, ["pytorch"], [str(demo.root)], newest=False, reinstall=True, **words)  # type: ignore[arg-type]
+    )
+    assert (result.changed, result.change.is_empty) == (1, True)
+    assert [*_replaced_by_pip(prefix)] == []
+    assert read_state(prefix).requested == before
+
+
+def test_pip_comes_with_python_where_a_channel_has_it(channel: ToyChannel, tmp_path: Path) -> None:
+    channel.add("python", version="3.11.2")
+    words = (tmp_path / "without", "tool", "python")
+    assert {record.name.normalized for record in read_state(made(channel, *words)).records} == {
+        *("tool", "library", "python")
+    }
+    channel.add("pip", depends=["python"])
+    assert "pip" not in read_state(made(channel, *words)).requested  # it is there already: nothing is done
+    state = read_state(made(channel, tmp_path / "with", "tool", "python"))
+    assert state.requested == {"tool": ("tool",), "python": ("python",), "pip": ("pip",)}
+    assert "pip" not in read_state(made(channel, tmp_path / "other", "library")).names
+
+
+def made(channel: ToyChannel, prefix: Path, *specs: str) -> Path:
+    asyncio.run(
+        create_environment(
+            prefix, specs, [str(channel.root)],
+            package_cache=prefix.parent / "cache", subdir=SUBDIR, progress=SilentProgress(), beside_python=("pip",),
+        )
+    )  # fmt: skip
+    return prefix

@@ -266,8 +266,11 @@ def test_no_word_of_a_command_is_broken_in_two_and_comments_stand_back() -> None
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ((), "In the activated environment, with channel_tools and channel_tools-stacks installed beside it:"),
-        (("torchrun train.py",), "In the activated environment:\ntorchrun train.py\nOr with channel_tools and"),
+        ((), "In the activated environment, with channel_tools from its wheel (pip install channel_tools-VERSION-"),
+        (
+            ("torchrun train.py",),
+            "In the activated environment:\ntorchrun train.py\nOr with channel_tools from its wheel",
+        ),
     ],
     ids=["only with channel_tools", "without it, too"],
 )

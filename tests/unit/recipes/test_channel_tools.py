@@ -33,7 +33,8 @@ def test_its_dependencies_and_version_are_those_of_the_wheel() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = dict(load_table().conda_names)
     wanted = {f"python {project['requires-python']}", STACKS_PACKAGE}
-    for text in project["dependencies"]:
+    extras = project["optional-dependencies"]
+    for text in (*project["dependencies"], *extras["pack"], *extras["sbom"]):
         found = Requirement(text)
         wanted.add(f"{names.get(found.name, found.name)} {found.specifier}")
     required = _in_recipe("requirements", "run")
