@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,11 @@ from channel_tools.cli.options import asks
 from channel_tools.cli.progress import shown_progress
 from channel_tools.requests.init import BumpRequest, InitRequest
 from channel_tools.system.counting import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from channel_tools.workflow.bump import Bumped, Latest
 
 app = typer.Typer(no_args_is_help=True, help="The trees that a site's tree builds on (site.yaml).")
 
@@ -85,12 +90,40 @@ def bump(
 ) -> None:
     """Write a new version into a recipe: its sources' sha256 and its patches' paths, if all its patches apply."""
     from channel_tools.workflow.bump import bump as bumped
+    from channel_tools.workflow.bump import bump_latest
 
+    if request.latest:
+        with shown_progress() as progress:
+            rows = bump_latest(options.settings_from(root, output), request, progress)
+        _print_latest(rows, check=request.check, as_json=as_json)
+        return
     with shown_progress() as progress:
         change = bumped(options.settings_from(root, output), request, progress)
     if as_json:
         print_json(change.as_json())
         return
+    _print_bumped(change, check=request.check)
+
+
+def _print_latest(rows: Sequence[Latest], *, check: bool, as_json: bool) -> None:
+    """Print what became of each recipe; raise the first error after all."""
+    if as_json:
+        print_json({"schema": 1, "recipes": [row.as_json() for row in rows]})
+    else:
+        for row in rows:
+            if row.bumped is not None:
+                _print_bumped(row.bumped, check=check)
+                if row.changes:
+                    print_line(f"{row.recipe}: what is new: {row.changes}")
+            elif row.error is None:
+                print_line(f"{row.recipe} {row.version}: the newest")
+            else:
+                print_note(f"{row.recipe}: {row.error.message}")
+    if failed := [row.error for row in rows if row.error is not None]:
+        raise failed[0]
+
+
+def _print_bumped(change: Bumped, *, check: bool) -> None:
     for line in change.lines:
         print_line(f"{line.path}:{line.line}: " + (f"{line.before}  ->  {line.after}" if line.before else line.after))
     for source in change.sources:
@@ -103,9 +136,8 @@ def bump(
         print_line(f"{before}  ->  {after}")
     if change.also:
         print_note(f"the key of the version is also used by {', '.join(change.also)}: see channel_tools plan --why")
-    would = "would have" if request.check else "have"
+    would = "would have" if check else "have"
     summary = f"{change.recipe} {', '.join(change.old)} -> {change.new}"
     print_line(
-        f"{summary}: {counted(change.variants, 'variant')} {would} it"
-        + (", nothing was written" if request.check else "")
+        f"{summary}: {counted(change.variants, 'variant')} {would} it" + (", nothing was written" if check else "")
     )

@@ -40,10 +40,18 @@ class InitRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BumpRequest:
-    """The recipe and its new version. Raises UsageError for a sha256 or a commit that cannot be one."""
+    """The recipe and its new version, or the latest one of it or of all recipes.
 
-    package: Annotated[str, Argument(help="A recipe, by its folder's name.", show_default=False)]
-    version: Annotated[str, Argument(help="The new version.", show_default=False)]
+    Raises UsageError for options that contradict each other, and a sha256 or a commit that cannot be one.
+    """
+
+    package: Annotated[
+        str, Argument(help="A recipe, by its folder's name.", show_default="with --latest: each of the tree's own")
+    ] = ""
+    version: Annotated[str, Argument(help="The new version.", show_default=False)] = ""
+    latest: Annotated[
+        bool, Option("--latest", help="The newest version that upstream's tags, or the source's folder, have.")
+    ] = False
     old: Annotated[
         str | None, Option("--from", metavar="VERSION", help="The version to replace.", show_default="the only one")
     ] = None
@@ -66,6 +74,12 @@ class BumpRequest:
     check: Annotated[bool, Option("--check", help="Say what would change, and write nothing.")] = False
 
     def __post_init__(self) -> None:
+        if self.latest == bool(self.version):
+            message = "--latest with a version" if self.latest else "nothing says which version"
+            raise UsageError(message, hint="channel_tools bump RECIPE VERSION, or channel_tools bump RECIPE --latest")
+        if not self.package and (self.old or self.sha256 or self.commit or self.stack):
+            message = "--from, --sha256, --commit and --variant are of one recipe, and none is named"
+            raise UsageError(message, hint="channel_tools bump RECIPE --latest")
         for option, digits, value in (("--sha256", 64, self.sha256), ("--commit", 40, self.commit)):
             if value is not None and not re.fullmatch(rf"[0-9a-f]{{{digits}}}", value):
                 message = f"{option} must be {digits} hexadecimal digits in lower case, got {value!r}"

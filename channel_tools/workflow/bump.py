@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
@@ -31,13 +31,14 @@ from channel_tools.matrix.bump import (
     versions_to_replace,
     with_hashes,
 )
-from channel_tools.matrix.site import path_named_by
+from channel_tools.matrix.site import path_named_by, read_source_mirrors
 from channel_tools.plan.inputs import TreeFiles
 from channel_tools.sources.model import NeededSource, file_name_of, needed_sources
 from channel_tools.sources.patches import try_patches
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import (
+    ChannelToolsError,
     ConfigError,
     NetworkError,
     UsageError,
@@ -108,11 +109,106 @@ def bump(settings: Settings, request: BumpRequest, progress: Progress) -> Bumped
     """
     check_version(request.version)
     loaded = load_tree(settings.tree, settings.environ)
-    if (recipe := loaded.recipes.get(request.package)) is None:
-        message = f"the tree has no recipe {request.package!r}"
-        raise UsageError(message, hint=nearest_names_hint(request.package, loaded.recipes, noun="recipe"))
+    recipe = _recipe_of(loaded, request.package)
     with temporary_folder() as folder:
         return _Bump(settings, request, progress, loaded, recipe, folder).run()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Latest:
+    """A recipe and its newest version: ``changes`` shows what is new, ``bumped`` is None where it has that already."""
+
+    recipe: str
+    version: str
+    changes: str = ""
+    bumped: Bumped | None = None
+    error: ChannelToolsError | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """The values as plain ones."""
+        return {
+            "recipe": self.recipe,
+            "version": self.version,
+            "changes": self.changes,
+            "bumped": None if self.bumped is None else self.bumped.as_json(),
+            "error": None if self.error is None else self.error.message,
+        }
+
+
+def bump_latest(settings: Settings, request: BumpRequest, progress: Progress) -> list[Latest]:
+    """Bring a recipe, or each recipe of the tree that has upstream's sources, to upstream's newest release.
+
+    With several, one that fails does not stop the others, and has its error. Raises as bump and find_release.
+    """
+    loaded = load_tree(settings.tree, settings.environ)
+    if request.package:
+        return [_latest(settings, request, progress, loaded)]
+    rows = []
+    for name, recipe in loaded.recipes.items():
+        of_one = replace(request, package=name)
+        if recipe.path.is_relative_to(loaded.tree.upstreams) and not _overrides_version(loaded, name):
+            continue
+        if not any(source.kind != "path" for one in every_variant(loaded, name) for source in one.sources):
+            continue
+        try:
+            rows.append(_latest(settings, of_one, progress, loaded))
+        except ChannelToolsError as err:
+            rows.append(Latest(recipe=name, version="", error=err))
+    return rows
+
+
+def _overrides_version(loaded: LoadedTree, name: str) -> bool:
+    overrides = (stack.overrides.get(name) for stack in loaded.own_stacks)
+    return any(override is not None and override.version is not None for override in overrides)
+
+
+def _latest(settings: Settings, request: BumpRequest, progress: Progress, loaded: LoadedTree) -> Latest:
+    from channel_tools.conda.clients import make_http_client  # noqa: PLC0415 - slow to import
+    from channel_tools.sources.mirrors import SourceMirrors  # noqa: PLC0415
+    from channel_tools.sources.releases import find_release  # noqa: PLC0415
+
+    recipe = _recipe_of(loaded, request.package)
+    packages = every_variant(loaded, recipe.name)
+    old = request.old or _only_version(recipe, [package.version for package in packages])
+    sources = [source for package in packages if package.version == old for source in package.sources]
+    # the one that the version is in, else a repository
+    named = [source for source in sources if source.kind != "path" and (old in source.location or source.revision)]
+    if not named:
+        message = f"no source of {recipe.name} {old} is upstream's: nothing says where its releases are"
+        raise recipe.document.error(message, "source", hint="give the version: channel_tools bump RECIPE VERSION")
+    source = min(named, key=lambda source: old not in source.location)
+    release = find_release(
+        source.location,
+        old,
+        client=make_http_client(settings.environ),
+        mirrors=SourceMirrors(places=read_source_mirrors(settings.tree)),
+    )
+    if release.version == old:
+        return Latest(recipe=recipe.name, version=old)
+    commit = request.commit or (release.commit if source.kind == "git" else None)
+    wanted = replace(request, version=release.version, latest=False, old=old, commit=commit)
+    bumped = bump(settings, wanted, progress)
+    return Latest(recipe=recipe.name, version=release.version, changes=release.changes, bumped=bumped)
+
+
+def _only_version(recipe: RecipeFile, versions: Sequence[str]) -> str:
+    """The version that a recipe has. Raises UsageError for none and for several."""
+    distinct = sorted({*versions})
+    if len(distinct) == 1:
+        return distinct[0]
+    listed = f"several versions: {', '.join(distinct)}" if distinct else "no variant here"
+    message = f"{recipe.name} has {listed}"
+    raise UsageError(
+        message, hint=f"say which one the newest replaces: channel_tools bump {recipe.name} --latest --from"
+    )
+
+
+def _recipe_of(loaded: LoadedTree, name: str) -> RecipeFile:
+    """The recipe of that name. Raises UsageError."""
+    if (recipe := loaded.recipes.get(name)) is None:
+        hint = nearest_names_hint(name, loaded.recipes, noun="recipe")
+        raise UsageError(f"the tree has no recipe {name!r}", hint=hint)
+    return recipe
 
 
 class _Bump:

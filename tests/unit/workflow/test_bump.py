@@ -12,7 +12,7 @@ from channel_tools.matrix import load_tree
 from channel_tools.requests.init import BumpRequest
 from channel_tools.system.errors import ConfigError, FileAccessError, IntegrityError, UsageError
 from channel_tools.system.settings import Settings
-from channel_tools.workflow.bump import Bumped, bump
+from channel_tools.workflow.bump import Bumped, bump, bump_latest
 from channel_tools.workflow.upstream import update_upstreams
 from tests.unit.foundation.registries import NotedProgress
 from tests.unit.matrix.test_site import write_site
@@ -361,3 +361,30 @@ def test_a_copied_recipe_is_bumped_with_its_own_patches_and_the_upstreams_stay(t
     assert (site.patches / "libtoy" / "1.1" / "0002-other.patch").read_text() == SECOND
     assert (copy / "patches" / "libtoy" / "1.0" / "0001-two.patch").is_file()
     load_tree(site)
+
+
+def test_the_latest_release_is_found_beside_the_source_and_what_fails_stops_no_other(tmp_path: Path) -> None:
+    other = RECIPE.replace("libtoy", "zother") % ("file:///absent", "0" * 64)
+    tree = own_tree(tmp_path, **{"recipes/zother/recipe.yaml": other.partition("    patches:")[0] + "build: {}\n"})
+    settings = Settings(tree=tree, output=tree.root / "output", cache=tree.root.parent / "cache")
+    for version in ("1.0", "1.9", "1.10"):
+        tarball(tmp_path / "releases", version)
+    (row,) = bump_latest(settings, BumpRequest(package="libtoy", latest=True, check=True), NotedProgress())
+    assert (row.version, row.bumped is not None) == ("1.10", True)
+    rows = bump_latest(settings, BumpRequest(latest=True), NotedProgress())
+    assert next((row.recipe, row.version, row.error is None) for row in rows) == ("libtoy", "1.10", True)
+    (row,) = bump_latest(settings, BumpRequest(package="libtoy", latest=True), NotedProgress())
+    assert (row.version, row.bumped) == ("1.10", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"package": "libtoy"}, "nothing says which version"),
+        ({"package": "libtoy", "version": "1", "latest": True}, "--latest with a version"),
+        ({"latest": True, "sha256": "0" * 64}, "are of one recipe"),
+    ],
+)
+def test_what_to_bump_to_is_said_once(words: dict[str, str | bool], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        BumpRequest(**words)  # type: ignore[arg-type]
