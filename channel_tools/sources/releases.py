@@ -20,7 +20,7 @@ from channel_tools.system.processes import run_command
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from channel_tools.sources.mirrors import SourceMirrors
+    from channel_tools.sources.model import SourceMirrors
     from channel_tools.system.http.client import HttpClient
 
 _FORGE = re.compile(r"(https?://[^/]+/.+?)(?:\.git)?(/-)?/(?:archive|releases/download)/")

@@ -164,7 +164,7 @@ def _overrides_version(loaded: LoadedTree, name: str) -> bool:
 
 def _latest(settings: Settings, request: BumpRequest, progress: Progress, loaded: LoadedTree) -> Latest:
     from channel_tools.conda.clients import make_http_client  # noqa: PLC0415 - slow to import
-    from channel_tools.sources.mirrors import SourceMirrors  # noqa: PLC0415
+    from channel_tools.sources.model import SourceMirrors  # noqa: PLC0415
     from channel_tools.sources.releases import find_release  # noqa: PLC0415
 
     recipe = _recipe_of(loaded, request.package)

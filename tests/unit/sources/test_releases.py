@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.clients import make_http_client
-from channel_tools.sources.mirrors import SourceMirrors
+from channel_tools.sources.model import SourceMirrors
 from channel_tools.sources.releases import Release, find_release
 from channel_tools.system.errors import NetworkError, UsageError
 from tests.unit.sources.toys import git
