@@ -33,6 +33,7 @@ ALLOWED = {  # how many places, and of which format
 }
 
 ALLOWED_ADDRESSES = {
+    "sources/releases.py": (2, "the links of a folder's page, which are relative to it"),
     "audit/package.py": (1, "any text in metadata that names a folder of the build machine"),
     "page/content.py": (1, "a link to any site"),
     "provenance/components.py": (2, "the plan's name of a file"),
