@@ -194,7 +194,7 @@ def test_a_rule_of_the_audit(tree: Path, tmp_path: Path) -> None:
 
 
 def test_a_command_option(tree: Path) -> None:
-    request, command = (tree / "channel_tools" / name for name in ("requests/init.py", "cli/bump.py"))
+    request, command = (tree / "channel_tools" / name for name in ("requests/init.py", "cli/upstream.py"))
     change(request, "    check: Annotated[", f"{OPTION}    check: Annotated[")
     act = "    from channel_tools.workflow.bump import bump as bumped\n"
     change(command, act, f"    print_line(str(request.answer))\n{act}")
