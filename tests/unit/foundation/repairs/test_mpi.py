@@ -125,6 +125,13 @@ def make_mpich_libraries(root: Path) -> Path:
     return root
 
 
+def test_a_name_more_of_debians_leads_to_the_same_library(tmp_path: Path) -> None:
+    root = make_mpich_libraries(tmp_path / "env")
+    (root / "lib" / "libmpichf90.so.12").symlink_to("libmpichfort.so.12.2.2")
+    use_mpich_abi_names(root, context("mpich"))
+    assert (root / "lib" / "libmpichf90.so.12").readlink() == Path("libmpifort.so.12.2.2")
+
+
 def test_libraries_are_called_as_the_abi_calls_them(tmp_path: Path) -> None:
     root = make_mpich_libraries(tmp_path / "env")
     use_mpich_abi_names(root, context("mpich"))

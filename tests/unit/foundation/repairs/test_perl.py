@@ -72,7 +72,8 @@ def test_folders_become_placeholders_and_the_interpreter_the_environments(tmp_pa
 
 def test_frozen_files_and_folders_of_other_systems_stay(tmp_path: Path) -> None:
     frozen = "F3,20\nx/usr/share/autoconf\n"
-    shell = 'search="/lib /usr/lib"\ndatadir="/usr/share"\nfind "$PATH:/usr/xpg4/bin"\nfind $PATH:/usr/xpg4/bin\n/usr/ucb/echo -n\n'
+    solaris = 'find "$PATH:/usr/xpg4/bin"\nfind $PATH:/usr/xpg4/bin\n/usr/ucb/echo -n\n'
+    shell = f'search="/lib /usr/lib"\ndatadir="/usr/share"\n{solaris}'
     root = make_tree(tmp_path / "env", {"bin/libtoolize": shell, "share/autoconf/a.m4f": frozen})
     relocate_autotools(root, context("libtool"))
     assert (root / "share/autoconf/a.m4f").read_text() == frozen
