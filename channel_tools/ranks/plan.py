@@ -17,6 +17,7 @@ from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.ranks.hosts import Host, hosts_of_the_job
 from channel_tools.ranks.launchers import Start, meeting_point, pick_launcher, rank_commands
 from channel_tools.ranks.services import choose_port
+from channel_tools.system.errors import UsageError
 from channel_tools.system.files import absolute_path
 
 if TYPE_CHECKING:
@@ -172,13 +173,20 @@ def plan_ranks(
     words: Sequence[str],
     folder: Path,
     launcher: LauncherName | None = None,
+    network: str | None = None,
 ) -> RankPlan:
     """The commands and variables for the script ``words``; ``launcher`` None means a choice by stack and placement.
 
-    Raises UsageError for contradictory parts, CommandError for a missing launcher.
+    ``network`` is what srun asks of the network. Raises UsageError for contradictory parts, CommandError for a missing
+    launcher.
     """
     chosen = pick_launcher(launcher, settings.launcher, placement.environ, hosts=placement.are_named)
     arguments = settings.arguments if chosen == settings.launcher else ()
+    if network is not None:
+        if chosen != "srun":
+            message = f"--network: {chosen} starts the ranks, and only Slurm's srun can ask for a network"
+            raise UsageError(message, hint="run it inside a Slurm job, or give --emit slurm")
+        arguments = (*arguments, f"--network={network}")
     # under Slurm, the port at which ranks meet is made of the job's number: it is the same on all nodes
     job = placement.environ.get("SLURM_JOB_ID", "")
     start = placement.start(

@@ -3,7 +3,7 @@
 
 It is copied into the watch's folder and run by the environment's Python on each host, so it uses only the standard
 library. A thread looks several times in the watch's seconds whether the rank has moved: whether it has written
-anything, its main thread is elsewhere, or a collective was entered or has ended. Only then it writes its file anew, so
+anything, its main thread is elsewhere, or a collective was entered. Only then it writes its file anew, so
 that the watch takes a rank for standing still whose file stays as it is: also one that is stopped, has ended, or does
 not let its threads run. A rank that stands still long says once where, and which collectives it is in.
 
@@ -54,7 +54,7 @@ class Moves:
         if seen != self._seen:
             self._seen = seen
             return True
-        counts = tuple((one["group"], one["entered"], len(one["pending"])) for one in collectives())
+        counts = sequence_numbers()
         moved, self._counts = counts != self._counts, counts
         return moved
 
@@ -82,6 +82,24 @@ def written_bytes() -> int:
     except OSError:  # a kernel without it
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), 0)
+
+
+def sequence_numbers() -> tuple[int, ...]:
+    """How many collectives each process group was asked for."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not getattr(distributed, "is_initialized", bool)():
+        return ()
+    numbers = []
+    for group in list(process_groups()):
+        with contextlib.suppress(RuntimeError):  # of a backend that does not count
+            numbers.append(group._get_sequence_number_for_group())  # noqa: SLF001 - docs/explanation/overrides.md
+    return tuple(numbers)
+
+
+def process_groups() -> dict[Any, str]:
+    """The name of each process group of this process."""
+    names: dict[Any, str] = sys.modules["torch.distributed.distributed_c10d"]._world.pg_names  # noqa: SLF001
+    return names
 
 
 def collectives() -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from channel_tools.requests.names import LauncherName, SchedulerName
 from channel_tools.system.errors import UsageError
 
 _RANKS_AT_MOST = 100_000
+_NETWORK = re.compile(r"[A-Za-z0-9_=]+(,[A-Za-z0-9_=]+)*")
 _DEFAULT_NODES, _DEFAULT_TIME = 1, "01:00:00"
 
 
@@ -58,6 +60,14 @@ class ScriptRequest:
     switch: Annotated[
         bool, Option("--switch", help="Start a software switch and go through it, also on one host, to try it.")
     ] = False
+    network: Annotated[
+        str | None,
+        Option(
+            metavar="WORDS",
+            help="Ask Slurm for this of the network, as its own --network: disable_rdzv_get, single_node_vni.",
+            show_default="what the environment's fabric-profile wants, in a job script",
+        ),
+    ] = None
     watch: Annotated[
         int | None,
         Option(
@@ -87,6 +97,12 @@ class ScriptRequest:
             raise UsageError(message, hint="leave these out, or mount it on each host by the site's own means")
         if self.image is None and self.local_scratch is not None:
             raise UsageError("--local-scratch without --image: nothing to unpack", hint="give both")
+        if self.network is not None and not _NETWORK.fullmatch(self.network):
+            message = f"--network: found {self.network!r}, expected words of Slurm, joined by commas"
+            raise UsageError(message, hint="for example --network disable_rdzv_get; see man srun")
+        if self.network is not None and self.emit not in {None, "slurm"}:
+            message = f"--network with --emit {self.emit}: it is an option of Slurm"
+            raise UsageError(message, hint="leave it out, and ask your site how its scheduler gives a job a VNI")
         if self.watch_end and self.watch is None:
             raise UsageError("--watch-end without --watch: no report to end the job after", hint="give --watch SECONDS")
         if self.watch is not None and self.dry_run:

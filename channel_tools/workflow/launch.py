@@ -49,7 +49,15 @@ def plan_script(
     words = request.words
     if watch_in is not None and request.watch is not None:
         words = watched_words(watch_in, request.watch, words)
-    plan = plan_ranks(placement, start, stack=stack.name, words=words, folder=request.folder, launcher=request.launcher)
+    plan = plan_ranks(
+        placement,
+        start,
+        stack=stack.name,
+        words=words,
+        folder=request.folder,
+        launcher=request.launcher,
+        network=request.network,
+    )
     return plan if watch_in is None else with_recorder(plan)
 
 
@@ -98,6 +106,8 @@ def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[st
     # on a login node of the fabric; elsewhere the scheduler would not know the option
     asks = profile is not None and profile.wants_alternative_rendezvous and profile.is_for(root)
     more = (NETWORK_OPTION,) if asks and request.emit == "slurm" and request.node_count > 1 else ()
+    if request.network is not None:
+        more = (f"--network={request.network}",)
     return job_script(options, command, submit_options=more)
 
 

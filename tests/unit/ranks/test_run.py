@@ -349,3 +349,27 @@ def test_a_job_script_launches_the_same(site: Site, scheduler: str, headers: lis
     environ = {**os.environ, **site.environ, **place}
     ran = subprocess.run(["bash", job], env=environ, capture_output=True, text=True, check=True)
     assert sorted(line.split()[0] for line in ran.stdout.splitlines()) == ["0", "1", "2", "3"]
+
+
+def test_what_is_asked_of_the_network_is_handed_to_slurm(site: Site) -> None:
+    inside = Site(folder=site.folder, environ={**site.environ, **IN_SLURM})
+    shown = inside.launch("--dry-run", "--network", "disable_rdzv_get,single_node_vni", "train.py")
+    assert " --network=disable_rdzv_get,single_node_vni " in shown.stdout
+    script = site.launch("--emit", "slurm", "--network", "single_node_vni", "train.py").stdout
+    assert "#SBATCH --network=single_node_vni" in script.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--dry-run", "--network", "single_node_vni"), "--network: mpiexec starts the ranks"),
+        (("--network", "a b"), "--network: found 'a b'"),
+        (("--network", ""), "--network: is empty"),
+        (("--network", "x", "--emit", "pbs"), "--network with --emit pbs"),
+    ],
+)
+def test_a_network_that_nobody_can_ask_for_is_one_error(site: Site, words: tuple[str, ...], says: str) -> None:
+    result = site.launch(*words, "train.py")
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
