@@ -241,7 +241,7 @@ def test_what_a_script_of_the_package_reads(
     result = build_into_output("build", "--variant", stack)
     assert result.returncode == 0, result.stderr
     prefix = installed(stack, *specs)
-    traced = run_traced(["bash", "-c", script], folder=tmp_path, variables=variables_of(prefix, tmp_path))
+    traced = run_traced(["sh", "-c", script], folder=tmp_path, variables=variables_of(prefix, tmp_path))
     assert traced.returncode == 0, traced.output
     assert outside(traced.found, traced.missed, [prefix, tmp_path], OF_STACK[stack]) == []
 
