@@ -120,11 +120,11 @@ def _rename(folder: Path, debian: str, name: str, context: RepairContext) -> Non
     libraries = [path for path in folder.glob(f"{debian}.so.{_ABI}.*") if not path.is_symlink()]
     if len(libraries) != 1:
         raise step_error(context, f"expected one lib/{debian}.so.{_ABI}.*, found {len(libraries)}")
-    others = [link for link in folder.iterdir() if link.is_symlink() and link.readlink().name == libraries[0].name]
+    others = [other for other in folder.iterdir() if other.is_symlink() and other.readlink().name == libraries[0].name]
     path = libraries[0].rename(folder / libraries[0].name.replace(debian, name, 1))
-    for link in others:
-        link.unlink()
-        link.symlink_to(path.name)
+    for other in others:
+        other.unlink()
+        other.symlink_to(path.name)
     edit_elf(["--set-soname", f"{name}.so.{_ABI}"], [path])
     for link in (f"{name}.so", f"{name}.so.{_ABI}", f"{debian}.so", f"{debian}.so.{_ABI}"):
         (folder / link).unlink(missing_ok=True)
