@@ -22,7 +22,8 @@ _VARIES = re.compile(r"[0-9a-f]{64}|(?<=/)(?:linux-64|noarch)(?=/|$)")
 _LABEL = re.compile(r"^/label/[^/]+(?=/[^.])")
 """Files of a label that are not records of ours are those that main has, too."""
 LARGE_BYTES = 8 << 30
-_LIMIT_S = 20
+_LIMIT_S = 60
+"""A use takes up to a second of a processor, of which a busy machine gives it little."""
 GROWTH_BYTES = 96 << 20
 """By so much more memory than before the uses of damaged folders take, however large what is there looks."""
 

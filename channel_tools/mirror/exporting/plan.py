@@ -31,6 +31,7 @@ from channel_tools.conda.specs import least_version, spec_name, texts_of
 from channel_tools.mirror.files import bundle_damaged, open_bundle
 from channel_tools.mirror.format import (
     METADATA_FOLDER,
+    RECORD_BYTES,
     Received,
     channel_path,
     encode_lock,
@@ -353,8 +354,10 @@ def read_since(path: Path) -> Received:
     names = [name for name in reader.sizes if re.fullmatch(rf"{METADATA_FOLDER}/\d+\.targets\.json", name)]
     if len(names) != 1:
         raise bundle_damaged(path, f"has {counted(len(names), 'list')} of targets; expected one")
+    if (size_bytes := reader.sizes[names[0]]) > RECORD_BYTES:
+        raise bundle_damaged(path, f"{names[0]} has {size_bytes} bytes; at most {RECORD_BYTES} are read")
     with reader.open(names[0]) as stream:
-        content = reader.read(stream, reader.sizes[names[0]])
+        content = reader.read(stream, size_bytes)
     try:
         signed = decode_json(content, _TargetsFile).signed
     except msgspec.MsgspecError as err:

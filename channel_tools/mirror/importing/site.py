@@ -328,8 +328,8 @@ def check_held(
     ) as task:
 
         def check(file: HashedFile) -> None:
-            if (sha256 := _sha256_here(target, file.path)) != file.sha256:
-                message = f"{target.files / file.path}: its sha256 is {sha256}, but {file.sha256} was imported here"
+            if found := _change_of(target, file):
+                message = f"{target.files / file.path}: {found} imported here"
                 hint = (
                     "delete it, then import a bundle that brings it: channel_tools mirror create makes a complete one"
                 )
@@ -340,13 +340,20 @@ def check_held(
     return len(signed), len(readable)
 
 
-def _sha256_here(target: ImportTarget, path: str) -> str:
-    """The sha256 of a file that the site has. Raises ChannelError if it is not a regular file."""
+def _change_of(target: ImportTarget, file: HashedFile) -> str:
+    """How a file that the site has differs from the signed one, "" if it does not; one of another size is not read.
+
+    Raises ChannelError if it is not a regular file.
+    """
+    files = Beneath(root=target.files)
     try:
-        return Beneath(root=target.files).sha256(path)
+        if (status := files.file_stat(file.path)) is not None and status.st_size != file.size_bytes:
+            return f"it has {status.st_size} bytes, but {file.size_bytes} were"
+        sha256 = files.sha256(file.path)
     except FileNotFoundError:
         hint = "run the same command again"
-        raise IntegrityError(f"{target.files / path}: was removed while it was checked", hint=hint) from None
+        raise IntegrityError(f"{target.files / file.path}: was removed while it was checked", hint=hint) from None
+    return "" if sha256 == file.sha256 else f"its sha256 is {sha256}, but {file.sha256} was"
 
 
 def _stays_as_signed(path: str) -> bool:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from channel_tools.requests.names import BaseName
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.workflow.attest import sign_packages
 from channel_tools.workflow.channel_page import write_channel_page
+from tests.support.damage import LARGE_BYTES
 from tests.unit.mirror.bundles import ExportingSite, add_toys, exporting_site, import_to, listed, verify
 
 
@@ -229,3 +232,20 @@ def test_attestations_travel_with_their_packages(tmp_path: Path) -> None:
     assert "has no attestation" in str(zlib.error)
     [sidecar] = (tmp_path / "bundle" / "channels" / "channel" / "linux-64").glob("*.sigs.*")
     assert (channel.path / "linux-64" / sidecar.name).read_bytes() == sidecar.read_bytes()
+
+
+@pytest.mark.parametrize("path", ["bundle.json", "channels/channel/linux-64/toy-1.0-0.conda"])
+def test_a_file_here_that_has_become_huge_is_named_without_reading_it(
+    tmp_path: Path, site: ExportingSite, path: str
+) -> None:
+    os.truncate(tmp_path / "far" / path, LARGE_BYTES)
+    with pytest.raises(IntegrityError, match=rf"far/{re.escape(path)}: it has {LARGE_BYTES} bytes, but \d+ were imp"):
+        import_to(tmp_path / "first", tmp_path / "far", site.fingerprint)
+
+
+def test_a_list_of_targets_that_has_become_huge_is_named_without_reading_it(tmp_path: Path, made: Path) -> None:
+    shutil.copytree(made / "first", tmp_path / "first")
+    assert read_since(tmp_path / "first").version == 1
+    os.truncate(tmp_path / "first" / "metadata" / "1.targets.json", LARGE_BYTES)
+    with pytest.raises(BundleRejectedError, match=rf"metadata/1\.targets\.json has {LARGE_BYTES} bytes; at most"):
+        read_since(tmp_path / "first")
