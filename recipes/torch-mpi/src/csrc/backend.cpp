@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -74,19 +75,32 @@ std::vector<int64_t> facts_of(const Operation &operation) {
             is_compared ? static_cast<int64_t>(operation.elements) : -1};
 }
 
+// Of the groups of this process, which the error says that there are too many of.
+std::atomic<int> num_groups{0};
+
+void check_made(int code, const char *call) {
+    if (code != MPI_SUCCESS && error_text(code).find("Too many communicators") != std::string::npos) {
+        throw_backend_error("MPI takes no further group: this process has " + std::to_string(num_groups) +
+                            " over MPI, and MPICH knows 2048 at a time, with some of its own; destroy groups that are "
+                            "not used any more (torch.distributed.destroy_process_group)");
+    }
+    check(code, call);
+}
+
 MPI_Comm make_comm(const std::vector<int> &ranks) {
     MPI_Comm comm = MPI_COMM_NULL;
     if (ranks.empty()) {
-        check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+        check_made(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
         count_neighbours();
     } else {
         MPI_Group world = MPI_GROUP_NULL;
         MPI_Group members = MPI_GROUP_NULL;
         check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
         check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &members), "MPI_Group_incl");
-        check(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag_of(ranks), &comm), "MPI_Comm_create_group");
+        const int code = MPI_Comm_create_group(MPI_COMM_WORLD, members, tag_of(ranks), &comm);
         MPI_Group_free(&members);
         MPI_Group_free(&world);
+        check_made(code, "MPI_Comm_create_group");
     }
     check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     return comm;
@@ -150,9 +164,12 @@ c10::intrusive_ptr<MpiBackend> MpiBackend::create(const std::vector<int> &ranks,
 }
 
 MpiBackend::MpiBackend(std::shared_ptr<Group> group, std::chrono::milliseconds timeout)
-    : Backend(group->rank, group->size), group_(std::move(group)), timeout_(timeout) {}
+    : Backend(group->rank, group->size), group_(std::move(group)), timeout_(timeout) {
+    ++num_groups;
+}
 
 MpiBackend::~MpiBackend() {
+    --num_groups;
     if (!library_usable()) {
         return;
     }

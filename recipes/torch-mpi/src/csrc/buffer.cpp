@@ -93,7 +93,11 @@ at::Tensor Buffer::scratch(const at::Tensor &tensor, int64_t numel) {
 
 void Buffer::separate() {
     const at::NoGradGuard no_grad;
-    memory_ = memory_.clone();
+    replace(memory_.clone());
+}
+
+void Buffer::replace(at::Tensor values) {
+    memory_ = std::move(values);
     synchronize(memory_);
 }
 

@@ -34,7 +34,7 @@ class Buffer {
     // Has MPI use other memory: of an input, an independent copy of its values; of
     // an output, an independent one that is copied back.
     void separate();
-    void replace(at::Tensor values) { memory_ = std::move(values); }
+    void replace(at::Tensor values);
 
     // Brings what MPI wrote into the tensor, if that is elsewhere.
     void copy_back() const;

@@ -10,6 +10,7 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/bit_cast.h>
+#include <c10/util/complex.h>
 
 #include "library.h"
 
@@ -100,6 +101,16 @@ void take_extremes_of_words(void *from, void *into, int64_t count) {
     auto *const __restrict target = static_cast<Word *>(into);
     for (int64_t index = 0; index < count; ++index) {
         target[index] = extreme_number<kind>(source[index], target[index]);
+    }
+}
+
+// Products of complex numbers as PyTorch has them: NaN where C's own rules, which MPI's libraries follow, find an infinity.
+template <typename Float>
+void multiply_complex(void *from, void *into, int64_t count) {
+    const auto *const __restrict source = static_cast<const c10::complex<Float> *>(from);
+    auto *const __restrict target = static_cast<c10::complex<Float> *>(into);
+    for (int64_t index = 0; index < count; ++index) {
+        target[index] *= source[index];
     }
 }
 
@@ -214,7 +225,10 @@ MPI_Datatype type_for(at::ScalarType type) {
 at::Tensor factor_of(const c10d::ReduceOp &op, at::ScalarType type) {
     const auto *const supplement = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
     if (supplement->tensor_factor.defined()) {
-        return supplement->tensor_factor.cpu();
+        const at::Tensor &factor = supplement->tensor_factor;
+        TORCH_CHECK_VALUE(factor.numel() == 1, "torch-mpi: PREMUL_SUM takes a factor of one element, got one of ",
+                          factor.numel());
+        return factor.detach().cpu().reshape({});  // a dimension of its own would become the product's
     }
     return at::scalar_tensor(supplement->double_factor, at::TensorOptions(type));
 }
@@ -258,6 +272,8 @@ void make_elements() {
     make_ops_of_words<at::kUInt16, uint16_t>();
     make_ops_of_words<at::kUInt32, uint32_t>();
     make_ops_of_words<at::kUInt64, uint64_t>();
+    make_op<multiply_complex<float>>(at::kComplexFloat, Kind::PRODUCT);
+    make_op<multiply_complex<double>>(at::kComplexDouble, Kind::PRODUCT);
     make_op<add_words<uint8_t>>(at::kChar, Kind::SUM);
     make_op<add_words<uint8_t>>(at::kByte, Kind::SUM);
     make_op<add_words<uint16_t>>(at::kShort, Kind::SUM);

@@ -3,7 +3,7 @@
 // PyTorch's element types and reductions in MPI's words. 16-bit floats, which
 // MPI lacks, have an MPI_Op of ours, and so has what MPI libraries reduce in
 // another way than PyTorch: MIN and MAX of floats and of integers without sign,
-// sums of integers of 8 and 16 bits.
+// sums of integers of 8 and 16 bits, products of complex numbers.
 #pragma once
 
 #include <mpi.h>
@@ -22,7 +22,7 @@ struct Reduction {
     MPI_Datatype type = MPI_DATATYPE_NULL;
     MPI_Op op = MPI_OP_NULL;
     std::optional<at::Tensor> factor;  // of each rank's values, before
-    bool average = false;              // over the ranks, after
+    bool average = false;              // each rank's values are divided by the number of ranks, before
 };
 
 // Throws c10::TypeError or c10::ValueError for what MPI cannot reduce.

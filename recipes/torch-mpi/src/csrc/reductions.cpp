@@ -5,8 +5,6 @@
 #include <type_traits>
 #include <utility>
 
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include "backend.h"
 #include "buffer.h"
 #include "elements.h"
@@ -25,17 +23,14 @@ struct ReduceScatterTensorCoalesced<Type, std::void_t<decltype(Type::REDUCE_SCAT
     static constexpr Type value = Type::REDUCE_SCATTER_TENSOR_COALESCED;
 };
 
-void apply_factor(Buffer &buffer, const Reduction &reduction) {
-    if (reduction.factor) {
-        const at::NoGradGuard no_grad;
-        buffer.replace(at::mul(buffer.memory(), *reduction.factor).to(buffer.memory().scalar_type()));
-    }
-}
-
-void apply_average(const Buffer &buffer, const Reduction &reduction, int size) {
+// What each rank does to its own values before they are added up. AVG divides first, as PyTorch defines it: the mean of
+// large numbers is one, though their sum is infinite.
+void scale(Buffer &buffer, const Reduction &reduction, int size) {
+    const at::NoGradGuard no_grad;
     if (reduction.average) {
-        const at::AutoDispatchBelowADInplaceOrView below;
-        buffer.memory().div_(size);
+        buffer.replace(at::div(buffer.memory(), size));
+    } else if (reduction.factor) {
+        buffer.replace(at::mul(buffer.memory(), *reduction.factor).to(buffer.memory().scalar_type()));
     }
 }
 
@@ -44,17 +39,17 @@ struct InPlace {
     Reduction reduction;
 };
 
-InPlace prepare(const at::Tensor &tensor, const c10d::ReduceOp &op) {
+InPlace prepare(const at::Tensor &tensor, const c10d::ReduceOp &op, int size) {
     InPlace one{Buffer::input(tensor), reduction_of(op, tensor.scalar_type())};
-    apply_factor(one.buffer, one.reduction);
+    scale(one.buffer, one.reduction, size);
     return one;
 }
 
-std::vector<InPlace> prepare_all(const std::vector<at::Tensor> &tensors, const c10d::ReduceOp &op) {
+std::vector<InPlace> prepare_all(const std::vector<at::Tensor> &tensors, const c10d::ReduceOp &op, int size) {
     std::vector<InPlace> all;
     all.reserve(tensors.size());
     for (const at::Tensor &tensor : tensors) {
-        InPlace one = prepare(tensor, op);
+        InPlace one = prepare(tensor, op, size);
         if (std::any_of(all.begin(), all.end(),
                         [&one](const InPlace &other) { return one.buffer.overlaps(other.buffer); })) {
             one.buffer.separate();
@@ -64,16 +59,15 @@ std::vector<InPlace> prepare_all(const std::vector<at::Tensor> &tensors, const c
     return all;
 }
 
-void allreduce_all(Operation &operation, std::vector<InPlace> all, MPI_Comm comm, int size) {
+void allreduce_all(Operation &operation, std::vector<InPlace> all, MPI_Comm comm) {
     operation.start = [all, comm](Requests &requests) {
         for (const auto &[buffer, reduction] : all) {
             allreduce(buffer.data(), buffer.numel(), reduction.type, reduction.op, comm, requests);
         }
     };
-    operation.finish = [all = std::move(all), size] {
-        for (const auto &[buffer, reduction] : all) {
-            apply_average(buffer, reduction, size);
-            buffer.copy_back();
+    operation.finish = [all = std::move(all)] {
+        for (const auto &one : all) {
+            one.buffer.copy_back();
         }
     };
 }
@@ -89,23 +83,22 @@ Scattered prepare_scattered(const at::Tensor &output, const at::Tensor &input, c
                       "torch-mpi: reduce_scatter of ", input.numel(), " ", input.scalar_type(), " elements over ", size,
                       " ranks does not fill ", output.numel(), " ", output.scalar_type(), " elements");
     Scattered one{Buffer::input(input), Buffer::output(output), reduction_of(op, input.scalar_type())};
-    apply_factor(one.input, one.reduction);
+    scale(one.input, one.reduction, size);
     if (one.output.overlaps(one.input)) {
         one.output.separate();
     }
     return one;
 }
 
-void scatter_all(Operation &operation, std::vector<Scattered> all, MPI_Comm comm, int size) {
+void scatter_all(Operation &operation, std::vector<Scattered> all, MPI_Comm comm) {
     operation.start = [all, comm](Requests &requests) {
         for (const auto &[input, output, reduction] : all) {
             reduce_scatter(input.data(), output.data(), output.numel(), reduction.type, reduction.op, comm, requests);
         }
     };
-    operation.finish = [all = std::move(all), size] {
-        for (const auto &[input, output, reduction] : all) {
-            apply_average(output, reduction, size);
-            output.copy_back();
+    operation.finish = [all = std::move(all)] {
+        for (const auto &one : all) {
+            one.output.copy_back();
         }
     };
 }
@@ -124,14 +117,14 @@ std::vector<int64_t> sizes_of(const std::vector<at::Tensor> &tensors) {
 MpiBackend::WorkPtr MpiBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) {
     only(tensors);
     Operation operation = make_operation(c10d::OpType::ALLREDUCE, "mpi:all_reduce", tensors, tensors, opts);
-    allreduce_all(operation, prepare_all(tensors, opts.reduceOp), group_->comm, size_);
+    allreduce_all(operation, prepare_all(tensors, opts.reduceOp, size_), group_->comm);
     return start(std::move(operation));
 }
 
 MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts) {
     Operation operation =
         make_operation(c10d::OpType::ALLREDUCE_COALESCED, "mpi:all_reduce_coalesced", tensors, tensors, opts);
-    allreduce_all(operation, prepare_all(tensors, opts.reduceOp), group_->comm, size_);
+    allreduce_all(operation, prepare_all(tensors, opts.reduceOp, size_), group_->comm);
     return start(std::move(operation));
 }
 
@@ -140,17 +133,14 @@ MpiBackend::WorkPtr MpiBackend::reduce(Tensors &tensors, const c10d::ReduceOptio
     const bool is_root = root == rank_;
     only(tensors);
     Operation operation = make_operation(c10d::OpType::REDUCE, "mpi:reduce", tensors, tensors, opts);
-    const InPlace one = prepare(tensors.front(), opts.reduceOp);
+    const InPlace one = prepare(tensors.front(), opts.reduceOp, size_);
     operation.start = [one, root, is_root, comm = group_->comm](Requests &requests) {
         torch_mpi::reduce(one.buffer.data(), one.buffer.numel(), one.reduction.type, one.reduction.op, root, is_root,
                           comm, requests);
     };
-    operation.finish = [one, is_root, size = size_] {
-        if (is_root) {
-            apply_average(one.buffer, one.reduction, size);
-            one.buffer.copy_back();
-        }
-    };
+    if (is_root) {
+        operation.finish = [one] { one.buffer.copy_back(); };
+    }
     return start(std::move(operation));
 }
 
@@ -158,7 +148,7 @@ MpiBackend::WorkPtr MpiBackend::_reduce_scatter_base(at::Tensor &output, at::Ten
                                                      const c10d::ReduceScatterOptions &opts) {
     Operation operation =
         make_operation(c10d::OpType::_REDUCE_SCATTER_BASE, "mpi:reduce_scatter", {input}, {output}, opts);
-    scatter_all(operation, {prepare_scattered(output, input, opts.reduceOp, size_)}, group_->comm, size_);
+    scatter_all(operation, {prepare_scattered(output, input, opts.reduceOp, size_)}, group_->comm);
     return start(std::move(operation));
 }
 
@@ -173,7 +163,7 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs
         all.push_back(prepare_scattered(outputs[index], inputs[index], opts.reduceOp, size_));
     }
     separate_outputs(all);
-    scatter_all(operation, std::move(all), group_->comm, size_);
+    scatter_all(operation, std::move(all), group_->comm);
     return start(std::move(operation));
 }
 
@@ -188,15 +178,12 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors &outputs, TensorLists &in
     const Reduction reduction = reduction_of(opts.reduceOp, output.scalar_type());
     Operation operation = make_operation(c10d::OpType::REDUCE_SCATTER, "mpi:reduce_scatter", parts, outputs, opts);
     Buffer input = Buffer::input(concatenated(parts));
-    apply_factor(input, reduction);
+    scale(input, reduction, size_);
     const Buffer result = Buffer::output(output);
     operation.start = [input, result, places, reduction, comm = group_->comm](Requests &requests) {
         reduce_scatterv(input.data(), result.data(), places, reduction.type, reduction.op, comm, requests);
     };
-    operation.finish = [result, reduction, size = size_] {
-        apply_average(result, reduction, size);
-        result.copy_back();
-    };
+    operation.finish = [result] { result.copy_back(); };
     return start(std::move(operation));
 }
 

@@ -92,10 +92,26 @@ def operations_of_bits() -> None:
 
 @check
 def truth_values() -> None:
-    for op, expected in ((dist.ReduceOp.SUM, [True, True, False]), (dist.ReduceOp.MIN, [True, False, False])):
-        tensor = torch.tensor([True, rank() == 0, False])
+    """A sum of them is whether one is true, as of numbers that are converted back."""
+    columns = [[True, one == 0, one == size() - 1, False] * size() for one in range(size())]
+    for op, function in (
+        (dist.ReduceOp.SUM, operator.or_),
+        (dist.ReduceOp.PRODUCT, operator.and_),
+        (dist.ReduceOp.MAX, operator.or_),
+        (dist.ReduceOp.MIN, operator.and_),
+        (dist.ReduceOp.BAND, operator.and_),
+        (dist.ReduceOp.BOR, operator.or_),
+        (dist.ReduceOp.BXOR, operator.xor),
+    ):
+        expected = [reduce(function, row) for row in zip(*columns, strict=True)]
+        tensor = torch.tensor(columns[rank()])
         dist.all_reduce(tensor, op=op)
         assert tensor.tolist() == expected, op
+        part = torch.zeros(4, dtype=torch.bool)
+        dist.reduce_scatter_tensor(part, torch.tensor(columns[rank()]), op=op)
+        assert part.tolist() == expected[:4], op
+    for op in (dist.ReduceOp.AVG, dist._make_nccl_premul_sum(0.5)):
+        assert "MPI cannot reduce Bool tensors" in error_of(partial(dist.all_reduce, torch.tensor([True]), op=op))
 
 
 @check
@@ -105,9 +121,54 @@ def averages_and_factors() -> None:
         tensor = torch.full((5,), float(rank()), dtype=dtype)
         dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
         assert torch.equal(tensor, torch.full((5,), mean, dtype=dtype))
-    tensor = torch.full((5,), float(rank()))
-    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(0.5))
-    assert tensor.eq(0.5 * sum(range(size()))).all()
+    for factor in (0.5, torch.tensor(0.5), torch.tensor([0.5])):
+        for shape in ((), (5,), (2, 3)):
+            tensor = torch.full(shape, float(rank()))
+            dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(factor))
+            assert tensor.shape == shape
+            assert tensor.eq(0.5 * sum(range(size()))).all()
+    several = dist._make_nccl_premul_sum(torch.ones(2))
+    assert "a factor of one element, got one of 2" in error_of(partial(dist.all_reduce, torch.ones(2), op=several))
+
+
+@check
+def means_of_large_numbers() -> None:
+    """PyTorch divides before it adds: no sum becomes infinite whose mean is none. What is only read stays as it was."""
+    for dtype in FLOATS:
+        most = torch.finfo(dtype).max / 4 * 3  # of which two are infinite
+        for op in (dist.ReduceOp.AVG, dist._make_nccl_premul_sum(1 / size())):
+            own = torch.full((size(),), most, dtype=dtype)
+            near = partial(torch.testing.assert_close, expected=torch.tensor(most, dtype=dtype).expand(size()))
+            tensor = own.clone()
+            dist.all_reduce(tensor, op=op)
+            near(tensor)
+            part = torch.zeros(1, dtype=dtype)
+            dist.reduce_scatter_tensor(part, own, op=op)
+            near(part.expand(size()))
+            near(own)
+            dist.reduce(own, dst=0, op=op)
+            near(own)
+        infinite = torch.tensor([float("inf"), float("inf") if rank() else -float("inf"), 1.0], dtype=dtype)
+        dist.all_reduce(infinite, op=dist.ReduceOp.AVG)
+        assert infinite[:2].isinf().tolist() == [True, False], infinite
+        assert infinite[1].isnan(), infinite
+
+
+@check
+def products_of_complex_numbers() -> None:
+    """As torch.prod has them, also of infinities, in which C's rules find other parts."""
+    parts = [0.0, -1.5, 2.0, float("inf"), float("nan")]
+    numbers = [complex(real, imaginary) for real in parts for imaginary in parts]
+    pairs = [(first, second) for first in numbers for second in numbers]
+    for dtype in (torch.complex64, torch.complex128):
+        columns = [torch.tensor([pair[one] if one < 2 else 1 for pair in pairs], dtype=dtype) for one in range(size())]
+        expected = torch.view_as_real(reduce(torch.mul, columns))
+        tensor = columns[rank()].clone()
+        dist.reduce(tensor, dst=0, op=dist.ReduceOp.PRODUCT)
+        if rank() == 0:
+            found = torch.view_as_real(tensor)
+            wrong = ~((found == expected) | (found.isnan() & expected.isnan()))
+            assert not wrong.any(), (dtype, [pairs[int(at)] for at in wrong.any(1).nonzero().flatten()[:5]])
 
 
 @check

@@ -125,6 +125,22 @@ def many_groups_one_after_another() -> None:
 
 
 @check
+def more_groups_than_mpi_takes_are_one_error() -> None:
+    """MPICH's limit, in groups of this rank alone, which takes no other; the places of what was destroyed are free."""
+    import torch_mpi
+    from torch_mpi import _C
+
+    if "MPICH" not in torch_mpi.stats()["library"]["version"]:
+        return
+    groups = []
+    said = error_of(lambda: groups.extend(_C.MpiBackend.create([rank()], SOON) for _ in range(2049)))
+    assert f"MPI takes no further group: this process has {len(groups) + 1} over MPI" in said, said
+    assert "destroy groups that are not used any more" in said
+    groups.clear()
+    many_groups_one_after_another()
+
+
+@check
 def a_device_mesh() -> None:
     from torch.distributed.device_mesh import init_device_mesh
 

@@ -197,6 +197,22 @@ def test_a_rank_that_exits_with_0_leaves_the_others_to_their_time_limit(launcher
     assert ended.seconds < SOON_S
 
 
+def test_ranks_may_meet_after_each_group_is_made(launcher: Launcher) -> None:
+    """By PyTorch's variable for it, which has those of gloo beside MPI meet in the store of the default group."""
+    script = launcher.code(
+        "import os\nos.environ['TORCH_DIST_INIT_BARRIER'] = '1'\n"
+        + BEGIN
+        + "for made in (dist.new_group(), dist.new_group(backend='gloo'), dist.new_group([1], backend='cpu:gloo')):\n"
+        "    if made is not dist.GroupMember.NON_GROUP_MEMBER:\n"
+        "        tensor = torch.ones(3)\n        dist.all_reduce(tensor, group=made)\n"
+        "        print('sum', int(tensor[0]), flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    ended = launcher.mpiexec(script, ranks=2)
+    assert ended.code == 0, ended.said
+    assert sorted(re.findall(r"sum \d", ended.said)) == ["sum 1", *["sum 2"] * 4]
+
+
 @pytest.mark.parametrize("end", ["raise ValueError", "sys.exit(1)"])
 def test_what_was_printed_last_is_not_lost(launcher: Launcher, end: str) -> None:
     script = launcher.code(

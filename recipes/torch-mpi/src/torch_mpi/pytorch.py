@@ -98,14 +98,22 @@ def _noting_request(make_group: Callable[P, T], requests: list[GroupRequest], cr
 
 
 def _needs_store(bound: Mapping[str, Any]) -> bool:
-    """Whether this process is to be in a group of another backend beside a default group of MPI, which has no store."""
+    """Whether PyTorch will use the store of this group, and there is none.
+
+    That is, where this process is to be in a group of another backend beside a default group of MPI. And in that
+    default group itself under TORCH_DIST_INIT_BARRIER=1: its ranks meet by its store when such a group has been made.
+    """
+    from torch.distributed import distributed_c10d as c10d
+
     store = bound["store"]
     while isinstance(store, torch.distributed.PrefixStore):
         store = store.underlying_store
+    if type(store) is not torch.distributed.Store:  # what init_process_group gives MPI in place of one
+        return False
+    if not torch.distributed.is_initialized():
+        return str(bound["backend"]).lower() == "mpi" and c10d._is_barrier_after_init() == 1
     return (
-        type(store) is torch.distributed.Store  # what init_process_group gives MPI in place of one
-        and str(bound["backend"]).lower() not in {"mpi", "undefined"}
-        and torch.distributed.is_initialized()
+        str(bound["backend"]).lower() not in {"mpi", "undefined"}
         and torch.distributed.get_rank() in bound["global_ranks_in_group"]
     )
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from torch_switchml.agreement import Agreement, Report
+from torch_switchml.agreement import Agreement, Report, Vote
 from torch_switchml.errors import SwitchMLError
 
 SOON = timedelta(seconds=0.2)
@@ -323,3 +323,31 @@ def test_a_store_that_ends_with_a_rank_names_it() -> None:
     unwatched = Agreement.begin(store=EndedStore(), rank=1, size=2)
     with pytest.raises(SwitchMLError, match=r"cannot be used: the group's store ended, which rank 0 or the launcher"):
         unwatched.share("job", "mine", timeout=LATE)
+
+
+def test_ranks_that_have_begun_to_vote_are_waited_for_as_long_as_their_group_waits() -> None:
+    """However late one is then; nobody looks for them for longer than no time at all."""
+    store = MemoryStore()
+    votes = [Vote.begin(store=store, rank=rank, size=3) for rank in range(3)]
+
+    def vote(rank: int) -> bool:
+        limit = votes[rank].limit(LATE, brief=timedelta(0))
+        return votes[rank].is_unanimous("come", ready=True, timeout=limit)
+
+    with ThreadPoolExecutor(2) as pool:
+        early = [pool.submit(vote, rank) for rank in (0, 1)]
+        store.wait(["switchml/unasked/1/come/ready"], LATE)
+        assert vote(2)
+        assert all(task.result() for task in early)
+
+
+def test_a_rank_that_has_not_begun_to_vote_is_not_waited_for() -> None:
+    """Of three ranks one has no plugin; the next group of these ranks is another matter."""
+    store = MemoryStore()
+    votes = [Vote.begin(store=store, rank=rank, size=3) for rank in (0, 1)]
+    for vote in votes:
+        assert vote.limit(LATE, brief=timedelta(0)) == timedelta(0)
+        assert not vote.is_unanimous("come", ready=True, timeout=timedelta(0))
+    again = [Vote.begin(store=store, rank=rank, size=3) for rank in range(3)]
+    assert again[0].limit(LATE, brief=timedelta(0)) == timedelta(0)  # the third's first is not of these
+    assert [Vote.begin(store=store, rank=2, size=3), *again[:2]][1].limit(LATE, brief=timedelta(0)) == LATE

@@ -30,9 +30,11 @@ _FAREWELL_TIMEOUT = timedelta(seconds=5)
 # anything: one that has not begun by then has no plugin, or nothing that asks for it. All are to know within 5 s.
 _BEGINNING_TIMEOUT = timedelta(seconds=3)
 
-# How long ranks that nothing asked to use SwitchML look for each other. They come here as those above, and loading
-# takes them no time; a rank that is slower than this leaves all of them with gloo.
+# How long ranks that nothing asked to use SwitchML look whether all of them have begun a vote. They do before gloo's
+# rendezvous, which ends on none of them before that: only where gloo meets later (TORCH_GLOO_LAZY_INIT) is any waited for.
 _UNASKED_TIMEOUT = timedelta(seconds=1)
+# How long they then wait for each other in a group that does not tell its own limit, which is PyTorch's.
+_GROUP_TIMEOUT = timedelta(minutes=30)
 
 # The same once one is found to have ended: those that settled before that do not read it.
 _FAREWELL_OF_ENDED_TIMEOUT = timedelta(seconds=2)
@@ -73,8 +75,8 @@ class Store(Protocol):
 class Vote:
     """Whether all ranks of a group do something, for which each has to be ready: yes or no, the same on all of them.
 
-    Unlike an Agreement, it waits for nobody: the first rank to know the answer gives it, a rank that waited in vain
-    with no. What comes later finds the answer there.
+    Unlike an Agreement, it waits for nobody who has not begun it: the first rank to know the answer gives it, a rank
+    that waited in vain with no. What comes later finds the answer there.
     """
 
     store: Store
@@ -84,11 +86,22 @@ class Vote:
 
     @classmethod
     def begin(cls, *, store: Store, rank: int, size: int) -> "Vote":
-        """For the group made next. RuntimeError where the store has ended, as from the other functions."""
+        """For the group made next, before its gloo is. RuntimeError where the store has ended, as from all functions."""
         generation = store.add(f"switchml/unasked/{rank}", 1)
+        store.add(f"switchml/unasked/{generation}/begun", 1)
         return cls(store=store, rank=rank, size=size, generation=generation)
 
-    def is_unanimous(self, stage: str, *, ready: bool, timeout: timedelta = _UNASKED_TIMEOUT) -> bool:
+    def limit(self, group_limit: timedelta | None, *, brief: timedelta = _UNASKED_TIMEOUT) -> timedelta:
+        """How long to wait for the others: as long as their group does, and not at all if one has not begun to vote.
+
+        That one has no plugin, or nothing for which it would vote, and never comes.
+        """
+        begun = f"switchml/unasked/{self.generation}/begun"
+        if _wait_briefly(lambda: self.store.add(begun, 0) >= self.size, brief):
+            return group_limit or _GROUP_TIMEOUT
+        return timedelta(0)
+
+    def is_unanimous(self, stage: str, *, ready: bool, timeout: timedelta) -> bool:
         """Whether every rank has come to the stage and is ready; a rank that has not come by `timeout` is not."""
         prefix = f"switchml/unasked/{self.generation}/{stage}"
         answer = f"{prefix}/answer"

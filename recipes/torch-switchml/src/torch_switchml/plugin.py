@@ -15,7 +15,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -76,14 +76,21 @@ class Plugin:
         self._names_in_use = False
         self._serves_unasked = False  # the default group's ranks reduce in memory though nothing asks for it
         self._session_of: WeakKeyDictionary[object, _C.Session | None] = WeakKeyDictionary()
+        self._votes: WeakKeyDictionary[object, Vote] = WeakKeyDictionary()
         self._adopted: WeakKeyDictionary[object, _C.SwitchMLBackend] = WeakKeyDictionary()
 
     def install(self) -> None:
         """Hook into PyTorch, and close the session at exit; AttributeError where that cannot be done."""
-        pytorch.hook_into_groups(self.adopt)
+        pytorch.hook_into_groups(self.begin, self.adopt)
         for name in BACKEND_NAMES:
             pytorch.register_backend_name(name, self.create)
         atexit.register(self.close)
+
+    def begin(self, group: pytorch.Group) -> None:
+        """Let the other ranks know, before any of them has its gloo, that this one votes on what nothing asks for."""
+        if is_enabled(self._environ) and not is_requested(self._environ) and not pytorch.has_default_group():
+            with suppress(ImportError, RuntimeError):  # no store, as in a group over MPI, or no compiled part to get it
+                self._votes[group] = Vote.begin(store=pytorch.store_of(group), rank=group.rank(), size=group.size())
 
     def adopt(self, group: object, backend: object) -> "_C.SwitchMLBackend | None":
         """The delegating backend to stand before `backend` if that is gloo.
@@ -173,9 +180,13 @@ class Plugin:
     def _give_session(self, group: object, backend: pytorch.Backend, *, is_unasked: bool = False) -> None:
         """Have the group a session, or none, which its backends of several devices share."""
         if group not in self._session_of:
-            self._session_of[group] = self._open_session(pytorch.store_of(group), backend, is_unasked=is_unasked)
+            vote = self._votes.pop(group, None) if is_unasked else None
+            store = pytorch.store_of(group)
+            self._session_of[group] = self._open_session(store, backend, vote, is_unasked=is_unasked)
 
-    def _open_session(self, store: Store, backend: pytorch.Backend, *, is_unasked: bool) -> "_C.Session | None":
+    def _open_session(
+        self, store: Store, backend: pytorch.Backend, vote: Vote | None, *, is_unasked: bool
+    ) -> "_C.Session | None":
         """The default group's, or where that is asked for one of another group's own; None for other groups."""
         session: _C.Session | None
         membership = _membership_in(backend)
@@ -184,7 +195,7 @@ class Plugin:
             self._sessions, self._groups_beside, self._refused_groups = [], 0, 0
             self._membership = membership
             if is_unasked:
-                session = self._open_unasked(store, membership, self._watch(backend, survives=True))
+                session = self._open_unasked(store, membership, vote, self._watch(backend, survives=True))
             else:
                 session = self._open_together(store, membership, self._watch(backend, survives=False))
             self._serves_unasked = is_unasked and session is not None
@@ -224,7 +235,9 @@ class Plugin:
             self._settle(agreement, stage="load", report=report, timeout=_opening_limit(self._transport))
             return self._open(agreement, membership, worker_port=0)
 
-    def _open_unasked(self, store: Store, membership: GroupMembership, watch: Watch) -> "_C.Session | None":
+    def _open_unasked(
+        self, store: Store, membership: GroupMembership, vote: Vote | None, watch: Watch
+    ) -> "_C.Session | None":
         """That of ranks of one host, which need no switch; None on all ranks where one of them cannot have it.
 
         Nothing asks for it, so it may not fail, and a rank without the plugin is not waited for. Rank 0 says why there
@@ -232,10 +245,11 @@ class Plugin:
         """
         if membership.size == 1:
             return None
-        session, reason = None, "a rank has no torch-switchml that could share memory with it (or came late)"
+        session, reason = None, "a rank has no torch-switchml that could share memory with it, or did not come"
         try:
-            vote = Vote.begin(store=store, rank=membership.rank, size=membership.size)
-            if vote.is_unanimous("come", ready=True):
+            if vote is None:
+                vote = Vote.begin(store=store, rank=membership.rank, size=membership.size)
+            if vote.is_unanimous("come", ready=True, timeout=vote.limit(membership.timeout)):
                 try:
                     session = self._open_together(store, membership, watch)
                 except SwitchMLError as err:

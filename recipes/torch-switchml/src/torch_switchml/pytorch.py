@@ -28,8 +28,22 @@ class Backend(Protocol):
         """How many ranks the group has."""
 
 
-def hook_into_groups(adopt: Callable[[object, object], "_C.SwitchMLBackend | None"]) -> None:
+class Group(Protocol):
+    """The part of a c10d process group that is used here."""
+
+    def rank(self) -> int:
+        """This process's rank in the group."""
+
+    def size(self) -> int:
+        """How many ranks the group has."""
+
+
+def hook_into_groups(
+    begin: Callable[[Group], None], adopt: Callable[[object, object], "_C.SwitchMLBackend | None"]
+) -> None:
     """Have `adopt(group, backend)` say which delegating backend stands before a gloo that is registered, if one does.
+
+    `begin(group)` is called before a group has backends, where this PyTorch says by then which is the default one.
 
     A group then has both: its collectives reach the delegating backend, and PyTorch finds the gloo wherever it asks
     for it by its type or name (the recipe's README lists the places). Raises AttributeError where PyTorch's groups
@@ -55,6 +69,14 @@ def hook_into_groups(adopt: Callable[[object, object], "_C.SwitchMLBackend | Non
 
         return sequence_number(group) + _C.delegated_jobs(group)
 
+    if hasattr(c10d.ProcessGroup, "_set_default_backend"):
+        set_default: Callable[..., None] = c10d.ProcessGroup._set_default_backend
+
+        def _set_default_backend(group: Group, backend_type: object) -> None:
+            begin(group)
+            set_default(group, backend_type)
+
+        c10d.ProcessGroup._set_default_backend = _set_default_backend
     c10d.ProcessGroup._register_backend = _register_backend
     c10d.ProcessGroup._get_sequence_number_for_group = _get_sequence_number_for_group
 
