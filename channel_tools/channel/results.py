@@ -51,6 +51,8 @@ class ValidationRecord:
     started: str
     """UTC, ISO 8601."""
     seconds: float
+    files: tuple[str, ...] = ()
+    """The sha256 of each package that was installed, sorted; none of runs that were recorded without."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

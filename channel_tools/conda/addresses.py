@@ -236,8 +236,25 @@ def file_address(path: str) -> str:
 
 
 def _folder_address(folder: Path) -> str:
-    """The address of a folder. Clients resolve ``..`` in it as text, so what it means to the system is said here."""
-    return absolute_path(folder).as_uri()
+    """The address of a folder. Clients resolve ``..`` in it as text, so what it means to the system is said here.
+
+    Raises UsageError for a path that is no UTF-8, of which conda's clients read no channel.
+    """
+    path = absolute_path(folder)
+    if not is_utf8(path):
+        shown = str(path).encode(errors="backslashreplace").decode()
+        message = f"{shown}: not UTF-8, and conda's clients read no channel from such a path"
+        raise UsageError(message, hint="rename the folder, or give a link to it whose own path is UTF-8")
+    return path.as_uri()
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether a path's bytes are UTF-8: Linux takes any."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def channel_name(address: str) -> str:

@@ -81,6 +81,7 @@ _ATTEMPTS = 3
 _BROKEN_OFF = "error decoding response body"
 _TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """A folder cannot be renamed to a path, since there is a folder with content or a file."""
+_LISTS = ("constrains", "depends", "track_features")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -262,6 +263,7 @@ def _admit(record: RepoDataRecord, hashes: tuple[str, str], unpacked: Path, stor
     except IntegrityError as err:
         reason = err.message.removeprefix(f"{unpacked}: ")
         raise unsafe_package_error(record.file_name, reason) from None
+    _remove_nulls(unpacked / "info" / "index.json")
     # archives give group and others the permission to write as they were made
     for _path, _folders, files, descriptor in os.fwalk(unpacked):
         for name in (".", *files):
@@ -274,6 +276,14 @@ def _admit(record: RepoDataRecord, hashes: tuple[str, str], unpacked: Path, stor
     look = _look_at(unpacked)
     _write_checked(unpacked, msgspec.structs.replace(checked, look=look.look))
     return _usable(final, record, store) or _move(unpacked, final, record, store) or look
+
+
+def _remove_nulls(index: Path) -> None:
+    """Leave out the lists that a package has as null, which for conda is none; rattler does not link such a package."""
+    document = decode_json(index.read_bytes(), dict[str, object])
+    if nulls := [key for key in _LISTS if document.get(key, ()) is None]:
+        readable = {key: value for key, value in document.items() if key not in nulls}
+        write_bytes_atomically(index, msgspec.json.encode(readable), durable=False)
 
 
 def _move(unpacked: Path, final: Path, record: RepoDataRecord, store: PackageStore) -> Unpacked | None:

@@ -214,6 +214,7 @@ def _keep_result(
         ranks=request.ranks,
         started=started,
         seconds=round(seconds, 1),
+        files=tuple(sorted({package.sha256 for package in environment.records if package.sha256})),
     )
     record_validation(settings.channel, record)
 

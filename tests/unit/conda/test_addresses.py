@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -147,6 +148,19 @@ def test_a_wrong_address_is_told_without_its_secrets() -> None:
         parse_address("https://user:secret@host:99999/t/secret/chan?x=secret")
     assert "secret" not in f"{caught.value} {caught.value.hint}"
     assert "https://host:99999/chan" in str(caught.value)
+
+
+def test_a_folder_that_no_client_can_read_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """Linux takes any bytes as a name; the address of a channel is text."""
+    folder = tmp_path / os.fsdecode(b"no \xff utf-8") / "channel"
+    folder.mkdir(parents=True)
+    for text in (str(folder), f"{folder}/../channel"):
+        with pytest.raises(UsageError, match=r"no \\udcff utf-8/channel: not UTF-8, and conda's clients") as refused:
+            channel_address(text)
+        assert refused.value.hint == "rename the folder, or give a link to it whose own path is UTF-8"
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert channel_address(str(link)) == link.as_uri()
 
 
 def test_folders_become_addresses(tmp_path: Path) -> None:

@@ -741,12 +741,14 @@ def correct(archive: Path, **fields: object) -> None:
         ({"constrains": ["dsk[array] >=2"]}, {"constrains": ["library <2"]}),
         ({"depends": ["dsk[array] >=2"]}, {"depends": ["library"]}),
         ({"depends": ["library 9.*"]}, {"depends": ["library"]}),
+        ({"constrains": None}, {"constrains": ["library <9"]}),
+        ({"depends": None}, {"depends": ["library"]}),
     ],
 )
 def test_a_package_whose_record_was_corrected_is_installed_as_its_channel_lists_it(
-    install: Installer, channel: ToyChannel, own: Mapping[str, list[str]], listed: Mapping[str, list[str]]
+    install: Installer, channel: ToyChannel, own: Mapping[str, list[str] | None], listed: Mapping[str, list[str]]
 ) -> None:
-    archive = channel.add("fixed", depends=own.get("depends", ()), constrains=own.get("constrains", ()))
+    archive = channel.add("fixed", **own)
     correct(archive, **listed)
     assert "fixed-1.0" in names(install("fixed"))
     record = json.loads((install.prefix / "conda-meta" / "fixed-1.0-0.json").read_bytes())

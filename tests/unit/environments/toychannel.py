@@ -51,8 +51,8 @@ class ToyChannel:
         version: str = "1.0",
         build: str = "0",
         subdir: str = SUBDIR,
-        depends: Sequence[str] = (),
-        constrains: Sequence[str] = (),
+        depends: Sequence[str] | None = (),
+        constrains: Sequence[str] | None = (),
         files: Mapping[str, bytes] | None = None,
         links: Mapping[str, str] | None = None,
         index: bool = True,
@@ -70,8 +70,8 @@ class ToyChannel:
             "version": version,
             "build": build,
             "build_number": 0,
-            "depends": list(depends),
-            "constrains": list(constrains),
+            "depends": depends,
+            "constrains": constrains,
             "subdir": subdir,
         }
         said |= {"noarch": noarch} if subdir == "noarch" else {}

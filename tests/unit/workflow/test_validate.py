@@ -119,7 +119,9 @@ def test_the_channel_remembers_a_validation_that_broke_off(
     monkeypatch.setattr(validate, "install_channels", lambda _settings, _install: ())
     monkeypatch.setattr(validate, "validate_stack", lambda _request, **_others: replace(report, stack="udp"))
     validate_installed(settings, request, progress=SilentProgress(), environ={})
-    assert [one.passed for one in read_validations(settings.channel)] == [True]
+    (noted,) = read_validations(settings.channel)
+    assert noted.passed
+    assert noted.files == tuple(sorted({package.sha256 for package in report.environment.packages}))
 
     def breaks_off(_request: object, *, on_broken: Callable[..., None], **_others: object) -> ValidationReport:
         on_broken(report.environment, "2026-01-02T03:04:05+00:00", 1.25)

@@ -225,10 +225,8 @@ MPI_Datatype type_for(at::ScalarType type) {
 at::Tensor factor_of(const c10d::ReduceOp &op, at::ScalarType type) {
     const auto *const supplement = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
     if (supplement->tensor_factor.defined()) {
-        const at::Tensor &factor = supplement->tensor_factor;
-        TORCH_CHECK_VALUE(factor.numel() == 1, "torch-mpi: PREMUL_SUM takes a factor of one element, got one of ",
-                          factor.numel());
-        return factor.detach().cpu().reshape({});  // a dimension of its own would become the product's
+        // of one element, whose dimensions would become the product's
+        return supplement->tensor_factor.detach().cpu().reshape({});
     }
     return at::scalar_tensor(supplement->double_factor, at::TensorOptions(type));
 }

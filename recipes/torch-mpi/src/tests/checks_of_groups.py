@@ -2,6 +2,7 @@
 """Checks of groups, futures, time limits and ends."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -134,7 +135,9 @@ def more_groups_than_mpi_takes_are_one_error() -> None:
         return
     groups = []
     said = error_of(lambda: groups.extend(_C.MpiBackend.create([rank()], SOON) for _ in range(2049)))
-    assert f"MPI takes no further group: this process has {len(groups) + 1} over MPI" in said, said
+    assert re.search(
+        "MPI takes no further group: this process has 20[0-9][0-9] over MPI, and MPICH knows 2048", said
+    ), said
     assert "destroy groups that are not used any more" in said
     groups.clear()
     many_groups_one_after_another()
