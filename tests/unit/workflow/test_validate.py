@@ -117,11 +117,14 @@ def test_the_channel_remembers_a_validation_that_broke_off(
     new_channel(tmp_path)
     request = ValidateRequest(install=InstallRequest(stack="udp"), ranks=2, timeout_s=1.0)
     monkeypatch.setattr(validate, "install_channels", lambda _settings, _install: ())
-    monkeypatch.setattr(validate, "validate_stack", lambda _request, **_others: replace(report, stack="udp"))
+    (first, *others) = report.environment.records
+    packages = (replace(first, sha256="ab" * 32), *others)  # of others no sha256 is known
+    passed = replace(report, stack="udp", environment=replace(report.environment, records=packages))
+    monkeypatch.setattr(validate, "validate_stack", lambda _request, **_others: passed)
     validate_installed(settings, request, progress=SilentProgress(), environ={})
     (noted,) = read_validations(settings.channel)
     assert noted.passed
-    assert noted.files == tuple(sorted({package.sha256 for package in report.environment.packages}))
+    assert noted.files == ("ab" * 32,)
 
     def breaks_off(_request: object, *, on_broken: Callable[..., None], **_others: object) -> ValidationReport:
         on_broken(report.environment, "2026-01-02T03:04:05+00:00", 1.25)

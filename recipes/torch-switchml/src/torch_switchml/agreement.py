@@ -31,7 +31,7 @@ _FAREWELL_TIMEOUT = timedelta(seconds=5)
 _BEGINNING_TIMEOUT = timedelta(seconds=3)
 
 # How long ranks that nothing asked to use SwitchML look whether all of them have begun a vote. They do before gloo's
-# rendezvous, which ends on none of them before that: only where gloo meets later (TORCH_GLOO_LAZY_INIT) is any waited for.
+# rendezvous, which ends on none of them before that: only where gloo meets later (TORCH_GLOO_LAZY_INIT) may one come.
 _UNASKED_TIMEOUT = timedelta(seconds=1)
 # How long they then wait for each other in a group that does not tell its own limit, which is PyTorch's.
 _GROUP_TIMEOUT = timedelta(minutes=30)
@@ -86,7 +86,7 @@ class Vote:
 
     @classmethod
     def begin(cls, *, store: Store, rank: int, size: int) -> "Vote":
-        """For the group made next, before its gloo is. RuntimeError where the store has ended, as from all functions."""
+        """For the group made next, before its gloo. RuntimeError where the store has ended, as from all functions."""
         generation = store.add(f"switchml/unasked/{rank}", 1)
         store.add(f"switchml/unasked/{generation}/begun", 1)
         return cls(store=store, rank=rank, size=size, generation=generation)
