@@ -133,7 +133,7 @@ def more_groups_than_mpi_takes_are_one_error() -> None:
 
     if "MPICH" not in torch_mpi.stats()["library"]["version"]:
         return
-    groups = []
+    groups: list[_C.MpiBackend] = []
     said = error_of(lambda: groups.extend(_C.MpiBackend.create([rank()], SOON) for _ in range(2049)))
     assert re.search(
         "MPI takes no further group: this process has 20[0-9][0-9] over MPI, and MPICH knows 2048", said
