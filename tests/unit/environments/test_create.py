@@ -748,7 +748,7 @@ def correct(archive: Path, **fields: object) -> None:
 def test_a_package_whose_record_was_corrected_is_installed_as_its_channel_lists_it(
     install: Installer, channel: ToyChannel, own: Mapping[str, list[str] | None], listed: Mapping[str, list[str]]
 ) -> None:
-    archive = channel.add("fixed", **own)
+    archive = channel.add("fixed", depends=own.get("depends", ()), constrains=own.get("constrains", ()))
     correct(archive, **listed)
     assert "fixed-1.0" in names(install("fixed"))
     record = json.loads((install.prefix / "conda-meta" / "fixed-1.0-0.json").read_bytes())
