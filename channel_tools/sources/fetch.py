@@ -199,9 +199,10 @@ def fetch_unknown(
         run = _Run(store=store, client=client, progress=progress, task=task, mirrors=mirrors)
         for url in mirrors.addresses(urls):
             try:
-                path = run.receive(url, folder / "new.part", None)
+                path, named = run.receive(url, folder / "new.part", None)
                 need = NeededSource(kind="url", identity=sha256_of_file(path), urls=tuple(urls), names=(name,))
-                store.add_file(path, need, origin=url)
+                with store.locked_entry(store.entry(need)):
+                    store.put_file(path, need, origin=url, name=named)
             except (NetworkError, IntegrityError) as err:
                 reasons.append(err if url in str(err) else _placed(url, err))
                 (folder / "new.part").unlink(missing_ok=True)
@@ -284,15 +285,18 @@ class _Run:
     def _fetch_from(self, url: str, need: NeededSource) -> None:
         """Fetch the file from one address. Raises NetworkError or IntegrityError; both name the address."""
         part = self.store.incoming / f"{need.identity}.part"
-        path = self.receive(url, part, need.identity)
+        path, name = self.receive(url, part, need.identity)
         try:
-            self.store.put_file(path, need, origin=url, move=path == part)
+            self.store.put_file(path, need, origin=url, move=path == part, name=name)
         except IntegrityError as err:
             raise _placed(url, err) from None
 
-    def receive(self, url: str, part: Path, sha256: str | None) -> Path:
-        """Download a file to ``part``, whatever it is without ``sha256``; its path, the file's own if it is local."""
-        local = local_path(url)
+    def receive(self, url: str, part: Path, sha256: str | None) -> tuple[Path, str | None]:
+        """Download a file to ``part``, whatever it is without ``sha256``; its path, the file's own if it is local.
+
+        With it comes the name that a server gives the file.
+        """
+        local, name = local_path(url), None
         if local is None and scheme_of(url) == "ftp":
             _download_ftp(url, part, on_bytes=self.task.advance)
         elif local is None:
@@ -304,10 +308,10 @@ class _Run:
                 on_bytes=self.task.advance,
                 cancelled=self.stopped,
             )
-            download(self.client, request)
+            name = download(self.client, request)
         elif not local.is_file():
             raise NetworkError(f"{url}: there is no such file")
-        return local or part
+        return local or part, name
 
     def _fetch_commit(self, need: NeededSource) -> _Failure | None:
         folder = self.store.incoming / f"{self.store.entry(need).name}.git"

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.sources.archives import check_archive
+from channel_tools.sources.archives import check_archive, is_archive
 from channel_tools.sources.gitarchive import (
     GitManifest,
     decode_manifest,
@@ -128,19 +128,33 @@ class SourceStore:
         """Where a stored source came from."""
         if need.kind == "git":
             return self.manifest(need).origin
-        path = self.entry(need) / ORIGIN
+        return self._record(need).get("origin", "unknown")
+
+    def name_of(self, need: NeededSource, name: str) -> str:
+        """What engines are to call a stored file: what its server did, else ``name``, which its address ends with."""
+        return self._record(need).get("name", name)
+
+    def _record(self, need: NeededSource) -> dict[str, str]:
         try:
-            return decode_json(path.read_bytes(), dict[str, str])["origin"]
-        except (FileNotFoundError, msgspec.DecodeError, KeyError):
-            return "unknown"
+            return decode_json((self.entry(need) / ORIGIN).read_bytes(), dict[str, str])
+        except (FileNotFoundError, msgspec.DecodeError):
+            return {}
 
     def add_file(self, file: Path, need: NeededSource, *, origin: str) -> StoredSource:
         """Copy a file into the store. Raises IntegrityError if it has other bytes or is an unsafe archive."""
         with self.locked_entry(self.entry(need)):
             return self.put_file(file, need, origin=origin)
 
-    def put_file(self, file: Path, need: NeededSource, *, origin: str, move: bool = False) -> StoredSource:
-        """Like add_file, for a caller that holds the lock; with ``move`` the file is renamed instead of copied."""
+    def put_file(
+        self, file: Path, need: NeededSource, *, origin: str, move: bool = False, name: str | None = None
+    ) -> StoredSource:
+        """Like add_file, for a caller that holds the lock; with ``move`` the file is renamed instead of copied.
+
+        ``name`` is what the server calls the file: engines go by that, and not by the address, to tell an archive. By
+        default it is the file's own, if that is an archive's and the address says nothing.
+        """
+        if name is None and is_archive(file.name) and not is_archive(need.names[0]):
+            name = file.name
         if (stored := self.find(need)) is not None:
             return stored
         entry = self.entry(need)
@@ -157,9 +171,10 @@ class SourceStore:
                 )
                 raise IntegrityError(message, hint="it may be cut short or from another release; download it again")
             temporary.chmod(_FILE_MODE)
-            for name in need.names:
-                check_archive(temporary, name=name)
-            write_bytes_atomically(entry / ORIGIN, msgspec.json.encode({"origin": origin}))
+            for known in (*need.names, *([] if name is None else [name])):
+                check_archive(temporary, name=known)
+            record = {"origin": origin} | ({} if name is None else {"name": name})
+            write_bytes_atomically(entry / ORIGIN, msgspec.json.encode(record))
         return self.known(need)
 
     def add_commit(self, need: NeededSource, find: FindRepository, *, origin: str) -> StoredSource:
@@ -204,11 +219,11 @@ class SourceStore:
             raise IntegrityError(message, hint="run channel_tools sources verify, which moves damaged entries aside")
 
     def supply(self, need: NeededSource, name: str) -> Path:
-        """The stored file, under the name at the end of a recipe's address."""
+        """The stored file, under ``name`` or what its server called it."""
         stored = self.known(need)
         if need.kind == "git":
             return stored.path
-        named = stored.path.with_name(name)
+        named = stored.path.with_name(self.name_of(need, name))
         link_or_copy(stored.path, named)
         return named
 

@@ -349,7 +349,8 @@ def _patched_source(
     need = need_of(source, source_excludes(package.recipe))
     content_path = path_named_by(tree, folder, source.location) if need is None else store.known(need).path
     file_name = source.entry.get("file_name")
-    name = str(file_name or (content_path.name if need is None else file_name_of(source.location)))
+    own = content_path.name if need is None else store.name_of(need, file_name_of(source.location))
+    name = str(file_name or own)
     content: Path | dict[str, Path] = {name: content_path.resolve()}
     if need is None and content_path.is_dir():
         is_whole = source.entry.get("use_gitignore") is False

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 18
 _MOST_BYTES = 256 << 30
+_NAME_BYTES = 255
 _PROGRESS_BYTES = 1 << 16
 """An attempt that gets this many bytes further than all before it does not count as a failure."""
 
@@ -56,13 +57,15 @@ class Download:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
-def download(client: HttpClient, request: Download) -> None:
-    """Fetch exactly the wanted bytes into ``wanted.part``, whose folder is made.
+def download(client: HttpClient, request: Download) -> str | None:
+    """Fetch exactly the wanted bytes into ``wanted.part``, whose folder is made; the name that the server gives them.
 
     Raises NetworkError (the partial file is kept for the next run), IntegrityError if the server sent other bytes (it
     is removed), DiskFullError, Cancelled.
     """
-    _Transfer(client, request).run()
+    transfer = _Transfer(client, request)
+    transfer.run()
+    return transfer.name
 
 
 class _Transfer:
@@ -72,6 +75,7 @@ class _Transfer:
         self._client = client
         self._request = request
         self._etag: str | None = None
+        self.name: str | None = None
 
     def run(self) -> None:
         request, retry = self._request, self._client.retry
@@ -126,6 +130,7 @@ class _Transfer:
             ):
                 etag = response.headers.get("ETag")
                 self._etag = None if etag is None or etag.startswith("W/") else etag
+                self.name = file_name_in(response.headers.get("Content-Disposition", ""))
                 return self._receive(response)
         except RangeError:
             return self._digest_there().hexdigest()
@@ -182,3 +187,17 @@ class _Transfer:
         """The size of the partial file; 0 if there is none."""
         status = self._request.folder.file_stat(self._request.part)
         return 0 if status is None else status.st_size
+
+
+def file_name_in(disposition: str) -> str | None:
+    """The file name in a Content-Disposition header, without folders; None if there is none for a file of ours.
+
+    >>> file_name_in('attachment; filename="toy-1.tar.gz"'), file_name_in("inline"), file_name_in("x; filename=../.a")
+    ('toy-1.tar.gz', None, None)
+    """
+    for part in disposition.split(";"):
+        key, _, value = part.strip().partition("=")
+        name = value.strip("\"'").rpartition("/")[2]
+        if key == "filename" and name and not name.startswith(".") and name.isprintable():
+            return name if len(name.encode()) <= _NAME_BYTES else None
+    return None

@@ -18,6 +18,7 @@ from channel_tools.system.errors import ChannelError, IntegrityError, NetworkErr
 from channel_tools.system.http.download import Cancelled, Download, download
 from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
+from tests.support.scripted_server import ScriptedServer, scripted
 from tests.unit.sources.server import Served, serving
 from tests.unit.sources.toys import file_need, tar_gz
 
@@ -286,3 +287,39 @@ def test_a_need_with_two_names_is_stored_once(store: SourceStore) -> None:
         fetch(store, need)
     assert store.supply(need, "toy-1.tar.gz").samefile(store.known(need).path)
     assert store.supply(need, "v1.tar.gz").samefile(store.supply(need, "toy-1.tar.gz"))
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ('attachment; filename="toy-1.tar.gz"', "toy-1.tar.gz"),
+        ("attachment; filename=toy-1.tar.gz; size=3", "toy-1.tar.gz"),
+        ("inline", "download"),
+        ("attachment; filename=../../toy-1.tar.gz", "toy-1.tar.gz"),
+        ("attachment; filename=..", "download"),
+        ("attachment; filename=.origin.json", "download"),
+    ],
+)
+def test_a_source_has_the_name_that_its_server_gives_it(store: SourceStore, header: str, name: str) -> None:
+    """As for rattler-build, which unpacks what is called an archive there, whatever the address ends with."""
+    with scripted(ScriptedServer(lambda _asked: (200, {"Content-Disposition": header}, CONTENT))) as server:
+        need = file_need(CONTENT, f"{server.origin}/download?id=5", name="download")
+        fetch(store, need)
+    assert store.supply(need, "download").name == name
+    assert store.supply(need, "download").read_bytes() == CONTENT
+
+
+def test_an_archive_by_its_servers_name_is_checked_as_one(store: SourceStore) -> None:
+    content, head = tar_gz({"../x": b"y"}), {"Content-Disposition": "attachment; filename=toy.tgz"}
+    with scripted(ScriptedServer(lambda _asked: (200, head, content))) as server:
+        need = file_need(content, f"{server.origin}/download", name="download")
+        with pytest.raises(IntegrityError, match=r"'\.\./x'"):
+            fetch(store, need)
+    assert store.find(need) is None
+
+
+def test_a_source_that_is_added_as_an_archive_is_one(store: SourceStore, tmp_path: Path) -> None:
+    (tmp_path / "toy-1.tar.gz").write_bytes(CONTENT)
+    need = file_need(CONTENT, "https://upstream.invalid/download", name="download")
+    store.add_file(tmp_path / "toy-1.tar.gz", need, origin="by hand")
+    assert store.supply(need, "download").name == "toy-1.tar.gz"
