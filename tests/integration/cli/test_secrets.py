@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A made-up secret in every place that may hold one, and every command that reads addresses: it is nowhere else then.
 
-It is looked for in what each command prints, in every file that it leaves (also inside packages and archives), and in
-what servers are told: the one that the secret is for may see it as credentials, any other must not.
+It is looked for in what each command prints, in every file that it leaves (also inside packages and archives), in the
+command lines of all processes while it runs, in the environment of build scripts, and in what servers are told: the one
+that the secret is for may see it as credentials, any other must not. What came of it is a table in the documentation,
+with a row for each place; REFRESH_GOLDEN=1 writes the rows anew.
 """
 
 from __future__ import annotations
@@ -12,16 +14,22 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import subprocess
+import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit
 
 import pytest
 import zstandard
 
+from channel_tools.system.locks import exclusive_lock
 from tests.support.command_line import run_tool
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 from tests.support.toy_tree import write_toy_tree
@@ -132,6 +140,17 @@ def in_mirror_of_rattler(world: World) -> None:
     world.keep(".config/rattler/config.toml", f'[mirrors]\n"https://{ELSEWHERE}/lab" = ["{mirror}/lab"]\n')
 
 
+def in_pip(world: World) -> None:
+    """pip asks the lab for packages, which has none."""
+    index = f"{world.plain}/simple/".replace("//", f"//me:{SECRET}@", 1)
+    world.keep(".config/pip/pip.conf", f"[global]\nindex-url = {index}\n")
+    world.environ["PIP_CONFIG_FILE"] = str(world.home / ".config" / "pip" / "pip.conf")
+
+
+def in_conda_token(world: World) -> None:
+    world.keep(".condarc", f"channel_alias: {world.plain}/t/{SECRET}\nchannels: ['{world.plain}/t/{SECRET}/lab']\n")
+
+
 def in_variable(world: World) -> None:
     world.environ["CHANNEL_TOOLS_TOKEN"] = SECRET
 
@@ -155,6 +174,8 @@ PLACES: dict[str, Callable[[World], None]] = {
     "proxy": in_proxy,
     "proxy-condarc": in_proxy_of_condarc,
     "mirror": in_mirror_of_rattler,
+    "pip.conf": in_pip,
+    "condarc": in_conda_token,
     "variable": in_variable,
     "token-file": in_token_file,
 }
@@ -162,6 +183,11 @@ REFUSED = frozenset({"user-and-password", "user", "token"})
 """Places in an address, which no file that is kept may name."""
 NOT_SENT = frozenset({"netrc-plain-http", "netrc-default", "rattler-plain-http"})
 """What is stored, where everybody on the way would read it."""
+TABLE = Path(__file__).parents[3] / "docs" / "reference" / "threat-model.md"
+CHECKED = ("printed", "files", "`ps`", "build scripts", "other servers")
+"""The table's columns between the place and what the lab's server got."""
+SCRIPT = 'mkdir -p $PREFIX/share; cp README $PREFIX/share/toy; if env | grep -q 'Made-Up-S[3]cret'; then exit 7; fi'
+"""Fails where its environment has the secret, which it cannot name: it is in the package."""
 
 
 @pytest.fixture(scope="module")
@@ -178,17 +204,19 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_tree(tree: Path, source: str) -> None:
     recipe = write_toy_tree(tree)
-    text = recipe.read_text()
+    text = recipe.read_text().replace('"echo ${{ flavour }}"', json.dumps(SCRIPT + "; echo ${{ flavour }}"))
     recipe.write_text(text.replace("build:", f"source: {{url: '{source}', sha256: {SHA256}}}\nbuild:", 1))
 
 
 def base_environ(root: Path) -> dict[str, str]:
     (root / "home").mkdir(exist_ok=True)
+    (root / "temporary").mkdir(exist_ok=True)
     names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
     return {
         **dict.fromkeys(names, ""),
         "HOME": str(root / "home"),
         "XDG_CONFIG_HOME": str(root / "home" / ".config"),
+        "TMPDIR": str(root / "temporary"),
         "CHANNEL_TOOLS_CACHE": str(root / "cache"),
         "CHANNEL_TOOLS_USER_SETTINGS": "",
     }
@@ -231,7 +259,10 @@ def commands(world: World) -> Mapping[str, tuple[list[str], Path]]:
     foundation = ["--foundation", "conda-forge", "--foundation-channel", f"{world.address}/foundation"]
     own = ["--foundation", "conda-forge", "--foundation-channel", f"{world.plain}/foundation"]
     keys = world.root / "keys"
-    return {
+    # with pip's own index it would make a foundation
+    pip = ["foundation", "build", "--output", str(world.root / "registry")]
+    of_pip = {"foundation build": (pip, world.tree)} if "PIP_CONFIG_FILE" in world.environ else {}
+    return of_pip | {
         "config": (["config"], world.tree),
         "init": (["init", "new-site", "--upstream", f"{world.address}/toys.git@v1"], world.root),
         "upstream update": (["upstream", "update"], site),
@@ -291,9 +322,53 @@ def unpacked(path: Path) -> Iterator[bytes]:
         yield gzip.decompress(content)
 
 
+class CommandLines:
+    """Looks at the command lines of all processes, as ps does, while the block runs; ``found`` are those with it."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.01):
+            for process in Path("/proc").iterdir():
+                if process.name.isdecimal():
+                    try:
+                        words = (process / "cmdline").read_bytes()
+                    except OSError:  # it has ended
+                        continue
+                    if with_secret(words):
+                        self.found.add(words.replace(b"\0", b" ").decode())
+
+
+def test_command_lines_are_seen() -> None:
+    with CommandLines() as lines:
+        subprocess.run(["sh", "-c", f": {SECRET}; sleep 0.5"], check=True)
+    assert any(SECRET in line for line in lines.found)
+
+
+def ways(asked: Asked) -> Iterator[str]:
+    """How a request tells the secret."""
+    yield from (f"`{name}`" for name, value in asked.headers.items() if with_secret(value.encode()))
+    if with_secret(asked.path.encode()):
+        yield "its address"
+
+
 def test_a_secret_stays_where_it_is(world: World, request: pytest.FixtureRequest) -> None:
     place = request.node.callspec.params["world"]
-    findings = []
+    findings: dict[str, list[str]] = {column: [] for column in CHECKED}
+    got: set[str] = set()
     codes: dict[str, int] = {}
     errors: dict[str, str] = {}
     for name in commands(world):
@@ -303,27 +378,28 @@ def test_a_secret_stays_where_it_is(world: World, request: pytest.FixtureRequest
             world.root / "other-tree" / "recipes" / "toy" / "recipe.yaml",
             world.root / "site-tree" / "site.yaml",
         }
-        run = run_tool("-v", *words, cwd=folder, environ=world.environ)
+        with CommandLines() as lines:
+            run = run_tool("-v", *words, cwd=folder, environ=world.environ)
         codes[name], errors[name] = run.returncode, run.stderr[-300:]
         printed = f"{run.stdout}\n{run.stderr}".encode()
         if with_secret(printed):
-            findings.append(f"{name} printed it: {printed.decode()}")
+            findings["printed"].append(f"{name}: {printed.decode()}")
         assert "Traceback" not in run.stderr, run.stderr
         left = [path for path in world.root.rglob("*") if path.is_file() and not path.is_symlink()]
-        findings += [
-            f"{name} left it in {path.relative_to(world.root)}"
+        findings["files"] += [
+            f"{name}: {path.relative_to(world.root)}"
             for path in left
             if path not in inputs and any(map(with_secret, unpacked(path)))
         ]
-        findings += [f"{name} told another host: {asked}" for asked in world.other.asked if with_secret(_told(asked))]
-        for asked in world.lab.asked:
-            if with_secret(json.dumps(asked.headers.get("Referer", "")).encode()):
-                findings.append(f"{name} told it as Referer: {asked}")
-            if place in NOT_SENT and with_secret(_told(asked)):
-                findings.append(f"{name} sent it where everybody reads it: {asked}")
+        findings["`ps`"] += [f"{name}: {line}" for line in lines.found]
+        if "Script failed with status 7" in printed.decode():
+            findings["build scripts"].append(name)
+        findings["other servers"] += [f"{name}: {asked}" for asked in world.other.asked if with_secret(_told(asked))]
+        got |= {way for asked in world.lab.asked for way in ways(asked)}
         world.lab.asked.clear()
         world.other.asked.clear()
-        assert findings == []
+        assert not any(findings.values()), findings
+    assert "`Referer`" not in got
     # so that nothing of the above was about commands that had not come to anything
     expected = dict.fromkeys(("config", "sources fetch", "build", "publish", "env create", "pins", "mirror create"), 0)
     if place in REFUSED:
@@ -331,6 +407,30 @@ def test_a_secret_stays_where_it_is(world: World, request: pytest.FixtureRequest
         expected |= {"init": 2, "upstream update": 3}
         expected |= {"build": 2}  # a foundation's address is recorded
     assert {name: codes[name] for name in expected} == expected, errors
+    check_row(place, [*("no" if not findings[column] else "yes" for column in CHECKED), gets(place, got)])
+
+
+def gets(place: str, got: set[str]) -> str:
+    """What the table says of the lab's own server."""
+    if place in NOT_SENT:
+        assert not got
+        return "nothing: it is plain http"
+    return ", ".join(sorted(got)) or "nothing"
+
+
+def check_row(place: str, cells: list[str]) -> None:
+    """The place's row in the documentation says what was found; it is written anew where golden files are."""
+    text, row = TABLE.read_text(encoding="utf-8"), f"| {place} | {' | '.join(cells)} |\n"
+    begin = f"| {place} | no | "
+    if os.environ.get("REFRESH_GOLDEN"):
+        with exclusive_lock(TABLE.with_suffix(".lock"), resource="the table", timeout_s=60.0):
+            lines = TABLE.read_text(encoding="utf-8").splitlines(keepends=True)
+            at = next((number for number, line in enumerate(lines) if line.startswith(begin)), None)
+            if at is not None:
+                lines[at] = row
+            TABLE.write_text("".join(lines), encoding="utf-8")
+        return
+    assert row in text
 
 
 def _told(asked: Asked) -> bytes:
