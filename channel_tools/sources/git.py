@@ -277,10 +277,18 @@ def git_environment_for(address: str) -> Iterator[dict[str, str]]:
     """The environment for git to ask an address: for a plain http address of another machine without .netrc.
 
     git has curl send what is there for the host, whoever reads it on the way. The home folder then is one with all else
-    that is in the user's.
+    that is in the user's. What is asked by https is not redirected to http. The user's settings may give git another
+    address (url.BASE.insteadOf).
     """
     environ = git_environment()
     home = Path(environ.get("HOME", "/"))
+    if "://" in address:
+        words = ["git", "ls-remote", "--get-url", "--", address]
+        address = run_command(words, env=environ, check=False).stdout.strip() or address
+    if scheme_of(address) == "https":
+        count = int(environ.get("GIT_CONFIG_COUNT") or 0)
+        setting = {f"GIT_CONFIG_KEY_{count}": "protocol.http.allow", f"GIT_CONFIG_VALUE_{count}": "never"}
+        environ |= {"GIT_CONFIG_COUNT": str(count + 1), **setting}
     if scheme_of(address) != "http" or is_confidential(address) or not (home / _NETRC).is_file():
         yield environ
         return

@@ -39,9 +39,10 @@ from channel_tools.system.files import sha256_of_file
 from channel_tools.system.settings import Tree
 from channel_tools.workflow.init import init_tree
 from channel_tools.workflow.upstream import update_upstreams
+from tests.support.certificates import make_authority
 from tests.support.ports import free_port
 from tests.support.processes import wait_for
-from tests.support.scripted_server import ScriptedServer, scripted
+from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 from tests.unit.foundation.registries import NotedProgress
 from tests.unit.matrix.toytree import write_tree
 from tests.unit.sources.hostile import CLASHES, FILE, HOSTILE, LINKS, NAMES, UNSENT, Entry, commit_with, write_object
@@ -633,3 +634,45 @@ def test_what_is_read_whole_has_a_bound(tmp_path: Path, monkeypatch: pytest.Monk
             excludes=(),
             submodules=True,
         )
+
+
+def test_git_sends_no_netrc_to_plain_http_that_stands_for_another_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".netrc").write_text("machine lab.invalid login me password made-up-secret\n")
+    (home / ".gitconfig").write_text('[url "http://lab.invalid/"]\n\tinsteadOf = https://lab.invalid/\n')
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    with scripted(ScriptedServer(lambda _asked: (401, {"WWW-Authenticate": 'Basic realm="lab"'}, b""))) as proxy:
+        for name in ("http_proxy", "no_proxy", "NO_PROXY"):
+            monkeypatch.setenv(name, proxy.origin if name == "http_proxy" else "")
+        fetcher = GitFetcher(
+            folder=tmp_path / "r.git", urls=("https://lab.invalid/a.git",), excludes=(), poll=lambda: None
+        )
+        with pytest.raises(NetworkError, match=r"lab\.invalid"):
+            fetcher.find("", "0" * 40, "")
+        assert proxy.asked
+        assert not [asked for asked in proxy.asked if "Authorization" in asked.headers]
+
+
+def test_git_follows_no_redirect_from_https_to_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    authority = make_authority(tmp_path)
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(authority.certificates))
+    (tmp_path / ".netrc").write_text("default login me password made-up-secret\n")
+    for name in ("http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "")
+    with scripted(ScriptedServer(lambda _asked: (404, {}, b""))) as plain:
+
+        def redirect(asked: Asked) -> Reply:
+            return 302, {"Location": f"{plain.origin}{asked.path}"}, b""
+
+        with scripted(ScriptedServer(redirect, tls=authority.context())) as server:
+            address = f"{server.origin.replace('127.0.0.1', 'localhost')}/a.git"
+            fetcher = GitFetcher(folder=tmp_path / "r.git", urls=(address,), excludes=(), poll=lambda: None)
+            with pytest.raises(NetworkError, match=r"a\.git"):
+                fetcher.find("", "0" * 40, "")
+            assert server.asked
+        assert plain.asked == []
