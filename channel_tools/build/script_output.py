@@ -5,7 +5,7 @@ py-rattler-build 0.73 stops reading a script's output at the first byte that is 
 and a script that writes more than a pipe holds waits for ever. It starts every script, of the build and of the tests,
 whatever its interpreter, as ``bash FILE``, and looks up bash on its own PATH (only ``interpreter: nu`` is started
 directly). So a folder with a program of that name is put before the PATH: this file, which starts the bash that is
-behind it and passes on what that writes. The scripts see neither the program nor its folder.
+behind it and passes on what that writes. The scripts see neither the program nor its folder, nor passwords of proxies.
 
 It runs as a file, without the installed packages, so it imports only Python's own modules.
 """
@@ -32,6 +32,9 @@ LEFT_RUNNING = "left-running"
 _HELD_S = 10.0
 _ENVIRONMENT = "build_env.sh"
 """The engine's file beside a script, which the script begins with."""
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+"""The engine needs their passwords, and scripts, which print all of their environment at times, do not."""
+_USER = re.compile(r"//([^/]*@)")
 _PIECE_BYTES = 1 << 14
 _LINE_CHARACTERS = 1 << 14
 """Longer lines are broken: the engine holds a line in memory, and takes quadratic time to read it."""
@@ -87,15 +90,23 @@ def main(folder: str, arguments: list[str], *, held_s: float = _HELD_S) -> int:
     PATH.
     """
     before = f"{folder}:"
-    path = os.environ["PATH"].removeprefix(before)
+    own = {"PATH": os.environ["PATH"].removeprefix(before)}
+    hidden = [before]
+    for name in filter(os.environ.__contains__, _PROXIES):
+        if user := _USER.search(os.environ[name]):
+            own[name] = os.environ[name].replace(user[0], "//")
+            hidden.append(user[1])
     if arguments:
         # a shell in a failed build reads the engine's file, too
         environment = Path(arguments[0]).with_name(_ENVIRONMENT)
         if environment.is_file():
-            environment.write_bytes(environment.read_bytes().replace(os.fsencode(before), b""))
+            content = environment.read_bytes()
+            for text in hidden:
+                content = content.replace(os.fsencode(text), b"")
+            environment.write_bytes(content)
     bash = subprocess.Popen(
         [_INTERPRETER, *arguments],
-        env=os.environ | {"PATH": path},
+        env=os.environ | own,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

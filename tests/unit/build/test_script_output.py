@@ -54,6 +54,21 @@ def test_a_script_does_not_see_what_stands_before_it(tmp_path: Path) -> None:
     assert (tmp_path / "build_env.sh").read_text() == "export PATH=/usr/bin:/bin\nexport TOY=1\n"
 
 
+def test_a_script_does_not_see_the_password_of_a_proxy(tmp_path: Path) -> None:
+    path = put_before_path(tmp_path / "interpreter", _SYSTEM)
+    proxy = "http://me:made-up@proxy.example:3128"
+    (tmp_path / "build_env.sh").write_text(f"export HTTPS_PROXY='{proxy}'\n")
+    (tmp_path / "conda_build.sh").write_text(f"source {tmp_path}/build_env.sh\nenv | grep -i proxy | sort\n")
+    words = ["bash", str(tmp_path / "conda_build.sh")]
+    environ = {"PATH": path, "HTTPS_PROXY": proxy, "http_proxy": proxy, "no_proxy": "me@host"}
+    result = subprocess.run(words, env=environ, capture_output=True, check=False, timeout=60)
+    assert result.stdout.decode().splitlines() == [
+        "HTTPS_PROXY=http://proxy.example:3128",
+        "http_proxy=http://proxy.example:3128",
+        "no_proxy=me@host",
+    ]
+
+
 @pytest.mark.parametrize("ending", ["exit 0", "exit 37", "kill -TERM $$", "kill -KILL $$", "kill -SEGV $$"])
 def test_it_ends_as_the_script_does(tmp_path: Path, ending: str) -> None:
     script = rf"printf 'caf\351'; printf '\377\n' >&2; {ending}"
