@@ -282,9 +282,8 @@ def git_environment_for(address: str) -> Iterator[dict[str, str]]:
     """
     environ = git_environment()
     home = Path(environ.get("HOME", "/"))
-    if "://" in address:
-        words = ["git", "ls-remote", "--get-url", "--", address]
-        address = run_command(words, env=environ, check=False).stdout.strip() or address
+    words = ["git", "ls-remote", "--get-url", "--", address]
+    address = run_command(words, env=environ, check=False).stdout.strip() or address
     if scheme_of(address) == "https":
         count = int(environ.get("GIT_CONFIG_COUNT") or 0)
         setting = {f"GIT_CONFIG_KEY_{count}": "protocol.http.allow", f"GIT_CONFIG_VALUE_{count}": "never"}
