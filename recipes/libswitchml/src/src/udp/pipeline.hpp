@@ -184,7 +184,7 @@ class Pipeline {
         note_answer(transfer, *unit, now_ns);
         const std::uint32_t lanes = transfer.slice.lanes();
         const std::uint32_t units = transfer.slice.units();
-        const std::uint64_t same_slot = std::uint64_t{*unit} + ring_.window();
+        const std::uint64_t same_slot = static_cast<std::uint64_t>(*unit) + ring_.window();
         release(transfer, *unit + lanes, now_ns, send);
         if (same_slot >= units) {
             if (&transfer == front_.get() && next_)
