@@ -14,6 +14,7 @@ from urllib.parse import unquote, urljoin
 
 from channel_tools.conda.addresses import local_path, without_credentials
 from channel_tools.sources.git import git_environment_for
+from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, NetworkError, UsageError
 from channel_tools.system.processes import run_command
 
@@ -67,7 +68,7 @@ def _of_tags(repository: str, version: str, *, between: str, mirrors: SourceMirr
     named = sorted((tag for tag in tags if _pattern(tag, version) is not None), key=len)
     where = without_credentials(repository)
     if not named:
-        raise UsageError(f"{where}: none of its {len(tags)} tags names the version {version}", hint=_HINT)
+        raise UsageError(f"{where}: none of its {counted(len(tags), 'tag')} names the version {version}", hint=_HINT)
     newest = _newest(tags, named[0], version, where=where)
     pattern = _pattern(named[0], version)
     tag = next(tag for tag in tags if pattern is not None and (found := pattern.fullmatch(tag)) and found[1] == newest)

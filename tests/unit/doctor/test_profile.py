@@ -20,7 +20,8 @@ def test_every_profile_of_the_recipe_is_read(tmp_path: Path, name: str) -> None:
     profile = read_profile(installed_activation(tmp_path, name))
     assert profile is not None
     assert profile.name == name
-    assert profile.of_several_nodes().keys() == {"NCCL_NET"}
+    # what LUMI says names no plugin: RCCL takes the one that it finds
+    assert profile.of_several_nodes().keys() == ({"NCCL_NET"} if name != "lumi" else set())
     assert profile.is_for(tmp_path / "root")
     assert not profile.is_for(tmp_path)
 
