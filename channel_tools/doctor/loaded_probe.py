@@ -109,7 +109,7 @@ def main() -> None:
     else:
         try:
             answer["collective"] = collective(sys.argv[1])
-        except Exception as err:  # noqa: BLE001
+        except Exception as err:  # noqa: BLE001 - as above
             answer["collective"] = f"{type(err).__name__}: {err}"
     libraries = []
     for path in mapped_files():

@@ -147,11 +147,15 @@ def result_line(report: ValidationReport, report_file: Path) -> str:
         rate = f"{nearest.ratio:.2f} x {result.baseline}"
         if result.on_this_host is not None:
             here = _nearest(result.on_this_host.bandwidth)
-            rate = f"{here.ratio:.2f} x {result.baseline} in {result.on_this_host.carrier}, {rate} through the switch"
+            rate = f"{_rate_here(result.on_this_host.carrier, here, result.baseline)}, {rate} through the switch"
         parts.append(f"{size_in_words(nearest.size_bytes)} {rate}")
     if drops := drops_in_words(report):
         parts.append(drops)
     return ", ".join((*parts, f"report: {report_file}"))
+
+
+def _rate_here(carrier: str, row: BandwidthRow, baseline: str) -> str:
+    return f"{baseline} with nothing set" if carrier == baseline else f"{row.ratio:.2f} x {baseline} in {carrier}"
 
 
 def _nearest(rows: Sequence[BandwidthRow]) -> BandwidthRow:

@@ -9,6 +9,7 @@ from channel_tools.foundation.model import DATA_FOLDER
 from channel_tools.foundation.repairs.layout import step_error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from channel_tools.foundation.model import Repair, RepairContext
@@ -17,7 +18,7 @@ VERSION = 1
 """Raised with each change of what a step here makes of a tree."""
 
 _TEMPLATES = DATA_FOLDER / "cmake"
-_GRPC_FILES = ("gRPCConfig.cmake", "gRPCConfigVersion.cmake")
+_GRPC_FILES = ("gRPCConfig.cmake.in", "gRPCConfigVersion.cmake.in")
 _GRPC_LIBRARIES = ("gpr", "grpc", "grpc++", "grpc++_reflection")
 GRPC_EXPECTED = (*(f"lib/lib{name}.so" for name in _GRPC_LIBRARIES), "bin/grpc_cpp_plugin")
 """What the targets of gRPC's package name."""
@@ -28,14 +29,23 @@ def write_grpc_cmake(tree: Path, context: RepairContext) -> None:
 
     Raises FoundationError if a library or program is missing.
     """
-    missing = [name for name in GRPC_EXPECTED if not (tree / name).exists()]
+    write_cmake_package(tree, context, "gRPC", expected=GRPC_EXPECTED, templates=[_TEMPLATES / f for f in _GRPC_FILES])
+
+
+def write_cmake_package(
+    tree: Path, context: RepairContext, name: str, *, expected: Sequence[str], templates: Sequence[Path]
+) -> None:
+    """Write ``lib/cmake/NAME``, in lower case, from templates, whose ``@VERSION@`` is the package's.
+
+    Raises FoundationError if one of the ``expected`` files, which its targets name, is missing.
+    """
+    missing = [path for path in expected if not (tree / path).exists()]
     if missing:
-        raise step_error(context, f"gRPC lacks {', '.join(missing)}")
-    folder = tree / "lib" / "cmake" / "grpc"
+        raise step_error(context, f"{name} lacks {', '.join(missing)}")
+    folder = tree / "lib" / "cmake" / name.lower()
     folder.mkdir(parents=True)
-    for name in _GRPC_FILES:
-        text = (_TEMPLATES / f"{name}.in").read_text()
-        (folder / name).write_text(text.replace("@VERSION@", context.version))
+    for template in templates:
+        (folder / template.stem).write_text(template.read_text().replace("@VERSION@", context.version))
 
 
 STEPS: dict[str, Repair] = {"write_grpc_cmake": write_grpc_cmake}

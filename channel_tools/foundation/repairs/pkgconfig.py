@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.foundation.repairs.cmake import write_cmake_package
 from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, step_error, way_up
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _LIST_DIR_UP = re.compile(r'(?<=\$\{CMAKE_CURRENT_LIST_DIR\}/)(?:\.\./){2,}(?=" 
 _CMAKE_ABSOLUTE = re.compile(r'(?<=")/(?:usr(?:/lib)?|lib)(?=[/"])')
 _CMAKE_LEFT = re.compile(r'(?<=["\s;(])/(?:usr|lib|build|tmp)/[^"\s)]*')
 _PROTOBUF_TEMPLATES = Path(__file__).parent.parent / "data" / "pkgconfig"
-_PROTOBUF_FILES = ("protobuf-config.cmake", "protobuf-config-version.cmake")
+_PROTOBUF_FILES = ("protobuf-config.cmake.in", "protobuf-config-version.cmake.in")
 _PROTOBUF_EXPECTED = ("lib/libprotobuf.so", "lib/libprotobuf-lite.so", "lib/libprotoc.so", "bin/protoc")
 
 
@@ -114,14 +115,8 @@ def relocatable_cmake(text: str, *, up: str, multiarch: str) -> str:
 
 def write_protobuf_cmake(tree: Path, context: RepairContext) -> None:
     """Write ``lib/cmake/protobuf`` with the targets that upstream's own CMake package defines."""
-    missing = [name for name in _PROTOBUF_EXPECTED if not (tree / name).exists()]
-    if missing:
-        raise step_error(context, f"protobuf lacks {', '.join(missing)}")
-    folder = tree / "lib" / "cmake" / "protobuf"
-    folder.mkdir(parents=True)
-    for name in _PROTOBUF_FILES:
-        text = (_PROTOBUF_TEMPLATES / f"{name}.in").read_text()
-        (folder / name).write_text(text.replace("@VERSION@", context.version))
+    templates = [_PROTOBUF_TEMPLATES / name for name in _PROTOBUF_FILES]
+    write_cmake_package(tree, context, "protobuf", expected=_PROTOBUF_EXPECTED, templates=templates)
 
 
 STEPS: dict[str, Repair] = {

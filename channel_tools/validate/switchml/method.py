@@ -474,6 +474,8 @@ def judge(
 
 
 MEMORY = "this host's memory"
+_MIXED = "several"
+"""Some calls of a rank were carried by one, some by another, or by a switch."""
 
 
 def _here_check(speeds: Sequence[Speed], results: Sequence[RankResult]) -> Check:
@@ -481,16 +483,14 @@ def _here_check(speeds: Sequence[Speed], results: Sequence[RankResult]) -> Check
 
     That this is the host's memory is not asked: where a container refuses it, gloo is right.
     """
-    carriers: dict[str, list[int]] = {MEMORY: [], BASELINE: [], "": []}
+    carriers: dict[str, list[int]] = {MEMORY: [], BASELINE: [], _MIXED: []}
     wrong = 0
     for number, result in enumerate(results):
         carriers[_carrier(speeds, result)].append(number)
         wrong += result.stats.failed_jobs
         wrong += sum(path.mismatches for row in result.speeds for path in (row.paths.default, row.paths.plain))
-    found = [
-        f"{carrier or 'several'} on rank {', '.join(map(str, ranks))}" for carrier, ranks in carriers.items() if ranks
-    ]
-    is_one = len(found) == 1 and not carriers[""]
+    found = [f"{carrier} on rank {', '.join(map(str, ranks))}" for carrier, ranks in carriers.items() if ranks]
+    is_one = len(found) == 1 and not carriers[_MIXED]
     return Check(
         name="ranks of this host with nothing set are right, and carried by one",
         passed=is_one and not wrong,
@@ -500,18 +500,18 @@ def _here_check(speeds: Sequence[Speed], results: Sequence[RankResult]) -> Check
 
 
 def _carrier(speeds: Sequence[Speed], result: RankResult) -> str:
-    """What carried all measured allreduces of a rank; "" if it was not one alone."""
+    """What carried all measured allreduces of a rank."""
     jobs = [row.paths.default.counts.jobs for row in result.speeds]
     if not any(jobs):
         return BASELINE
     all_delegated = jobs == [{speed.dtype: speed.calls} for speed in speeds]
-    return MEMORY if all_delegated and result.stats.host is not None and result.stats.host.workers == 0 else ""
+    return MEMORY if all_delegated and result.stats.host is not None and result.stats.host.workers == 0 else _MIXED
 
 
 def _rates_here(speeds: Sequence[Speed], results: Sequence[RankResult]) -> RatesOnThisHost:
     rows = enumerate(speeds)
     return RatesOnThisHost(
-        carrier=_carrier(speeds, results[0]) or MEMORY,
+        carrier=_carrier(speeds, results[0]),
         bandwidth=tuple(bandwidth_row(speed, [result.speeds[number] for result in results]) for number, speed in rows),
     )
 

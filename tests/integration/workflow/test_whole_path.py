@@ -116,6 +116,9 @@ def validate_counting(side: Side, channel: str, output: Path) -> None:
     carried = {row["name"]: row["elements"] > 0 for row in transports if row["counted_by"] != "switch"}
     assert carried == {"switchml": True, "gloo": True}
     assert len(bandwidth) == 6
+    here = report["on_this_host"]
+    assert isinstance(here, dict)
+    assert here["carrier"] == "this host's memory"
     assert json.loads((output / "report" / "udp.json").read_text()) == report
     (kept,) = (output / "report" / "history" / "udp").iterdir()
     assert json.loads(kept.read_text()) == report

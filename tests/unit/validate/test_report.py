@@ -103,6 +103,9 @@ def test_rates_that_users_get_on_this_host_come_before_those_through_the_switch(
     measured = replace(report, result=replace(report.result, on_this_host=here))
     said = result_line(measured, Path("udp.json"))
     assert "4 MiB 6.00 x gloo in this host's memory, 2.00 x gloo through the switch, report: " in said
+    refused = replace(measured.result, on_this_host=replace(here, carrier="gloo"))
+    said = result_line(replace(measured, result=refused), Path("udp.json"))
+    assert "4 MiB gloo with nothing set, 2.00 x gloo through the switch, report: " in said
     through, with_nothing_set = bandwidth_tables(measured)
     assert through.title.startswith("Bandwidth through the switch, MB of tensor per second")
     assert with_nothing_set.title.startswith("Bandwidth with nothing set, by this host's memory, MB of tensor")
