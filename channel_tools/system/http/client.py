@@ -336,11 +336,8 @@ def _watched(manager: urllib3.PoolManager, watch: Watch) -> urllib3.PoolManager:
             with watch.over(self.sock):
                 return super().getresponse()
 
-    class Encrypted(HTTPSConnection):
-        def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3's own
-            self.opened = self.sock  # which is taken away from the connection if this is its last response
-            with watch.over(self.sock):
-                return super().getresponse()
+    class Encrypted(Plain, HTTPSConnection):
+        pass
 
     class PlainPool(HTTPConnectionPool):
         ConnectionCls = Plain

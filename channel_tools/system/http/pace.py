@@ -80,6 +80,7 @@ class Watch:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._waits: dict[int, _Wait] = {}
+        self._is_looked_at = False
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
@@ -90,9 +91,10 @@ class Watch:
             return
         wait = _Wait(until_s=time.monotonic() + self._limit_s, sock=sock)
         with self._lock:
-            if not self._waits:
-                threading.Thread(target=self._look, name="watch", daemon=True).start()
             self._waits[id(wait)] = wait
+            if not self._is_looked_at:  # one thread for all reads, however many pieces they are of
+                self._is_looked_at = True
+                threading.Thread(target=self._look, name="watch", daemon=True).start()
         try:
             yield
         except Exception:
@@ -110,6 +112,7 @@ class Watch:
             time.sleep(self._limit_s / 8)
             with self._lock:
                 if not self._waits:
+                    self._is_looked_at = False
                     return
                 for wait in self._waits.values():
                     if time.monotonic() > wait.until_s:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import socket
+import threading
 from datetime import UTC, datetime
 
 import pytest
 
-from channel_tools.system.http.pace import RateLimit, Retry, retry_after_s
+from channel_tools.system.http.pace import RateLimit, Retry, Watch, retry_after_s
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,14 @@ def test_the_limit_holds_for_all_together() -> None:
     for _ in range(10):
         limit.spend(100)
     assert slept[0] == pytest.approx(6.0, abs=0.3)
+
+
+def test_reads_of_many_pieces_are_watched_by_one_thread() -> None:
+    watch, before = Watch(60.0), threading.active_count()
+    sending, receiving = socket.socketpair()
+    with sending, receiving:
+        for number in range(1000):
+            with watch.over(receiving):
+                sending.send(b"x")
+                assert receiving.recv(1) == b"x"
+            assert threading.active_count() <= before + 1, number
