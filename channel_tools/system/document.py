@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Decodes JSON and MessagePack, and converts what was decoded; every fault in the bytes raises the same error.
 
-msgspec itself raises RecursionError for deep nesting and UnicodeDecodeError for invalid UTF-8, which every caller would
-have to handle.
+msgspec itself raises RecursionError for deep nesting, and before 0.23 UnicodeDecodeError for invalid UTF-8, which every
+caller would have to handle.
 
 Nor may threads begin to decode a type at once: msgspec 0.22 shows a type to the others before all of its fields are
 known, which ends the process by SIGSEGV. So the decoder of a type is made once, by one thread at a time, before any

@@ -38,7 +38,7 @@ def test_values_are_decoded_to_the_type_that_is_asked_for() -> None:
     [
         (b"", "truncated"),
         (b"[" * 100_000 + b"]" * 100_000, "nested too deep"),
-        (b'"\xff"', "is not valid UTF-8"),
+        (b'"\xff"', "UTF-8"),  # msgspec has words of its own since 0.23
         (b'{"a": 1}', "Expected `str`"),
     ],
     ids=["empty", "deep", "not UTF-8", "another type"],

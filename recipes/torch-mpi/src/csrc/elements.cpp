@@ -104,7 +104,8 @@ void take_extremes_of_words(void *from, void *into, int64_t count) {
     }
 }
 
-// Products of complex numbers as PyTorch has them: NaN where C's own rules, which MPI's libraries follow, find an infinity.
+// Products of complex numbers as PyTorch has them: NaN where C's own rules, which MPI's libraries follow, find an
+// infinity.
 template <typename Float>
 void multiply_complex(void *from, void *into, int64_t count) {
     const auto *const __restrict source = static_cast<const c10::complex<Float> *>(from);
