@@ -15,7 +15,7 @@ from channel_tools.conda.package import HASHED_NAME
 from channel_tools.page.model import BUILDS_FOLDER, INDEX_PAGE, NAMES_FOLDER, PAGE_FOLDER, STACKS_FOLDER
 from channel_tools.publish.model import LABEL_NAME, MAIN_LABEL
 
-RESERVED = frozenset({"api", "health", "metrics", "t"})
+RESERVED = frozenset({"api", "health", "t"})
 """First path parts that are reserved, so they cannot be a channel's name."""
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.!+=~-]{0,254}"

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from channel_tools.serve.access.guard import Gatekeeper, Guard
+    from channel_tools.serve.access.guard import Gatekeeper
     from channel_tools.serve.files import CachedFile, FileCache, Headers
-    from channel_tools.serve.metrics import AccessLog, Metrics
+    from channel_tools.serve.access_log import AccessLog
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
@@ -75,9 +75,9 @@ _RANGE = re.compile(r"bytes=[ \t]*(\d{0,18})-(\d{0,18})[ \t]*")
 
 @dataclass(slots=True)
 class _Outcome:
-    """What is logged and counted about a response."""
+    """What is logged about a response; ``of_file``: a readable file is asked for, whose name is no secret."""
 
-    kind: str
+    of_file: bool = False
     status: int = 0
     size_bytes: int = 0
     token: str | None = None
@@ -86,24 +86,21 @@ class _Outcome:
 class ChannelServer:
     """The ASGI application: files of channels, and ``routes`` for everything else."""
 
-    def __init__(
-        self, *, gate: Gatekeeper, files: FileCache, log: AccessLog, metrics: Metrics, routes: ASGIApp
-    ) -> None:
+    def __init__(self, *, gate: Gatekeeper, files: FileCache, log: AccessLog, routes: ASGIApp) -> None:
         self._gate = gate
         self._files = files
         self._log = log
-        self._metrics = metrics
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request, then log and count it."""
+        """Respond to one request, then log it."""
         if scope["type"] != "http":
             await self._routes(scope, receive, send)  # the worker's start and end
             return
         started_s = time.perf_counter()
         method: str = scope["method"]
         token, path = split_token(scope["path"])
-        outcome = _Outcome(kind="other")
+        outcome = _Outcome()
         try:
             if method in {"GET", "HEAD"} and path[1:].partition("/")[0] not in RESERVED:
                 await self._read(scope, receive, send, path, token, outcome)
@@ -126,24 +123,19 @@ class ChannelServer:
         except (ConnectionError, CutResponseError):
             outcome.status = _CLIENT_GONE  # granian closes the connection, since the response is not complete
         finally:
-            if outcome.kind != "other" and outcome.status < _BAD_REQUEST:  # the name of a file is no secret
+            if outcome.of_file and outcome.status < _BAD_REQUEST:
                 shown_path = path if token is None else f"/t/***{path}"
             else:
                 shown_path = masked(scope["path"])
-            self._record(scope, shown_path, outcome, time.perf_counter() - started_s)
-
-    def _record(self, scope: Scope, path: str, outcome: _Outcome, seconds: float) -> None:
-        method = scope["method"]
-        self._metrics.count(method, outcome.kind, outcome.status, size_bytes=outcome.size_bytes, seconds=seconds)
-        self._log.add(
-            _address(scope),
-            method,
-            path,
-            status=outcome.status,
-            size_bytes=outcome.size_bytes,
-            seconds=seconds,
-            token=outcome.token,
-        )
+            self._log.add(
+                _address(scope),
+                method,
+                shown_path,
+                status=outcome.status,
+                size_bytes=outcome.size_bytes,
+                seconds=time.perf_counter() - started_s,
+                token=outcome.token,
+            )
 
     async def _read(
         self, scope: Scope, receive: Receive, send: Send, path: str, path_token: str | None, outcome: _Outcome
@@ -164,9 +156,9 @@ class ChannelServer:
                 return
         if head:
             headers.pop(b"range", None)  # it has a meaning for GET only
+        outcome.of_file = True
         for _attempt in range(_ATTEMPTS):
             file = self._files.find(channel_file)
-            outcome.kind = "package" if (file or channel_file).never_changes else "index"
             if file is None:
                 break
             response = respond_to_read(file, headers, public=public)
@@ -222,8 +214,8 @@ async def _reject(send: Send, outcome: _Outcome, status: int, *, head: bool) -> 
     await send({"type": "http.response.body", "body": b"" if head else body})
 
 
-def make_routes(*, root: Path, guard: Guard, metrics: Metrics, log: AccessLog, uploads: Sequence[Route]) -> Starlette:
-    """The routes behind ChannelServer: health, metrics, publishing. ``log`` is written each second, and at the end."""
+def make_routes(*, root: Path, log: AccessLog, uploads: Sequence[Route]) -> Starlette:
+    """The routes behind ChannelServer: health, publishing. ``log`` is written each second, and at the end."""
 
     @contextlib.asynccontextmanager
     async def running(_app: Starlette) -> AsyncIterator[None]:
@@ -241,11 +233,6 @@ def make_routes(*, root: Path, guard: Guard, metrics: Metrics, log: AccessLog, u
             {"status": "the folder of the channels does not exist"}, status_code=503, headers=NOT_CACHED
         )
 
-    async def exposition(request: Request) -> Response:
-        guard.may_see_all(request)
-        body, content_type = metrics.exposition()
-        return Response(body, media_type=content_type, headers=NOT_CACHED)
-
     async def failed(_request: Request, error: Exception) -> Response:
         if not isinstance(error, ChannelToolsError):
             raise error
@@ -261,7 +248,7 @@ def make_routes(*, root: Path, guard: Guard, metrics: Metrics, log: AccessLog, u
         return await failed(request, told)
 
     app = Starlette(
-        routes=[Route("/health", health), Route("/metrics", exposition), *uploads],
+        routes=[Route("/health", health), *uploads],
         exception_handlers={
             RejectedError: _rejected,
             ChannelToolsError: failed,

@@ -35,10 +35,10 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.model import is_label
 from channel_tools.serve.access.guard import Gatekeeper, Guard, parse_public
 from channel_tools.serve.access.tokens import default_tokens_file
+from channel_tools.serve.access_log import AccessLog
 from channel_tools.serve.addresses import is_channel_name
 from channel_tools.serve.application import ChannelServer, make_routes
 from channel_tools.serve.files import FileCache
-from channel_tools.serve.metrics import AccessLog, Metrics
 from channel_tools.serve.uploads.api import UploadApi
 from channel_tools.serve.uploads.checks import Limits
 from channel_tools.serve.uploads.jobs import JobQueue, JobRunner
@@ -128,11 +128,8 @@ def serve(request: ServeRequest, *, ready: Callable[[str], None]) -> None:
     raise_files_limit()
     place = _place_of(request)
     with _log_of(request) as descriptor:
-        metrics = Metrics(2 + request.worker_count)  # one more for a worker that replaces one that has not ended yet
-        queue = JobQueue(request.root, metrics)
-        supervisor = _Supervisor(
-            WorkerParts(request=request, place=place, log=descriptor, metrics=metrics, queue=queue)
-        )
+        queue = JobQueue(request.root)
+        supervisor = _Supervisor(WorkerParts(request=request, place=place, log=descriptor, queue=queue))
         try:
             supervisor.start_first()
             ready(place.address)
@@ -165,7 +162,7 @@ def connections_for(files: int, requested: int) -> int:
 class _Supervisor:
     """Keeps the jobs going while granian serves.
 
-    No single job, channel or full disk ends it: failures are logged, counted, and tried again later.
+    No single job, channel or full disk ends it: failures are logged and tried again later.
     """
 
     def __init__(self, parts: WorkerParts) -> None:
@@ -229,7 +226,6 @@ class _Supervisor:
             _log.exception("this is a defect in channel_tools; the server continues")
         else:
             return True
-        self._parts.metrics.count_event("step_failed")
         return False
 
     def _start_again(self, ended: ForkProcess) -> None:
@@ -330,7 +326,6 @@ class WorkerParts:
     request: ServeRequest
     place: _Place
     log: int
-    metrics: Metrics
     queue: JobQueue
 
 
@@ -381,9 +376,8 @@ def _run_granian(parts: WorkerParts) -> None:
 def _worker_application(parts: WorkerParts, granian: int) -> ASGIApp:
     """What a worker runs; called in it. It ends with granian, which otherwise would leave it serving."""
     end_with_parent(granian, signal.SIGKILL)
-    parts.metrics.take_slot()
     root = parts.request.root
-    log = AccessLog(parts.log, lost=lambda count: parts.metrics.count_event("log_line_lost", count))
+    log = AccessLog(parts.log)
     gate = Gatekeeper(_tokens_file(parts.request), parse_public(parts.request.public))
     guard = Guard(gate)
     uploads = UploadApi(
@@ -393,8 +387,7 @@ def _worker_application(parts: WorkerParts, granian: int) -> ASGIApp:
         gate=gate,
         files=FileCache(root),
         log=log,
-        metrics=parts.metrics,
-        routes=make_routes(root=root, guard=guard, metrics=parts.metrics, log=log, uploads=uploads.routes()),
+        routes=make_routes(root=root, log=log, uploads=uploads.routes()),
     )
     if proxies := parts.request.proxies:
         # granian reads addresses and networks with no bits set below a network's

@@ -18,7 +18,7 @@ MODULES: Mapping[Extra, tuple[str, ...]] = {
     "pack": ("conda_pack",),
     "s3": ("boto3",),
     "sbom": ("cyclonedx",),
-    "serve": ("granian", "prometheus_client", "starlette"),
+    "serve": ("granian", "starlette"),
     "sigstore": ("sigstore",),
 }
 """The modules imported from each extra. ``cluster`` has programs instead."""

@@ -197,12 +197,6 @@ class Guard:
             raise RejectedError(json_response(_FORBIDDEN, 403))
         return record
 
-    def may_see_all(self, request: Request) -> None:
-        """Raise RejectedError unless the token is valid for all channels."""
-        record = self.token_of(request)
-        if record is None or record.channels is not None:
-            raise RejectedError(unauthorized())
-
 
 def json_response(message: object, status: int = 200, *, headers: dict[str, str] | None = None) -> Response:
     """A message encoded as a JSON response."""

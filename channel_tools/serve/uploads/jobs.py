@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from channel_tools.channel.listing import Patch
     from channel_tools.publish.model import PublishReport
     from channel_tools.publish.server.protocol import JobResponse
-    from channel_tools.serve.metrics import Metrics
     from channel_tools.serve.uploads.store import Job
 
 _log = logging.getLogger(__name__)
@@ -175,13 +174,10 @@ class JobQueue:
     ``store`` has all jobs of the server. A job that takes longer than ``limit_s`` is killed, whatever it waits for.
     """
 
-    def __init__(self, root: Path, metrics: Metrics, *, limit_s: float = TIME_LIMIT_S) -> None:
+    def __init__(self, root: Path, *, limit_s: float = TIME_LIMIT_S) -> None:
         self._limit_s = limit_s
         self._root = root
-        self._metrics = metrics
-        self.store = JobStore(
-            jobs_folder(root), clock=time.time, quarantined=lambda: metrics.count_event("job_quarantined")
-        )
+        self.store = JobStore(jobs_folder(root), clock=time.time)
         self._receiving, self.sending = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._receiving.setblocking(False)  # noqa: FBT003 - the socket's own signature
         self.sending.setblocking(False)  # noqa: FBT003
@@ -243,7 +239,6 @@ class JobQueue:
                         continue
                     # the system drops the lock if no descriptor is free; without it the job counts as interrupted
                     _log.error("job %s of channel %s cannot be started now", job_id, channel)
-                    self._metrics.count_event("job_failed")
                 finally:
                     for lock in locks:
                         os.close(lock)
@@ -268,7 +263,6 @@ class JobQueue:
         try:
             process.join()
             if process.exitcode:
-                self._metrics.count_event("job_failed")
                 _log.error("job %s of channel %s: exit code %s", queued.job.id, queued.job.channel, process.exitcode)
             if running.killed:
                 error = ErrorResponse(

@@ -274,13 +274,9 @@ class Job:
 class JobStore:
     """All jobs of a server, in the folder ``files``."""
 
-    def __init__(
-        self, files: Beneath, *, clock: Callable[[], float], quarantined: Callable[[], None] = lambda: None
-    ) -> None:
-        """``quarantined`` is called for each job that is set aside because it cannot be read."""
+    def __init__(self, files: Beneath, *, clock: Callable[[], float]) -> None:
         self.files = files
         self._clock = clock
-        self._quarantined = quarantined
 
     def open(self, kind: JobKind, channel: str, request: JobRequest, *, only: str | None = None) -> Job:
         """The job of a request: the existing one, else a new one. ``only`` is as for described."""
@@ -331,7 +327,6 @@ class JobStore:
             files.put_aside(job_id, aside)
             path = files.path / job_id
             _log.error("%s: request.json is damaged (%s); the job is kept as %s for a day", path, reason, aside)
-            self._quarantined()
 
     def remove(self, job: Job) -> bool:
         """Remove a job and all that was sent for it; not while it is running (False)."""

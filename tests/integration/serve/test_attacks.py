@@ -105,7 +105,7 @@ def test_long_headers_are_refused(server: Server, size: int) -> None:
     assert server.ask("/health").status == 200
 
 
-@pytest.mark.parametrize("path", ["/health/", "/ours/", "/api/v1/channels/ours/plan/", "//evil.example/x", "/metrics/"])
+@pytest.mark.parametrize("path", ["/health/", "/ours/", "/api/v1/channels/ours/plan/", "//evil.example/x"])
 def test_no_answer_leads_elsewhere(server: Server, path: str) -> None:
     for method in ("GET", "POST"):
         answer = server.ask(path, method=method, headers={"Host": "evil.example"}, body=b"{}")
@@ -352,8 +352,6 @@ def test_a_damaged_job_ends_nothing_and_is_put_aside(tmp_path: Path) -> None:
             assert server.process.poll() is None
             select_briefly()
         assert aside == [f".damaged-{number:032x}" for number in range(5)]
-        metrics = server.ask("/metrics", headers={"Authorization": f"Bearer {make_token(root, labels=None)}"}).body
-        assert b'channel_tools_events_total{event="job_quarantined"} 5.0' in metrics
         assert server.errors_said().count("request.json is damaged") == 5
 
 

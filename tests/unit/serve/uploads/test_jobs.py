@@ -23,7 +23,6 @@ from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.page.write import add_page
 from channel_tools.publish.folder import FolderTarget, compare
 from channel_tools.publish.server.protocol import JobState, SetRequest, YankRequest, set_request
-from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.uploads import jobs
 from channel_tools.serve.uploads.checks import Limits, check_request
 from channel_tools.serve.uploads.jobs import JobQueue, JobRunner, carry_out
@@ -63,7 +62,7 @@ class Fork:
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobQueue]:
     monkeypatch.setattr(jobs, "_fork", Fork)
     monkeypatch.setattr(Process, "fails", False)
-    queue = JobQueue(tmp_path, Metrics(1))
+    queue = JobQueue(tmp_path)
     yield queue
     queue.stop(0.0)
 
@@ -192,7 +191,7 @@ def test_a_job_that_stays_locked_after_its_end_is_an_error(
 def hanging(root: Path, *, limit_s: float = 3600.0) -> Iterator[tuple[JobQueue, Job]]:
     """A queue with a job that waits for a channel's lock, which this process keeps."""
     with channel_writer(create_channel(root / "ours", CONDA_FORGE)):
-        queue = JobQueue(root, Metrics(1), limit_s=limit_s)
+        queue = JobQueue(root, limit_s=limit_s)
         job = send(queue, root)
         queue.handle([queue.waitables[0]])
         while job.state().state != "running":
